@@ -1,0 +1,37 @@
+# Everything a newcomer types. Environments are made on first use, in the user's cache folder (bin/environment).
+# Another Python: PYTHON=python3.12 make demo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format pins clean-cache
+
+CODE := configs flows tasks warehouse
+# $(call timed,title,command): runs it and says how long it took.
+timed = @start=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - start)) s"
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## measure a tiny model family on this machine, no GPU needed, and open the report
+	@bin/environment control node engine-cpu >/dev/null
+	@bin/sweep demo
+
+test: ## all checks and tests: what CI runs
+	@bin/environment dev node s3servers engine-cpu >/dev/null
+	@$(MAKE) --no-print-directory lint
+	@"$$(bin/environment dev)" -m pytest -n 2 -m "not engine"
+	@"$$(bin/environment dev)" -m pytest -m engine || [ $$? -eq 5 ]
+
+lint: ## ruff and mypy --strict
+	$(call timed,ruff check,"$$(bin/environment dev)" -m ruff check .)
+	$(call timed,ruff format,"$$(bin/environment dev)" -m ruff format --check .)
+	$(call timed,mypy,"$$(bin/environment dev)" -m mypy --strict $(CODE))
+
+format: ## rewrite all Python files in the one format
+	@"$$(bin/environment dev)" -m ruff check --fix-only --quiet .
+	@"$$(bin/environment dev)" -m ruff format .
+
+pins: ## resolve requirements/*.in again into exact pins (needs uv)
+	@requirements/compile.sh
+
+clean-cache: ## remove every environment of this user (they are made again on use)
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/specsweep/envs"

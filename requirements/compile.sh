@@ -1,0 +1,14 @@
+#!/bin/sh
+# Pins every NAME.in of this folder into NAME.txt: exact versions, no registry named. Needs uv.
+set -eu
+cd "$(dirname "$0")"
+for name in ${*:-control node dev s3servers}; do
+    set -- --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header
+    [ "$name" = node ] && set -- "$@" --constraints control.txt
+    uv pip compile "$@" "$name.in" -o "$name.tmp"
+    {
+        echo "# Pins of $name.in for Python 3.11 to 3.13, made by requirements/compile.sh. Complete: install with --no-deps."
+        cat "$name.tmp"
+    } >"$name.txt"
+    rm "$name.tmp"
+done

@@ -1,0 +1,27 @@
+"""What several tests share: the repository and the interpreters of its environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.environments import ensure
+
+
+@pytest.fixture(scope="session")
+def repo_root() -> Path:
+    """The root of this repository."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def node_python() -> Path:
+    """The interpreter of the node environment."""
+    return ensure("node")
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> Path:
+    """The interpreter of the CPU engine's environment."""
+    return ensure("engine-cpu")
