@@ -1,0 +1,53 @@
+"""One row of a matrix, its names looked up: the cell it stands for."""
+
+from __future__ import annotations
+
+from configs.library import Library
+from configs.schema import Cell, CellRow, Engine, Model, Precision, Serving, Sweep, Technique
+
+
+class NoServingError(ValueError):
+    """A row has no serving arguments, and its sweep has none to fall back on."""
+
+    def __init__(self, row: CellRow) -> None:
+        """Name the row."""
+        cell = f"{row.model} {row.precision} {row.technique}"
+        super().__init__(f"{cell} has no `serving`; give one to the row or to the sweep")
+
+
+def serving_of(sweep: Sweep, row: CellRow) -> Serving:
+    """The row's own serving arguments, else the sweep's.
+
+    Raises:
+        NoServingError: Neither has any.
+    """
+    serving = row.serving or sweep.serving
+    if serving is None:
+        raise NoServingError(row)
+    return serving
+
+
+def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
+    """Look up a row's names.
+
+    Args:
+        sweep: The sweep that the row is in, for its engine and its default serving arguments.
+        row: One line of the matrix.
+        library: Where names are found.
+
+    Returns:
+        The cell, its weights' revisions exactly as the files state them.
+
+    Raises:
+        ConfigError: A name that no file has.
+        NoServingError: No serving arguments.
+    """
+    return Cell(
+        model=library.load("models", row.model, Model),
+        precision=library.load("precisions", row.precision, Precision),
+        technique=library.load("techniques", row.technique, Technique),
+        k=row.k,
+        draft=row.draft,
+        engine=library.load("engines", sweep.engine, Engine),
+        serving=serving_of(sweep, row),
+    )

@@ -1,0 +1,172 @@
+"""What must hold between the files of a sweep, checked with line numbers before anything is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from configs.assemble import assemble_cell
+from configs.document import Document, Loc, accepted
+from configs.library import Folder, Library
+from configs.schema import (
+    Cell,
+    CellRow,
+    Draft,
+    Engine,
+    Model,
+    ParityStep,
+    Suite,
+    Sweep,
+    Technique,
+    ThroughputStep,
+)
+
+
+def check_model(document: Document, model: Model) -> None:
+    """A model has exactly one source of weights.
+
+    Raises:
+        ConfigError: It has none or two.
+    """
+    _one_source(document, (), model)
+
+
+def check_engine(document: Document, engine: Engine) -> None:
+    """An engine is something that can be started.
+
+    Raises:
+        ConfigError: It names no environment, no command and no image.
+    """
+    if engine.environment is None and engine.command is None and engine.image is None:
+        raise document.error((), "nothing to start; accepted: one of environment, command, image")
+
+
+def check_suite(document: Document, suite: Suite) -> None:
+    """Steps and conditions have different names, and enough requests to reach their concurrency.
+
+    Raises:
+        ConfigError: They don't.
+    """
+    _different(document, [(("steps", i), step.step) for i, step in enumerate(suite.steps)], "step")
+    for i, step in enumerate(suite.steps):
+        if not isinstance(step, ThroughputStep):
+            continue
+        here: Loc = ("steps", i, "conditions")
+        _different(document, [((*here, j), one.name) for j, one in enumerate(step.conditions)], "name")
+        for j, one in enumerate(step.conditions):
+            if one.requests < one.concurrency:
+                problem = f"{one.requests} requests can't be {one.concurrency} at a time"
+                problem += f"; accepted: {one.concurrency} or more"
+                raise document.error((*here, j, "requests"), problem)
+
+
+def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: Callable[[str], Suite]) -> None:
+    """Every name exists, every row makes a cell that can be served, and no cell is there twice.
+
+    Args:
+        document: The sweep's file.
+        sweep: What it holds.
+        library: Where names are found.
+        load_suite: Reads and checks a suite.
+
+    Raises:
+        ConfigError: The first thing that doesn't hold.
+    """
+    for field, folder, name in _sweep_names(sweep):
+        _known(document, (field,), folder, name, library)
+    suite = load_suite(sweep.suite)
+    first_line: dict[str, int] = {}
+    for i, row in enumerate(sweep.cells):
+        here: Loc = ("cells", i)
+        cell = _checked_cell(document, here, row, sweep, library)
+        _check_room(document, here, row, cell, suite)
+        line = document.line(here)
+        if cell.cell_key in first_line:
+            problem = f"{cell.label} is already on line {first_line[cell.cell_key]}; accepted: one of them"
+            raise document.error(here, problem)
+        first_line[cell.cell_key] = line
+
+
+def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, library: Library) -> Cell:
+    """The cell of a row whose names exist and whose technique has what it needs."""
+    for field, folder, name in _row_names(row):
+        _known(document, (*here, field), folder, name, library)
+    if row.serving is None and sweep.serving is None:
+        raise document.error((*here, "serving"), "this key is missing; add it here or to the sweep")
+    _check_technique(document, here, row, library.load("techniques", row.technique, Technique))
+    return assemble_cell(sweep, row, library)
+
+
+def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: Suite) -> None:
+    """Every request that the suite sends to a cell fits its `max_model_len`."""
+    for what, tokens in _longest_requests(suite, greedy=cell.technique.greedy):
+        if tokens > cell.serving.max_model_len:
+            loc = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
+            problem = f"{cell.serving.max_model_len} is too short for {what} of suite {suite.name!r}"
+            raise document.error(loc, f"{problem}; accepted: {tokens} or more")
+
+
+def _check_technique(document: Document, here: Loc, row: CellRow, technique: Technique) -> None:
+    """K and the draft are given where the technique takes them, and only there."""
+    if technique.takes_k and row.k is None:
+        raise document.error((*here, "k"), f"missing; {technique.name!r} needs it: accepted: 1, 2, 3 ...")
+    if not technique.takes_k and row.k is not None:
+        raise document.error((*here, "k"), f"{row.k} given, but {technique.name!r} has no K; accepted: no k")
+    if technique.needs_draft and row.draft is None:
+        problem = f"missing; {technique.name!r} needs one: accepted: a hub_id or a family_member"
+        raise document.error((*here, "draft"), problem)
+    if not technique.needs_draft and row.draft is not None:
+        problem = f"given, but {technique.name!r} has no second checkpoint; accepted: no draft"
+        raise document.error((*here, "draft"), problem)
+    if row.draft is not None:
+        _one_source(document, (*here, "draft"), row.draft)
+
+
+def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
+    """Exactly one of `hub_id` and `family_member` names the weights."""
+    if (what.hub_id is None) == (what.family_member is None):
+        said = "neither" if what.hub_id is None else "both"
+        raise document.error(here, f"{said} of hub_id and family_member given; accepted: exactly one of them")
+    if what.family_member is not None and what.revision is not None:
+        problem = f"{what.revision!r} given, but a family's revision is its recipe; accepted: no revision"
+        raise document.error((*here, "revision"), problem)
+
+
+def _known(document: Document, loc: Loc, folder: Folder, name: str, library: Library) -> None:
+    """A name that a sweep uses has a file."""
+    names = list(library.files(folder))
+    if name not in names:
+        raise document.error(loc, f"{name!r} isn't in {folder}/; {accepted(name, names)}")
+
+
+def _different(document: Document, named: list[tuple[Loc, str]], key: str) -> None:
+    """No two of the named things have the same name."""
+    seen: dict[str, Loc] = {}
+    for loc, name in named:
+        if name in seen:
+            problem = f"{name!r} is already on line {document.line(seen[name])}"
+            raise document.error((*loc, key), f"{problem}; accepted: a name of its own")
+        seen[name] = loc
+
+
+def _sweep_names(sweep: Sweep) -> Iterator[tuple[str, Folder, str]]:
+    """The names that a sweep itself uses: (field, folder, name)."""
+    yield "engine", "engines", sweep.engine
+    yield "gpu", "gpus", sweep.gpu
+    yield "suite", "suites", sweep.suite
+
+
+def _row_names(row: CellRow) -> Iterator[tuple[str, Folder, str]]:
+    """The names that a row uses: (field, folder, name)."""
+    yield "model", "models", row.model
+    yield "precision", "precisions", row.precision
+    yield "technique", "techniques", row.technique
+
+
+def _longest_requests(suite: Suite, greedy: bool) -> Iterator[tuple[str, int]]:
+    """What the suite's steps send at most: (which step, context plus output tokens)."""
+    for step in suite.steps:
+        if isinstance(step, ThroughputStep):
+            for one in step.conditions:
+                yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
+        elif isinstance(step, ParityStep) and greedy:
+            yield "step 'parity'", step.context_tokens + step.output_tokens

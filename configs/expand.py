@@ -1,0 +1,88 @@
+"""Sweep to plan: every row of the matrix as a cell with its key, and the steps that measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from configs.assemble import assemble_cell
+from configs.load import library_of, load_gpu, load_suite
+from configs.schema import Cell, Draft, Model, Plan, PlannedCell, Step, Suite, Sweep, Technique
+
+RUN_ID_HASH_DIGITS = 8
+"""How much of the plan's hash a default run id shows: enough for one's own sweeps, short enough to type."""
+
+NOT_GREEDY = "has no greedy decoding, so there are no outputs that could be the same"
+"""Why a technique that only samples isn't given the parity step."""
+
+_Weights = TypeVar("_Weights", Model, Draft)
+
+
+def all_available(technique: Technique) -> str | None:
+    """The default of `expand`: no technique is known to be missing."""
+    del technique
+    return None
+
+
+def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | None] = all_available) -> Plan:
+    """Turn a sweep into everything a run is, apart from what it measures.
+
+    Args:
+        sweep: A sweep from `load_sweep`.
+        recipe: Hash of the demo family's recipe; it becomes the revision of every member of that family.
+        available: Why a technique can't run here, or None. Only cells marked `optional` are left out for it;
+            any other one stays in the plan and fails where everyone sees it.
+
+    Returns:
+        The cells in the file's order, and what was left out with its reason.
+
+    Raises:
+        ConfigError: A name whose file has gone or is wrong.
+        NoServingError: A row without serving arguments.
+    """
+    library = library_of(sweep)
+    gpu, suite = load_gpu(sweep.gpu, library), load_suite(sweep.suite, library)
+    cells: list[PlannedCell] = []
+    left_out: list[tuple[str, str]] = []
+    for row in sweep.cells:
+        cell = _with_recipe(assemble_cell(sweep, row, library), recipe)
+        reason = available(cell.technique) if row.optional else None
+        if reason is not None:
+            left_out.append((cell.label, reason))
+            continue
+        steps, dropped = _steps_for(cell, suite)
+        left_out += [(cell.label, f"{step}: {why}") for step, why in dropped]
+        cells.append(PlannedCell(cell=cell, gpu=gpu, spot=sweep.spot, steps=steps))
+    return Plan(
+        sweep=sweep.name,
+        gpu=gpu,
+        concurrency=sweep.concurrency,
+        max_attempts=sweep.max_attempts,
+        cells=tuple(cells),
+        left_out=tuple(left_out),
+    )
+
+
+def default_run_id(plan: Plan) -> str:
+    """The name of a run that was given none: the same plan continues the same run."""
+    return f"{plan.sweep}-{plan.config_hash[:RUN_ID_HASH_DIGITS]}"
+
+
+def _with_recipe(cell: Cell, recipe: str) -> Cell:
+    """The cell with the family's recipe as the revision of its family members."""
+    draft = _pinned(cell.draft, recipe) if cell.draft is not None else None
+    return cell.model_copy(update={"model": _pinned(cell.model, recipe), "draft": draft})
+
+
+def _pinned(weights: _Weights, recipe: str) -> _Weights:
+    """A checkpoint of the family at this recipe; any other one as it is."""
+    return weights.model_copy(update={"revision": recipe}) if weights.family_member is not None else weights
+
+
+def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[Step, ...], list[tuple[str, str]]]:
+    """The suite's steps that make sense for a cell, and the others with the reason."""
+    if cell.technique.greedy:
+        return suite.steps, []
+    kept = tuple(step for step in suite.steps if step.step != "parity")
+    why = f"{cell.technique.name} {NOT_GREEDY}"
+    return kept, [("parity", why)] if len(kept) < len(suite.steps) else []

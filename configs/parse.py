@@ -1,0 +1,140 @@
+"""Plain values to frozen models, and pydantic's errors to one line that whoever edits YAML understands."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Iterator
+from typing import Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from configs.document import ConfigError, Document, Loc, accepted
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
+"""Names become parts of paths, cluster names and run ids, and `H100` beside `h100` would be two GPUs."""
+
+PLAIN_WORDS = {
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid boolean": "true or false",
+    "a valid array": "a list",
+    "a valid tuple": "a list",
+    "an object": "a mapping",
+}
+"""Pydantic's words for types, and what someone who edits YAML calls them."""
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
+    """Check a document against a frozen model; types are strict, so `"5"` is no number.
+
+    Args:
+        document: What was read.
+        model: What it should be.
+        stem: The name that the file must carry, where it is looked up by name.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigError: Unknown key, missing key, wrong type or value, or a name that isn't the file's.
+    """
+    try:
+        text = json.dumps(document.data, default=str, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        problem = "a key is no text, or a number isn't finite; accepted: keys in quotes, plain numbers"
+        raise document.error((), problem) from error
+    try:
+        parsed = model.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise _as_config_error(document, model, error) from error
+    name = str(getattr(parsed, "name", stem))
+    if not NAME_PATTERN.fullmatch(name):
+        problem = f"{name!r} is no name; accepted: small letters and digits, then also '.', '_' and '-'"
+        raise document.error(("name",), problem)
+    if stem is not None and name != stem:
+        raise document.error(("name",), f"{name!r} isn't the name of the file; accepted: {stem}")
+    return parsed
+
+
+def _as_config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
+    """The first of pydantic's errors as one line, with the number of the others."""
+    details = error.errors(include_url=False)
+    first = details[0]
+    loc = _plain_loc(document.data, first["loc"])
+    more = f" (and {len(details) - 1} more in this file)" if len(details) > 1 else ""
+    return document.error(loc, _problem(model, first) + more)
+
+
+def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
+    """What is wrong with one value, in words for someone who edits YAML."""
+    kind, value, loc = detail["type"], detail["input"], detail["loc"]
+    if kind == "extra_forbidden":
+        return f"unknown key; {accepted(loc[-1], _keys_at(model, loc[:-1]))}"
+    if kind == "missing":
+        return "this key is missing; add it"
+    if kind == "union_tag_not_found":
+        return "the key 'step' is missing; add it"
+    if kind in ("literal_error", "union_tag_invalid"):
+        options = detail["ctx"].get("expected") or detail["ctx"]["expected_tags"]
+        names = re.findall(r"'([^']*)'", str(options))
+        said = value.get("step") if isinstance(value, dict) else value
+        return f"{said!r} isn't known; {accepted(said, names)}"
+    message = detail["msg"].removeprefix("Input should be ")
+    for jargon, plain in PLAIN_WORDS.items():
+        message = message.replace(jargon, plain)
+    hint = "; put it in quotes" if kind == "string_type" and isinstance(value, int | float | bool) else ""
+    return f"{_short(value)} isn't accepted; accepted: {message}{hint}"
+
+
+def _short(value: object) -> str:
+    """A value as it may stand in a one-line message."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _plain_loc(data: Any, loc: Loc) -> Loc:
+    """Pydantic's location without the union tags that it puts between a list item and its keys."""
+    plain: list[str | int] = []
+    for part in loc:
+        if isinstance(data, dict) and part not in data and data.get("step") == part:
+            continue
+        plain.append(part)
+        inside = part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)
+        data = data[part] if inside else None
+    return tuple(plain)
+
+
+def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
+    """The keys that the model accepts at a location of pydantic's."""
+    candidates = [model]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        tagged = [one for one in candidates if len(candidates) > 1 and part in _tags(one)]
+        if tagged:
+            candidates = tagged
+        else:
+            fields = [one.model_fields[part].annotation for one in candidates if part in one.model_fields]
+            candidates = [inner for field in fields for inner in _models_in(field)]
+    return list(dict.fromkeys(key for one in candidates for key in one.model_fields))
+
+
+def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
+    """The values of `step` that mean this model."""
+    field = model.model_fields.get("step")
+    return get_args(field.annotation) if field else ()
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Every model named in a type annotation, through unions, tuples and `Annotated`."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        if issubclass(annotation, BaseModel):
+            yield annotation
+    elif get_origin(annotation) is not None or isinstance(annotation, types.UnionType):
+        for inner in get_args(annotation):
+            yield from _models_in(inner)

@@ -1,0 +1,201 @@
+"""Every mistake in a sweep's file is one line that says where it is and what would be accepted."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.load import ConfigError, load_model, load_suite, load_sweep
+
+Write = Callable[..., str]
+
+AR = "  - {model: tiny-gemma4, precision: bf16, technique: ar}"
+
+MISTAKES = {
+    "unknown key": (
+        "spot: false",
+        "spott: false",
+        ["mine.yaml:6", "spott", "unknown key", "'spot'", "max_attempts"],
+    ),
+    "unknown key in a cell": (
+        "technique: ar}",
+        "technique: ar, drat: 1}",
+        ["mine.yaml:8", "cells[0].drat", "'draft'"],
+    ),
+    "wrong type": ("k: 4", 'k: "4"', ["mine.yaml:9", "cells[1].k", '"4"', "whole number"]),
+    "yes for a number": ("k: 4", "k: yes", ["mine.yaml:9", "cells[1].k", "true", "whole number"]),
+    "number for a text": ("gpu: cpu", "gpu: 100", ["mine.yaml:3", "gpu", "100", "text", "quotes"]),
+    "out of range": ("k: 4", "k: 0", ["mine.yaml:9", "cells[1].k", "0", "greater than 0"]),
+    "missing key": ("gpu: cpu\n", "", ["mine.yaml:1", "gpu", "missing", "add it"]),
+    "unknown model": (
+        "model: tiny-gemma4",
+        "model: tiny-gemma",
+        ["cells[0].model", "'tiny-gemma'", "did you mean"],
+    ),
+    "unknown technique": (
+        "technique: mtp",
+        "technique: mpt",
+        ["mine.yaml:9", "cells[1].technique", "dflash", "'mtp'"],
+    ),
+    "unknown precision": (
+        "precision: bf16",
+        "precision: bf61",
+        ["cells[0].precision", "'bf61'", "nvfp4", "'bf16'"],
+    ),
+    "unknown engine": (
+        "vllm-cpu",
+        "vlm-cpu",
+        ["mine.yaml:2", "engine", "'vlm-cpu'", "did you mean 'vllm-cpu'?"],
+    ),
+    "unknown gpu": ("gpu: cpu", "gpu: h10", ["mine.yaml:3", "gpu", "'h10'", "gb10", "h200"]),
+    "unknown suite": (
+        "suite: tiny-quick",
+        "suite: quick",
+        ["mine.yaml:4", "suite", "'quick'", "demo", "tiny-quick"],
+    ),
+    "K without use": (
+        "technique: ar}",
+        "technique: ar, k: 2}",
+        ["mine.yaml:8", "cells[0].k", "2", "'ar' has no K"],
+    ),
+    "no K": ("k: 4, ", "", ["mine.yaml:9", "cells[1].k", "missing", "'mtp' needs it", "1, 2, 3"]),
+    "no draft": (", draft: {family_member: mtp}", "", ["mine.yaml:9", "cells[1].draft", "missing", "hub_id"]),
+    "draft without use": (
+        "technique: ar}",
+        "technique: ar, draft: {hub_id: a/b}}",
+        ["cells[0].draft", "accepted: no draft"],
+    ),
+    "draft from nowhere": (
+        "{family_member: mtp}",
+        "{}",
+        ["mine.yaml:9", "cells[1].draft", "neither", "exactly one"],
+    ),
+    "same cell twice": (AR, f"{AR}\n{AR}", ["mine.yaml:9", "cells[1]", "bf16 ar", "on line 8"]),
+    "same key twice": ("gpu: cpu", "gpu: cpu\ngpu: h100", ["mine.yaml:4", "gpu", "twice", "line 3"]),
+    "no room": (
+        "max_model_len: 2048",
+        "max_model_len: 300",
+        ["mine.yaml:5", "max_model_len", "300", "320 or more"],
+    ),
+    "no serving": (
+        "serving: {max_model_len: 2048}\n",
+        "",
+        ["mine.yaml:7", "cells[0].serving", "missing", "sweep"],
+    ),
+    "bad name": ("name: mine", "name: My Sweep", ["mine.yaml:1", "name", "'My Sweep'", "small letters"]),
+    "list for a mapping": (
+        "{max_model_len: 2048}",
+        "[2048]",
+        ["mine.yaml:5", "serving", "[2048]", "a mapping"],
+    ),
+    "nothing for a list": (AR, "  - ", ["mine.yaml:8", "cells[0]", "null", "a mapping"]),
+    "no number": ("k: 4", "k: .nan", ["mine.yaml", "finite"]),
+    "broken YAML": ("cells:", "cells: [", ["mine.yaml:", "not valid YAML"]),
+    "impossible date": ("name: mine", "name: 2026-13-45", ["mine.yaml", "not valid YAML", "month"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_with_place_and_remedy(write: Write, sweep_text: str, mistake: str) -> None:
+    right, wrong, parts = MISTAKES[mistake]
+    sound = sweep_text.replace("cells:", "spot: false\ncells:")
+    assert load_sweep(write(sound)).name == "mine"
+    assert right in sound
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(sound.replace(right, wrong, 1)))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert [part for part in parts if part not in message] == [], message
+
+
+FILES = {
+    "empty": ("", ["mine.yaml:1", "empty", "accepted"]),
+    "only a comment": ("# nothing\n", ["mine.yaml:1", "empty", "accepted"]),
+    "a list": ("- a\n- b\n", ["mine.yaml:1", "not a mapping", "accepted"]),
+    "itself": ("name: &a [*a]\n", ["mine.yaml:1", "name[0]", "alias"]),
+    "two documents": ("a: 1\n---\nb: 2\n", ["mine.yaml:2", "not valid YAML"]),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_holds_no_sweep_says_so(write: Write, kind: str) -> None:
+    text, parts = FILES[kind]
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(text))
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"gone\.yaml: can't be read \(No such file or directory\); accepted"
+    ):
+        load_sweep(str(tmp_path / "gone.yaml"))
+    (tmp_path / "latin.yaml").write_bytes("name: é\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.yaml: isn't UTF-8"):
+        load_sweep(str(tmp_path / "latin.yaml"))
+
+
+def test_an_unknown_sweep_name_lists_the_names_and_suggests_one() -> None:
+    with pytest.raises(
+        ConfigError, match=r"sweeps: no file for 'ful'; accepted: demo, .*\(did you mean 'full'\?\)"
+    ):
+        load_sweep("ful")
+
+
+def test_a_name_can_not_leave_its_folder() -> None:
+    with pytest.raises(ConfigError, match="no file for"):
+        load_model("../gpus/h100")
+
+
+SUITES = {
+    "too few requests": (
+        "requests: 8",
+        "requests: 3",
+        ["mine-suite.yaml:5", "conditions[0].requests", "3", "4 or more"],
+    ),
+    "step twice": (
+        "  - {step: smoke}",
+        "  - {step: smoke}\n  - {step: smoke}",
+        ["mine-suite.yaml:4", "'smoke'", "line 3"],
+    ),
+    "unknown step": ("step: smoke", "step: smoek", ["mine-suite.yaml:3", "'smoek'", "throughput", "'smoke'"]),
+    "no step": ("{step: smoke}", "{items: 5}", ["mine-suite.yaml:3", "steps[0]", "'step' is missing"]),
+    "unknown key in a condition": (
+        "requests: 8",
+        "request: 8",
+        ["conditions[0].request", "unknown key", "'requests'"],
+    ),
+    "other name": (
+        "name: mine-suite",
+        "name: other",
+        ["mine-suite.yaml:1", "'other'", "accepted: mine-suite"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", SUITES)
+def test_a_mistake_in_a_suite_points_into_the_suite(write: Write, sweep_text: str, mistake: str) -> None:
+    suite = """\
+name: mine-suite
+steps:
+  - {step: smoke}
+  - {step: throughput, prompts: listing, conditions: [
+      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 8}]}
+"""
+    sweep = write(sweep_text.replace("suite: tiny-quick", "suite: mine-suite"))
+    write(suite, "suites/mine-suite.yaml")
+    assert load_sweep(sweep).suite == "mine-suite"
+    right, wrong, parts = SUITES[mistake]
+    assert right in suite
+    write(suite.replace(right, wrong, 1), "suites/mine-suite.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(sweep)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert [part for part in parts if part not in message] == [], message
+
+
+def test_a_suite_of_the_users_own_is_unknown_to_the_shipped_ones(write: Write) -> None:
+    write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
+    with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
+        load_suite("mine-suite")

@@ -1,0 +1,112 @@
+"""Every file that comes with the product loads, expands and says what it promises."""
+
+from collections.abc import Callable
+
+import pytest
+from pydantic import BaseModel
+
+from configs.expand import default_run_id, expand
+from configs.library import Folder
+from configs.load import (
+    load_engine,
+    load_gpu,
+    load_model,
+    load_precision,
+    load_suite,
+    load_sweep,
+    load_technique,
+    names,
+)
+from configs.schema import Plan, Technique, ThroughputStep
+
+RECIPE = "0123456789abcdef"
+
+READERS: dict[Folder, Callable[[str], BaseModel]] = {
+    "models": load_model,
+    "techniques": load_technique,
+    "precisions": load_precision,
+    "engines": load_engine,
+    "gpus": load_gpu,
+    "suites": load_suite,
+    "sweeps": load_sweep,
+}
+
+
+def plan(name: str) -> Plan:
+    return expand(load_sweep(name), recipe=RECIPE)
+
+
+@pytest.mark.parametrize(("folder", "name"), [(folder, name) for folder in READERS for name in names(folder)])
+def test_every_shipped_file_loads(folder: Folder, name: str) -> None:
+    assert READERS[folder](name).model_dump()["name"] == name
+
+
+@pytest.mark.parametrize("name", names("sweeps"))
+def test_every_shipped_sweep_expands_into_different_cells(name: str) -> None:
+    cells = plan(name).cells
+    assert cells
+    assert len({planned.cell.cell_key for planned in cells}) == len(cells)
+
+
+def test_full_is_the_eleven_cells_of_seed_004_served_as_it_says() -> None:
+    cells = [planned.cell for planned in plan("full").cells]
+    methods = [cell.technique.method for cell in cells]
+    assert (methods.count("ar"), methods.count("mtp"), methods.count("diffusion")) == (5, 5, 1)
+    assert {cell.precision.name for cell in cells} == {"fp8"}
+    assert not any(cell.serving.prefix_cache for cell in cells)
+    by_method = {
+        (cell.technique.method, cell.serving.max_model_len, cell.serving.gpu_memory_utilization)
+        for cell in cells
+        if cell.technique.method != "diffusion"
+    }
+    assert by_method == {("ar", 40960, 0.92), ("mtp", 16384, 0.85)}
+
+
+def test_full_measures_short_and_8k_at_512_tokens_and_runs_on_spot() -> None:
+    full = plan("full")
+    assert all(planned.spot for planned in full.cells)
+    step = next(step for step in full.cells[0].steps if isinstance(step, ThroughputStep))
+    assert [(one.name, one.output_tokens) for one in step.conditions] == [("short c=1", 512), ("8k c=1", 512)]
+
+
+def test_a_model_with_an_embedded_head_needs_no_draft() -> None:
+    qwen = [
+        p.cell for p in plan("full").cells if p.cell.model.name.startswith("qwen") and p.cell.k is not None
+    ]
+    assert len(qwen) == 2
+    assert all(cell.draft is None and cell.technique.method == "mtp" for cell in qwen)
+
+
+def test_the_recipe_is_the_revision_of_family_members_only() -> None:
+    demo = [planned.cell for planned in plan("demo").cells]
+    assert {cell.model.revision for cell in demo} == {RECIPE}
+    assert {cell.draft.revision for cell in demo if cell.draft} == {RECIPE}
+    assert {planned.cell.model.revision for planned in plan("full").cells} == {None}
+
+
+def test_optional_cells_without_what_they_need_are_left_out_with_the_reason() -> None:
+    def without_modules(technique: Technique) -> str | None:
+        return f"{technique.needs_module} isn't installed" if technique.needs_module else None
+
+    whole, smaller = plan("demo"), expand(load_sweep("demo"), recipe=RECIPE, available=without_modules)
+    assert len(smaller.cells) == len(whole.cells) - 1
+    assert smaller.left_out == (("tiny-gemma4 bf16 suffix K=8", "arctic_inference isn't installed"),)
+
+
+def test_cells_that_are_not_optional_stay_whatever_is_missing() -> None:
+    everything_missing = expand(load_sweep("tiny-quick"), recipe=RECIPE, available=lambda _: "missing")
+    assert len(everything_missing.cells) == 2
+
+
+def test_a_technique_that_only_samples_is_given_no_parity_and_the_plan_says_so() -> None:
+    full = plan("full")
+    diffusion = next(p for p in full.cells if p.cell.technique.method == "diffusion")
+    assert "parity" not in [step.step for step in diffusion.steps]
+    assert [label for label, why in full.left_out if why.startswith("parity: ")] == [diffusion.cell.label]
+
+
+def test_the_default_run_id_is_the_same_for_the_same_plan_and_another_for_another_recipe() -> None:
+    first, again = plan("tiny-quick"), plan("tiny-quick")
+    other = expand(load_sweep("tiny-quick"), recipe="another")
+    assert default_run_id(first) == default_run_id(again) == f"tiny-quick-{first.config_hash[:8]}"
+    assert default_run_id(other) != default_run_id(first)
