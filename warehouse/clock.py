@@ -1,0 +1,15 @@
+"""The one way a moment is written down."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def now_iso() -> str:
+    """This moment, ISO 8601 with milliseconds, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def seconds_between(start_iso: str, end_iso: str) -> float:
+    """Length of a span of two moments that one machine wrote, in seconds."""
+    return (datetime.fromisoformat(end_iso) - datetime.fromisoformat(start_iso)).total_seconds()

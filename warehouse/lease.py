@@ -1,0 +1,183 @@
+"""Who measures a cell now: leases, heartbeats and the rows that attempts leave behind.
+
+    cells/<cell_key>/leases/<epoch>.json      created only if absent; the highest epoch owns the cell, and is
+                                              the number of the attempt
+    cells/<cell_key>/heartbeat.json           written by the owner; silence past the deadline frees the cell
+    cells/<cell_key>/attempts/<epoch>.json    how the attempt went; a lease whose attempt is closed is free
+
+Ages are read off the store's own clock, so two machines never compare theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from warehouse.clock import now_iso, seconds_between
+from warehouse.ledger import Ledger
+from warehouse.store import StoreError
+
+HEARTBEAT_DEADLINE_S = 60.0
+"""Silence after which a cell is free; design §9 allows 60 s of finished work to be lost."""
+
+Outcome = Literal["completed", "failed", "stopped", "lost", "superseded"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Lease(_Record):
+    """The right to measure a cell. `epoch` is the attempt's number, from 1."""
+
+    cell_key: str
+    epoch: int
+    owner: str
+    granted_at: str
+
+
+class Heartbeat(_Record):
+    """What the owner is doing, for people to see and for the deadline to run from."""
+
+    attempt: int
+    phase: str
+    step: str | None = None
+    percent: float = 0.0
+    last_line: str = ""
+    tok_s: float | None = None
+    at: str
+
+
+class Attempt(_Record):
+    """How one try of a cell went."""
+
+    attempt: int
+    outcome: Outcome
+    reason: str = ""
+    owner: str = ""
+    started_at: str | None = None
+    ended_at: str
+    wall_s: float | None = None
+    price_usd_h: float | None = None
+    cost_usd: float | None = None
+    log_tail: str = ""
+
+
+class LeaseHeld(StoreError):
+    """Somebody else measures this cell and has been heard of within the deadline."""
+
+
+def owner_name() -> str:
+    """This process, as leases name it: host, boot, process id and the tick it started at."""
+    return f"{socket.gethostname()}/{_boot_id()}/{os.getpid()}/{_start_tick(os.getpid())}"
+
+
+def lives_here(owner: str) -> bool | None:
+    """Whether the owning process runs on this machine; none: it is another machine's."""
+    host, boot, pid, tick = owner.rsplit("/", 3)
+    if host != socket.gethostname():
+        return None
+    return boot == _boot_id() and _start_tick(int(pid)) == tick
+
+
+class Leases:
+    """Leases, heartbeats and attempts of one cell of one run."""
+
+    def __init__(self, ledger: Ledger, cell_key: str, deadline_s: float = HEARTBEAT_DEADLINE_S) -> None:
+        """Open the cell; nothing is read or written yet."""
+        self.store = ledger.store
+        self.cell_key = cell_key
+        self.root = ledger.cell_root(cell_key)
+        self.deadline_s = deadline_s
+
+    def current(self) -> Lease | None:
+        """The lease with the highest epoch, or none."""
+        epochs = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in self.store.list(f"{self.root}/leases")]
+        data = self.store.get(self._lease_key(max(epochs))) if epochs else None
+        return None if data is None else Lease.model_validate_json(data)
+
+    def acquire(self, owner: str) -> Lease:
+        """Become the owner of the cell.
+
+        Raises:
+            LeaseHeld: a live owner has it.
+        """
+        last = self.current()
+        if last is not None and not self.is_free(last):
+            raise LeaseHeld(
+                f"cell {self.cell_key} is being measured by {last.owner} (attempt {last.epoch}): wait for it, "
+                f"or for {self.deadline_s:.0f} s of silence"
+            )
+        if last is not None:
+            self.close(
+                Attempt(
+                    attempt=last.epoch,
+                    outcome="lost",
+                    reason="its owner fell silent",
+                    owner=last.owner,
+                    started_at=last.granted_at,
+                    ended_at=now_iso(),
+                )
+            )
+        lease = Lease(cell_key=self.cell_key, epoch=(last.epoch if last else 0) + 1, owner=owner, granted_at=now_iso())
+        if not self.store.put_new(self._lease_key(lease.epoch), lease.model_dump_json().encode()):
+            raise LeaseHeld(f"cell {self.cell_key} was taken by somebody else just now")
+        return lease
+
+    def is_free(self, lease: Lease) -> bool:
+        """Whether the lease's attempt is closed, its process is known dead, or it has been silent too long."""
+        if self.store.get(self._attempt_key(lease.epoch)) is not None or lives_here(lease.owner) is False:
+            return True
+        beat = self.heartbeat()
+        heard = "heartbeat.json" if beat and beat.attempt == lease.epoch else f"leases/{lease.epoch:06d}.json"
+        age_s = self.store.age_s(f"{self.root}/{heard}")
+        return age_s is None or age_s > self.deadline_s
+
+    def still_mine(self, lease: Lease) -> bool:
+        """Whether nobody has taken the cell over."""
+        return self.store.get(self._lease_key(lease.epoch + 1)) is None
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Be heard."""
+        self.store.put(f"{self.root}/heartbeat.json", heartbeat.model_dump_json().encode())
+
+    def heartbeat(self) -> Heartbeat | None:
+        """The last thing heard, or none."""
+        data = self.store.get(f"{self.root}/heartbeat.json")
+        return None if data is None else Heartbeat.model_validate_json(data)
+
+    def close(self, attempt: Attempt) -> bool:
+        """Record how an attempt went; the first record stands. False: it was closed before."""
+        if attempt.wall_s is None and attempt.started_at is not None:
+            wall_s = seconds_between(attempt.started_at, attempt.ended_at)
+            cost_usd = None if attempt.price_usd_h is None else attempt.price_usd_h * wall_s / 3600
+            attempt = attempt.model_copy(update={"wall_s": wall_s, "cost_usd": cost_usd})
+        return self.store.put_new(self._attempt_key(attempt.attempt), attempt.model_dump_json(indent=1).encode())
+
+    def attempts(self) -> list[Attempt]:
+        """Closed attempts, oldest first."""
+        found = (self.store.get(key) for key in self.store.list(f"{self.root}/attempts"))
+        return [Attempt.model_validate_json(data) for data in found if data is not None]
+
+    def _lease_key(self, epoch: int) -> str:
+        return f"{self.root}/leases/{epoch:06d}.json"
+
+    def _attempt_key(self, epoch: int) -> str:
+        return f"{self.root}/attempts/{epoch:06d}.json"
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+
+
+def _start_tick(pid: int) -> str | None:
+    """When the process started, which tells it from a later one with the same id; none: gone, or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else fields[19]

@@ -1,0 +1,182 @@
+"""What has been measured: plans, parts and commits of one run, on the one primitive create-only.
+
+    runs/<run_id>/plan.json
+    runs/<run_id>/cells/<cell_key>/cell.json
+    runs/<run_id>/cells/<cell_key>/steps/<step>/parts/<table>-<attempt>-<n>.parquet
+    runs/<run_id>/cells/<cell_key>/steps/<step>/commit.json       written last: what it does not name does not exist
+
+Leases, heartbeats and attempts of a cell are in `warehouse.lease`.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from configs.schema import Plan, PlannedCell
+from warehouse.clock import now_iso
+from warehouse.columns import Table
+from warehouse.parts import Row, decode, encode, sha256_hex
+from warehouse.store import Store, StoreError
+from warehouse.tables import RAW_TABLES
+
+RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
+"""What a run may be called: it becomes a folder name and part of a cluster name."""
+
+CommitResult = Literal["committed", "superseded"]
+Verdict = Literal["ok", "suspect", "rejected"]
+
+
+class Part(BaseModel):
+    """One Parquet object of a step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    table: str
+    rows: int
+    sha256: str
+
+
+class Commit(BaseModel):
+    """The last word on one step of one cell of one run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: str
+    attempt: int
+    owner: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    wall_s: float
+    committed_at: str
+    parts: tuple[Part, ...]
+
+
+class Ledger:
+    """One run in one store."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        """Open the run; nothing is read or written yet.
+
+        Raises:
+            StoreError: the run id is no safe folder name.
+        """
+        if not RUN_ID.match(run_id):
+            raise StoreError(f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-'")
+        self.store = store
+        self.run_id = run_id
+        self.root = f"runs/{run_id}"
+
+    def cell_root(self, cell_key: str) -> str:
+        """Folder of one cell."""
+        return f"{self.root}/cells/{cell_key}"
+
+    def step_root(self, cell_key: str, step: str) -> str:
+        """Folder of one step of one cell."""
+        return f"{self.cell_root(cell_key)}/steps/{step}"
+
+    def write_plan(self, plan: Plan) -> None:
+        """Record what this run is, once; the same plan again changes nothing.
+
+        Raises:
+            StoreError: the run exists with another plan.
+        """
+        text = plan.model_dump_json(indent=1).encode()
+        if not self.store.put_new(f"{self.root}/plan.json", text):
+            there = self.plan()
+            if there.config_hash != plan.config_hash:
+                raise StoreError(
+                    f"run {self.run_id!r} was started with another plan ({there.config_hash}, now {plan.config_hash}): "
+                    "choose another --run-id, or leave it out"
+                )
+        for planned in plan.cells:
+            key = f"{self.cell_root(planned.cell.cell_key)}/cell.json"
+            self.store.put_new(key, planned.model_dump_json(indent=1).encode())
+
+    def plan(self) -> Plan:
+        """The run's plan.
+
+        Raises:
+            StoreError: there is no such run.
+        """
+        return Plan.model_validate_json(self._require(f"{self.root}/plan.json", f"no run {self.run_id!r}"))
+
+    def planned_cell(self, cell_key: str) -> PlannedCell:
+        """One cell of the run, with its steps.
+
+        Raises:
+            StoreError: the run has no such cell.
+        """
+        key = f"{self.cell_root(cell_key)}/cell.json"
+        return PlannedCell.model_validate_json(self._require(key, f"run {self.run_id!r} has no cell {cell_key!r}"))
+
+    def write_part(self, cell_key: str, step: str, table: Table, rows: Sequence[Row], attempt: int) -> Part:
+        """Store rows as one new part; it counts for readers once a commit names it."""
+        data = encode(table, rows)
+        name = f"{table.name}-{attempt:04d}-{uuid.uuid4().hex[:12]}.parquet"
+        key = f"{self.step_root(cell_key, step)}/parts/{name}"
+        if not self.store.put_new(key, data):
+            raise StoreError(f"{self.store.uri(key)} exists already: a part name was drawn twice")
+        return Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data))
+
+    def orphan_parts(self, cell_key: str, step: str) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
+        """Parts that earlier attempts of an uncommitted step left, with their rows, oldest attempt first."""
+        for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
+            data = self.store.get(key)
+            table = key.rsplit("/", 1)[1].split("-", 1)[0]
+            if data is None or table not in RAW_TABLES:
+                continue
+            rows = decode(data, key)
+            yield Part(key=key, table=table, rows=len(rows), sha256=sha256_hex(data)), rows
+
+    def commit(self, cell_key: str, commit: Commit) -> CommitResult:
+        """Make a step's parts visible, once. Losing the race is a normal ending: "superseded"."""
+        key = f"{self.step_root(cell_key, commit.step)}/commit.json"
+        created = self.store.put_new(key, commit.model_dump_json(indent=1).encode())
+        return "committed" if created else "superseded"
+
+    def read_commit(self, cell_key: str, step: str) -> Commit | None:
+        """The step's commit, or none."""
+        data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
+        return None if data is None else Commit.model_validate_json(data)
+
+    def committed_steps(self) -> dict[str, list[str]]:
+        """Names of committed steps by cell key, from one listing of the run."""
+        found: dict[str, list[str]] = {}
+        for key in self.store.list(f"{self.root}/cells"):
+            parts = key.split("/")
+            if parts[-1] == "commit.json" and parts[-3] == "steps":
+                found.setdefault(parts[3], []).append(parts[-2])
+        return found
+
+    def _require(self, key: str, missing: str) -> bytes:
+        data = self.store.get(key)
+        if data is None:
+            raise StoreError(f"{missing} in {self.store.url}")
+        return data
+
+
+def new_commit(
+    step: str, attempt: int, owner: str, verdict: Verdict, reasons: Sequence[str], wall_s: float, parts: Sequence[Part]
+) -> Commit:
+    """A commit stamped with this moment."""
+    return Commit(
+        step=step,
+        attempt=attempt,
+        owner=owner,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        wall_s=wall_s,
+        committed_at=now_iso(),
+        parts=tuple(parts),
+    )
+
+
+def run_ids(store: Store) -> list[str]:
+    """Runs that have a plan, sorted by name."""
+    return sorted({key.split("/")[1] for key in store.list("runs") if key.endswith("/plan.json")})

@@ -1,0 +1,77 @@
+"""Rows as Parquet parts: written once, named by a commit, read back by whoever goes on after a preemption."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warehouse.columns import Column, Table
+from warehouse.store import StoreError
+from warehouse.tables import SCHEMA_VERSION
+
+Row = Mapping[str, Any]
+
+_ARROW = {
+    "str": pa.string(),
+    "i64": pa.int64(),
+    "f64": pa.float64(),
+    "bool": pa.bool_(),
+    "list[str]": pa.list_(pa.string()),
+    "list[i64]": pa.list_(pa.int64()),
+    "list[f64]": pa.list_(pa.float64()),
+}
+
+
+def arrow_schema(table: Table) -> Any:
+    """The table's pyarrow schema, with units and meanings as field metadata."""
+    return pa.schema([_arrow_field(column) for column in table.columns])
+
+
+def _arrow_field(column: Column) -> Any:
+    facts = {"meaning": column.meaning} | ({"unit": column.unit} if column.unit else {})
+    return pa.field(column.name, _ARROW[column.type], nullable=not column.required, metadata=facts)
+
+
+def encode(table: Table, rows: Sequence[Row]) -> bytes:
+    """Rows as one zstd Parquet file.
+
+    Raises:
+        ValueError: a row has a column the table does not declare, or lacks a required one.
+    """
+    schema = arrow_schema(table)
+    known = set(schema.names)
+    for row in rows:
+        unknown = set(row) - known
+        if unknown:
+            raise ValueError(f"table {table.name} has no column {sorted(unknown)[0]!r}")
+    for column in table.columns:
+        if column.required and any(row.get(column.name) is None for row in rows):
+            raise ValueError(f"table {table.name}: a row lacks the required column {column.name!r}")
+    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    footer = {**(schema.metadata or {}), b"schema_version": str(SCHEMA_VERSION).encode(), b"table": table.name.encode()}
+    buffer = io.BytesIO()
+    pq.write_table(data.replace_schema_metadata(footer), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def decode(data: bytes, key: str) -> list[dict[str, Any]]:
+    """The rows of one part.
+
+    Raises:
+        StoreError: the bytes are not a Parquet file.
+    """
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(data)).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise StoreError(f"{key} is not a readable Parquet file: {error}") from error
+    return rows
+
+
+def sha256_hex(data: bytes) -> str:
+    """Content hash of a part, as commits list it."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,228 @@
+"""Every table of the warehouse, declared as data. This file is the data dictionary; analysts need no other.
+
+Columns are added, never renamed and never reused. What does not apply is null, never 0 or "".
+"""
+
+from __future__ import annotations
+
+from warehouse.columns import Column, Table
+
+SCHEMA_VERSION = 1
+"""Written into every Parquet footer and manifest; raised when a column is added."""
+
+ROW_IDENTITY = (
+    Column("run_id", "str", "the run that measured this row", required=True),
+    Column("cell_key", "str", "the cell: first 16 hex digits of sha256 over its canonical JSON", required=True),
+    Column("step", "str", "the measurement: smoke, throughput, parity, eval-<name>, ...", required=True),
+    Column("attempt", "i64", "which try of the cell measured this row, from 1", required=True),
+    Column("measured_at", "str", "when the row was measured, ISO 8601, UTC", required=True),
+)
+"""On every raw row."""
+
+LOAD_SHAPE = (
+    Column("condition", "str", 'short human name of the load shape, e.g. "short c=1"', required=True),
+    Column("mode", "str", "fixed: non-streaming, fixed output; stream: streamed; natural: until EOS", required=True),
+    Column("context_tokens", "i64", "prompt length asked for", "tokens"),
+    Column("output_tokens", "i64", "output length asked for", "tokens"),
+    Column("concurrency", "i64", "requests in flight at the same time"),
+)
+"""What a throughput row was measured under."""
+
+REQUESTS = Table(
+    "requests",
+    "one timed request",
+    (
+        *ROW_IDENTITY,
+        *LOAD_SHAPE,
+        Column("repeat", "i64", "which repeat of the condition, from 0"),
+        Column("request_id", "str", "seed of the prompt; no two requests of a cell share one", required=True),
+        Column("prompt_tokens", "i64", "from usage", "tokens"),
+        Column("completion_tokens", "i64", "from usage", "tokens"),
+        Column("wall_s", "f64", "request sent to last byte", "s"),
+        Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
+        Column("ttft_ms", "f64", "streamed only: request sent to first token", "ms"),
+        Column("tpot_ms", "f64", "streamed only: time per output token after the first chunk, by token counts", "ms"),
+        Column("chunks", "i64", "streamed only: chunks that carried tokens"),
+        Column("largest_chunk_tokens", "i64", "streamed only: most tokens in one chunk", "tokens"),
+        Column("chars", "i64", "length of the output text", "characters"),
+        Column("loop_share", "f64", "share of the output's 4-grams that repeat an earlier one, 0 to 1"),
+        Column("text", "str", "the output, as the model wrote it: data, never markup"),
+    ),
+)
+
+WINDOWS = Table(
+    "windows",
+    "one repeat of one condition: the same work counted by the client and by the engine",
+    (
+        *ROW_IDENTITY,
+        *LOAD_SHAPE,
+        Column("repeat", "i64", "which repeat of the condition, from 0", required=True),
+        Column("requests", "i64", "requests finished in the window"),
+        Column("wall_s", "f64", "first request sent to last response", "s"),
+        Column("prefill_s", "f64", "streamed only: the same shape with one output token, not streamed", "s"),
+        Column("completion_tokens", "i64", "sum over usage", "tokens"),
+        Column("chars", "i64", "sum over outputs", "characters"),
+        Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
+        Column(
+            "engine_drafts", "i64", "delta of vllm:spec_decode_num_drafts_total; null: the engine has no such counter"
+        ),
+        Column("engine_draft_tokens", "i64", "delta of vllm:spec_decode_num_draft_tokens_total", "tokens"),
+        Column("engine_accepted_tokens", "i64", "delta of vllm:spec_decode_num_accepted_tokens_total", "tokens"),
+        Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
+        Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
+        Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
+        Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
+        Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
+    ),
+)
+
+PARITY_OUTPUTS = Table(
+    "parity_outputs",
+    "one greedy output of one prompt",
+    (
+        *ROW_IDENTITY,
+        Column("prompt_id", "str", "the prompt, the same in every cell", required=True),
+        Column("pass", "i64", "0: first pass; 1: again, on an AR cell the control", required=True),
+        Column("token_ids", "list[i64]", "the output's token ids"),
+        Column("finish_reason", "str", "as the engine said"),
+        Column("text", "str", "the output, as the model wrote it"),
+    ),
+)
+
+EVAL_ITEMS = Table(
+    "eval_items",
+    "one answered question",
+    (
+        *ROW_IDENTITY,
+        Column("item_id", "str", "the question, the same in every cell", required=True),
+        Column("kind", "str", "which sort of question"),
+        Column("gold", "str", "the right answer"),
+        Column("last_letter", "str", "extractor last-letter: last answer letter of the body; null: none found"),
+        Column("first_letter", "str", "extractor first-letter: first letter anywhere, thinking included"),
+        Column("finish_reason", "str", "as the engine said; length means cut off"),
+        Column("completion_tokens", "i64", "from usage", "tokens"),
+        Column("body", "str", "the answer without the thinking, as the model wrote it"),
+        Column("reasoning", "str", "the thinking, as the model wrote it"),
+    ),
+)
+
+VERDICTS = Table(
+    "verdicts",
+    "what the guards of the node said about one condition of a step",
+    (
+        *ROW_IDENTITY,
+        Column("condition", "str", "the load shape; null: the whole step"),
+        Column("mode", "str", "fixed, stream or natural; null: the whole step"),
+        Column("verdict", "str", "ok, suspect or rejected", required=True),
+        Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
+        Column("details", "list[str]", "one sentence per reason, with the figures"),
+    ),
+)
+
+PROVENANCE_COLUMNS = (
+    Column("git_sha", "str", "commit of specsweep that measured"),
+    Column("git_dirty", "bool", "whether that checkout had changes"),
+    Column("config_hash", "str", "first 16 hex digits of sha256 over the run's plan"),
+    Column("argv", "str", "the engine's command line, shell-quoted"),
+    Column("engine_version", "str", "as the engine's /version says"),
+    Column("image_digest", "str", "of the container image, where one served"),
+    Column("model_revision", "str", "of the target: hub commit, or recipe hash of the demo family"),
+    Column("draft_revision", "str", "of the draft, likewise"),
+    Column("gpu_name", "str", "as the driver says; the processor's name on a CPU"),
+    Column("gpu_uuid", "str", "the very card"),
+    Column("gpu_driver", "str", "driver version"),
+    Column("gpu_clock_mhz", "f64", "SM clock at the start of the step", "MHz"),
+    Column("host", "str", "node name"),
+    Column("cloud", "str", "aws, gcp, ...; local on this machine"),
+    Column("region", "str", "cloud region"),
+    Column("zone", "str", "cloud zone"),
+    Column("instance_type", "str", "cloud instance type"),
+    Column("spot", "bool", "whether the node could be taken away"),
+    Column("price_usd_h", "f64", "price of the node", "USD/h"),
+    Column("price_source", "str", "where that price comes from, with its date"),
+    Column("seed", "i64", "seed of prompts and items"),
+    Column("dataset_revision", "str", "of the evaluation data"),
+    Column("weights", "str", "real or dummy"),
+)
+"""On every consolidated row, and stored once per step."""
+
+PROVENANCE = Table("provenance", "where and with what one step was measured", (*ROW_IDENTITY, *PROVENANCE_COLUMNS))
+
+RAW_TABLES = {table.name: table for table in (REQUESTS, WINDOWS, PARITY_OUTPUTS, EVAL_ITEMS, VERDICTS, PROVENANCE)}
+"""The tables that a node writes, by name."""
+
+RESULTS_CONSOLIDATED = Table(
+    "results_consolidated",
+    "one cell x step x condition (x metric) of one run",
+    (
+        Column("run_id", "str", "the run", required=True),
+        Column("cell_key", "str", "the cell", required=True),
+        Column("model", "str", "the target's short name", required=True),
+        Column("family", "str", "the target's family", required=True),
+        Column("precision", "str", "number format of the weights", required=True),
+        Column("technique", "str", "how tokens are decoded", required=True),
+        Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("engine", "str", "what served", required=True),
+        Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
+        Column("weights", "str", "real or dummy"),
+        Column("acceptance_source", "str", "measured, or replayed:<source>; null: nothing is drafted"),
+        Column("step", "str", "the measurement", required=True),
+        Column("condition", "str", 'short human name, e.g. "short c=1"'),
+        Column("context_tokens", "i64", "prompt length asked for", "tokens"),
+        Column("output_tokens", "i64", "output length asked for", "tokens"),
+        Column("concurrency", "i64", "requests in flight"),
+        Column("mode", "str", "fixed, natural or stream"),
+        Column("repeats", "i64", "repeats measured"),
+        Column("tok_s", "f64", "completion tokens over wall clock, mean of the repeats", "tokens/s"),
+        Column("tok_s_lo", "f64", "lower end of the 95 % bootstrap interval over repeats", "tokens/s"),
+        Column("tok_s_hi", "f64", "upper end", "tokens/s"),
+        Column("cv", "f64", "standard deviation over mean of the repeats"),
+        Column("ttft_ms", "f64", "time to first token, median, streamed", "ms"),
+        Column("tpot_ms", "f64", "time per output token after the first, median, streamed, by token counts", "ms"),
+        Column("chars_s", "f64", "output characters over wall clock", "characters/s"),
+        Column("acceptance_length", "f64", "1 + accepted / drafts: tokens per verification step", "tokens"),
+        Column("acceptance_by_position", "list[f64]", "accepted / drafts at draft position 1..K"),
+        Column("mbu", "f64", "achieved over peak memory bandwidth; null without a known peak"),
+        Column("speedup", "f64", "tok_s over the AR cell's, same run, model, precision, engine, condition"),
+        Column("speedup_lo", "f64", "lower end of its 95 % bootstrap interval"),
+        Column("speedup_hi", "f64", "upper end"),
+        Column("metric", "str", "what score is, e.g. accuracy"),
+        Column("score", "f64", "value of the metric, 0 to 1"),
+        Column("score_stderr", "f64", "standard error of the score"),
+        Column("n", "i64", "items scored"),
+        Column("truncated", "i64", "items cut off by the length limit"),
+        Column("blank", "i64", "items without an answer body"),
+        Column("extractor", "str", "how the answer was read: last-letter, first-letter"),
+        Column("parity_equal", "i64", "prompts whose greedy output equals the AR cell's, token for token"),
+        Column("parity_n", "i64", "prompts compared"),
+        Column("first_divergence", "i64", "smallest token index at which an output left the AR cell's", "tokens"),
+        Column("gpu_s", "f64", "seconds of the node spent on this step", "s"),
+        Column("cost_usd", "f64", "those seconds at price_usd_h", "USD"),
+        Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),
+        Column("verdict", "str", "ok, suspect or rejected; only ok rows enter comparisons", required=True),
+        Column("reasons", "list[str]", "reason codes of the guards; empty when ok", required=True),
+        Column("details", "list[str]", "one sentence per reason, with the figures"),
+        Column("attempts", "i64", "tries of the cell so far", required=True),
+        Column("attempt", "i64", "the try that committed the step"),
+        Column("measured_at", "str", "when the step was committed, ISO 8601, UTC", required=True),
+        *(column for column in PROVENANCE_COLUMNS if column.name != "weights"),
+    ),
+)
+
+ATTEMPTS = Table(
+    "attempts",
+    "one try of one cell, ended well or not; kept for ever",
+    (
+        Column("run_id", "str", "the run", required=True),
+        Column("cell_key", "str", "the cell", required=True),
+        Column("attempt", "i64", "which try, from 1", required=True),
+        Column("outcome", "str", "completed, failed, stopped, lost or superseded", required=True),
+        Column("reason", "str", "why, in one sentence"),
+        Column("owner", "str", "host and process that ran it"),
+        Column("started_at", "str", "ISO 8601, UTC"),
+        Column("ended_at", "str", "ISO 8601, UTC"),
+        Column("wall_s", "f64", "length of the try", "s"),
+        Column("cost_usd", "f64", "wall_s at price_usd_h", "USD"),
+        Column("log_tail", "str", "last lines of the node's log"),
+    ),
+)
