@@ -1,0 +1,1 @@
+"""HOW to measure, on the node, next to the engine. Imports neither Prefect, SkyPilot nor polars."""

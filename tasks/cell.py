@@ -1,0 +1,241 @@
+"""The node runner: serves one cell and measures its steps, in order.
+
+    python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY
+
+Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures what no commit names
+yet, commits each step the moment it ends, and closes its attempt. Exit codes: 0 everything is measured; 1 failed, try
+again; 3 the smoke step says the cell is insane; 75 somebody else measures it; 76 somebody else took it over;
+143 asked to stop (a spot notice), finished items are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from enum import IntEnum
+
+from configs.schema import PlannedCell, Step
+from tasks import provenance
+from tasks.client import Client, RequestFailed
+from tasks.context import StepContext
+from tasks.engine.command import EngineCommand, EngineUnavailable, engine_command
+from tasks.engine.machine import cell_workdir, the_only_engine
+from tasks.engine.server import Engine, EngineFailed, free_port
+from tasks.guards.finding import Judgement, worst
+from tasks.heartbeat import INTERVAL_S, Pulse
+from tasks.steps.registry import buildable, measure
+from warehouse.clock import now_iso
+from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, Outcome, owner_name
+from warehouse.ledger import Ledger, new_commit
+from warehouse.store import StoreError, open_store
+from warehouse.tables import PROVENANCE, VERDICTS
+
+LOG_TAIL_LINES = 30
+"""Lines of the engine's log kept in the attempt's row."""
+
+
+PARENT_POLL_S = 1.0
+"""Pause between two looks at whether the starting process still lives."""
+
+
+class Exit(IntEnum):
+    """How the runner ended, for whoever started it."""
+
+    DONE = 0
+    FAILED = 1
+    REJECTED = 3
+    LEASE_HELD = 75
+    SUPERSEDED = 76
+    STOPPED = 143
+
+
+class CellRejected(Exception):
+    """The smoke step found the cell insane; nothing more is measured."""
+
+
+def todo(ledger: Ledger, planned: PlannedCell) -> list[Step]:
+    """Steps that can be measured and no commit names.
+
+    Raises:
+        CellRejected: the smoke step was committed as rejected.
+    """
+    left = []
+    for spec in planned.steps:
+        commit = ledger.read_commit(planned.cell.cell_key, spec.step)
+        if commit is not None and spec.step == "smoke" and commit.verdict == "rejected":
+            raise CellRejected(f"smoke rejected this cell: {', '.join(commit.reasons)}")
+        if commit is None and buildable(spec):
+            left.append(spec)
+    return left
+
+
+class Runner:
+    """One attempt at one cell."""
+
+    def __init__(self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, pulse: Pulse) -> None:
+        """Bind to a lease that was just granted."""
+        self.ledger, self.planned, self.leases, self.lease, self.pulse = ledger, planned, leases, lease, pulse
+        self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
+        self.workdir.mkdir(parents=True, exist_ok=True)
+
+    async def measure_all(self, steps: list[Step]) -> None:
+        """Serve the cell and measure the steps; the engine is gone afterwards, however this ends."""
+        cell = self.planned.cell
+        self.pulse.phase("waiting")
+        async with the_only_engine(self.pulse.line):
+            port = free_port()
+            command = engine_command(cell, port, self.workdir)
+            engine = Engine(command, port, self.workdir, cell.engine.start_timeout_s)
+            try:
+                self.pulse.phase("engine")
+                healthy_s = await engine.start(self.pulse.line)
+                print(f"engine healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
+                for spec in steps:
+                    await self._measure(spec, engine, command)
+            finally:
+                self.pulse.phase("stopping")
+                engine.stop()
+
+    async def _measure(self, spec: Step, engine: Engine, command: EngineCommand) -> None:
+        self.pulse.phase("measuring", spec.step)
+        cell, started = self.planned.cell, time.monotonic()
+        async with Client(engine.base_url, cell.model, cell.technique) as client:
+            attempt = self.lease.epoch
+            ctx = StepContext(self.planned, client, self.ledger, spec.step, attempt, self.pulse.tell)
+            try:
+                judgements = await measure(ctx, spec)
+                config_hash = self.ledger.plan().config_hash
+                await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, config_hash)])
+            except RequestFailed as error:
+                raise await engine.cause_of_failure(error) from error
+            await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
+        verdict = worst(judgement.verdict for judgement in judgements)
+        reasons = sorted({finding.reason.value for judgement in judgements for finding in judgement.findings})
+        commit = new_commit(
+            spec.step, attempt, self.lease.owner, verdict, reasons, time.monotonic() - started, ctx.parts
+        )
+        result = self.ledger.commit(cell.cell_key, commit)
+        print(f"{spec.step}: {result} ({verdict}{': ' + ', '.join(reasons) if reasons else ''})", flush=True)
+        if spec.step == "smoke" and verdict == "rejected":
+            raise CellRejected(f"smoke rejected this cell: {', '.join(reasons)}")
+
+    def close(self, outcome: Outcome, reason: str) -> None:
+        """Write the attempt's row; the first one stands."""
+        price = provenance.price_usd_h(self.planned)
+        log = self.workdir / "engine.log"
+        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+        attempt = Attempt(
+            attempt=self.lease.epoch, outcome=outcome, reason=reason, owner=self.lease.owner,
+            started_at=self.lease.granted_at, ended_at=now_iso(), price_usd_h=price,
+            log_tail="" if outcome == "completed" else "\n".join(tail),
+        )  # fmt: skip
+        self.leases.close(attempt)
+
+
+async def run(
+    store_url: str, run_id: str, cell_key: str, heartbeat_s: float, deadline_s: float, *, with_parent: bool
+) -> Exit:
+    """One attempt, from lease to closed attempt; says on stderr why it did not end well."""
+    ledger = Ledger(open_store(store_url), run_id)
+    planned = ledger.planned_cell(cell_key)
+    try:
+        steps = todo(ledger, planned)
+        if not steps:
+            print("everything is measured", flush=True)
+            return Exit.DONE
+        leases = Leases(ledger, cell_key, deadline_s)
+        lease = leases.acquire(owner_name())
+    except CellRejected as error:
+        return _say(Exit.REJECTED, str(error))
+    except LeaseHeld as error:
+        return _say(Exit.LEASE_HELD, str(error))
+    pulse = Pulse(leases, lease, heartbeat_s)
+    runner = Runner(ledger, planned, leases, lease, pulse)
+    work = asyncio.create_task(runner.measure_all(steps))
+    lost = asyncio.Event()
+
+    def give_up() -> None:
+        lost.set()
+        work.cancel()
+
+    beating = asyncio.create_task(pulse.run(give_up))
+    watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    try:
+        return await _ending(runner, work, beating, lost)
+    finally:
+        beating.cancel()
+        if watching is not None:
+            watching.cancel()
+
+
+async def _end_with_parent(work: asyncio.Task[None]) -> None:
+    """Stop when the process that started this one is gone: on one machine a cluster does not outlive its flow."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_POLL_S)
+    work.cancel()
+
+
+async def _ending(runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], lost: asyncio.Event) -> Exit:
+    try:
+        done, _ = await asyncio.wait({work, beating}, return_when=asyncio.FIRST_COMPLETED)
+        if beating in done and not lost.is_set():
+            work.cancel()  # a store that can't take heartbeats can't take results either
+            beating.result()
+        await work
+    except asyncio.CancelledError:
+        if lost.is_set():
+            runner.close("superseded", "another runner took the cell over")
+            return _say(Exit.SUPERSEDED, "another runner took the cell over")
+        runner.close("stopped", "asked to stop")
+        return _say(Exit.STOPPED, "asked to stop; finished items are kept")
+    except CellRejected as error:
+        runner.close("failed", str(error))
+        return _say(Exit.REJECTED, str(error))
+    except (EngineFailed, EngineUnavailable, StoreError) as error:
+        runner.close("failed", str(error))
+        return _say(Exit.FAILED, str(error))
+    runner.close("completed", "")
+    return Exit.DONE
+
+
+def _verdict_row(judgement: Judgement) -> dict[str, object]:
+    return {
+        "condition": judgement.condition,
+        "mode": judgement.mode,
+        "verdict": judgement.verdict,
+        "reasons": [finding.reason.value for finding in judgement.findings],
+        "details": [finding.sentence for finding in judgement.findings],
+    }
+
+
+def _say(code: Exit, text: str) -> Exit:
+    print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def main() -> int:
+    """Parse the command line and run one attempt."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--store", required=True, help="folder or s3://bucket/prefix")
+    parser.add_argument("--run", required=True, help="run id")
+    parser.add_argument("--cell", required=True, help="cell key, 16 hex digits")
+    parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="pause between heartbeats")
+    parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
+    parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")
+    args = parser.parse_args()
+    work = run(args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s, with_parent=args.with_parent)
+    try:
+        return asyncio.run(work)
+    except StoreError as error:
+        return _say(Exit.FAILED, str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""The client: OpenAI chat completions over httpx, with the clock around the wire and nothing else.
+
+Bodies are built before the clock starts and parsed after it stops.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import httpx
+
+from configs.schema import Model, Technique
+from tasks.prompts import Prompt
+
+BASE_TIMEOUT_S = 120.0
+"""Time any request may take before its output is counted."""
+
+SLOWEST_TOK_S = 0.5
+"""No engine worth measuring is slower per request: what bounds the wait for one answer."""
+
+
+class RequestFailed(Exception):
+    """An answer that can't be measured: an error status, a broken stream, or a request the engine gave up."""
+
+
+class Reply(NamedTuple):
+    """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token."""
+
+    body: str
+    reasoning: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None
+    token_ids: list[int] | None
+    wall_s: float
+
+
+class StreamReply(NamedTuple):
+    """One streamed answer. Times run from the request; `first_chunk_tokens` came with the first of them."""
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    first_token_s: float | None
+    last_token_s: float | None
+    first_chunk_tokens: int
+    largest_chunk_tokens: int
+    chunks: int
+    wall_s: float
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per output token after the first chunk, by token counts; none where one chunk held them all."""
+        later_tokens = self.completion_tokens - self.first_chunk_tokens
+        if self.first_token_s is None or self.last_token_s is None or later_tokens <= 0:
+            return None
+        return (self.last_token_s - self.first_token_s) / later_tokens
+
+
+class Client:
+    """Requests to one engine, as one cell must send them."""
+
+    def __init__(self, base_url: str, model: Model, technique: Technique, concurrency: int = 1) -> None:
+        """Open a pool of at most `concurrency` connections; loopback only, no proxy from the environment."""
+        self._model = model
+        self._technique = technique
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+        )
+
+    async def __aenter__(self) -> Client:
+        """The client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    def request(self, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False) -> dict[str, Any]:
+        """The body of a chat request to this cell (see `request_body`)."""
+        return request_body(self._model, self._technique, prompt, max_tokens, fixed=fixed, token_ids=token_ids)
+
+    async def complete(self, body: Mapping[str, Any]) -> Reply:
+        """Send one non-streamed request.
+
+        Raises:
+            RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
+        """
+        content, timeout = json.dumps(body).encode(), _timeout(body)
+        started = time.perf_counter()
+        try:
+            response = await self._http.post("/v1/chat/completions", content=content, headers=_JSON, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise RequestFailed(f"no answer from {self._http.base_url}: {error!r}") from error
+        wall_s = time.perf_counter() - started
+        if response.status_code != 200:
+            raise RequestFailed(f"HTTP {response.status_code}: {response.text[:300]}")
+        return _reply(response.json(), wall_s)
+
+    async def stream(self, body: Mapping[str, Any]) -> StreamReply:
+        """Send one streamed request and count tokens by the engine's running usage.
+
+        Raises:
+            RequestFailed: as `complete`, or an error event inside the stream, or a stream cut short.
+        """
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        content = json.dumps({**body, "stream": True, "stream_options": options}).encode()
+        arrivals: list[tuple[float, str]] = []
+        started = time.perf_counter()
+        try:
+            async with self._http.stream(
+                "POST", "/v1/chat/completions", content=content, headers=_JSON, timeout=_timeout(body)
+            ) as response:
+                if response.status_code != 200:
+                    raise RequestFailed(f"HTTP {response.status_code}: {(await response.aread())[:300]!r}")
+                async for line in response.aiter_lines():
+                    if line.startswith("data: "):
+                        arrivals.append((time.perf_counter() - started, line[6:]))
+        except httpx.HTTPError as error:
+            raise RequestFailed(f"the stream broke: {error!r}") from error
+        return _stream_reply(arrivals, time.perf_counter() - started)
+
+    async def text(self, path: str) -> str:
+        """The text of a GET, e.g. `/metrics`.
+
+        Raises:
+            RequestFailed: no answer or an error status.
+        """
+        try:
+            response = await self._http.get(path, timeout=30)
+        except httpx.HTTPError as error:
+            raise RequestFailed(f"no answer from {self._http.base_url}{path}: {error!r}") from error
+        if response.status_code != 200:
+            raise RequestFailed(f"HTTP {response.status_code} from {path}")
+        return response.text
+
+
+def request_body(
+    model: Model, technique: Technique, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False
+) -> dict[str, Any]:
+    """The body of a chat request.
+
+    Args:
+        model: the target, for its name and chat-template arguments.
+        technique: how it decodes; one without greedy decoding is sent no temperature.
+        prompt: the user message, and the chat-template arguments it needs on top of the model's own.
+        max_tokens: most output tokens; with `fixed`, exactly as many.
+        fixed: ignore the end token, so that the output has a fixed length.
+        token_ids: ask for the output's token ids.
+    """
+    body: dict[str, Any] = {
+        "model": model.name,
+        "messages": [{"role": "user", "content": prompt.text}],
+        "max_tokens": max_tokens,
+    }
+    if technique.greedy:  # block diffusion refuses any temperature
+        body["temperature"] = 0
+    template_kwargs = {**model.chat_template_kwargs, **prompt.template_kwargs}
+    if template_kwargs:
+        body["chat_template_kwargs"] = template_kwargs
+    if fixed:
+        body["ignore_eos"] = True
+    if token_ids:
+        body["return_token_ids"] = True
+    return body
+
+
+_JSON = {"content-type": "application/json"}
+
+
+def _timeout(body: Mapping[str, Any]) -> float:
+    return BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
+
+
+def _reply(answer: dict[str, Any], wall_s: float) -> Reply:
+    choice, usage = answer["choices"][0], answer["usage"]
+    message, finish_reason = choice["message"], str(choice["finish_reason"])
+    if finish_reason not in ("stop", "length"):
+        raise RequestFailed(f"the engine ended a request with finish_reason {finish_reason!r}")
+    return Reply(
+        body=message.get("content") or "",
+        reasoning=message.get("reasoning") or message.get("reasoning_content") or "",
+        finish_reason=finish_reason,
+        prompt_tokens=usage["prompt_tokens"],
+        completion_tokens=usage["completion_tokens"],
+        cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        token_ids=choice.get("token_ids"),
+        wall_s=wall_s,
+    )
+
+
+def _stream_reply(arrivals: list[tuple[float, str]], wall_s: float) -> StreamReply:
+    if not arrivals or arrivals[-1][1] != "[DONE]":
+        raise RequestFailed("the stream ended without [DONE]")
+    steps: list[tuple[float, int]] = []  # when the running count of tokens rose, and to what
+    pieces: list[str] = []
+    finish_reason, prompt_tokens = "", 0
+    for at_s, data in arrivals[:-1]:
+        event = json.loads(data)
+        if "error" in event:
+            raise RequestFailed(f"an error inside the stream: {event['error']}")
+        usage = event.get("usage") or {}
+        prompt_tokens = usage.get("prompt_tokens", prompt_tokens)
+        tokens = usage.get("completion_tokens", 0)
+        if tokens > (steps[-1][1] if steps else 0):
+            steps.append((at_s, tokens))
+        for choice in event.get("choices", []):
+            delta = choice.get("delta") or {}
+            pieces.append((delta.get("reasoning") or "") + (delta.get("content") or ""))
+            finish_reason = choice.get("finish_reason") or finish_reason
+    if finish_reason not in ("stop", "length"):
+        raise RequestFailed(f"the engine ended a stream with finish_reason {finish_reason!r}")
+    counts = [0, *(tokens for _, tokens in steps)]
+    sizes = [later - earlier for earlier, later in pairwise(counts)]
+    return StreamReply(
+        text="".join(pieces),
+        finish_reason=finish_reason,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=counts[-1],
+        first_token_s=steps[0][0] if steps else None,
+        last_token_s=steps[-1][0] if steps else None,
+        first_chunk_tokens=sizes[0] if sizes else 0,
+        largest_chunk_tokens=max(sizes, default=0),
+        chunks=len(sizes),
+        wall_s=wall_s,
+    )

@@ -1,0 +1,112 @@
+"""What a step is given: the cell, the engine's client, and a place to put rows as they are measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from configs.schema import PlannedCell
+from tasks import meters
+from tasks.client import Client, RequestFailed
+from warehouse.clock import now_iso
+from warehouse.columns import Table
+from warehouse.ledger import Ledger, Part
+from warehouse.parts import Row
+
+COUNTER_SETTLE_S = 2.0
+"""How long the engine's counters may lag behind its answers."""
+
+
+class Progress(NamedTuple):
+    """What a step is doing: share done in percent, a line for people, and the current rate if it has one."""
+
+    percent: float
+    line: str
+    tok_s: float | None = None
+
+
+class StepContext:
+    """One step of one cell in one attempt. Rows go out as parts; the runner commits them when the step ends."""
+
+    def __init__(
+        self,
+        planned: PlannedCell,
+        client: Client,
+        ledger: Ledger,
+        step: str,
+        attempt: int,
+        tell: Callable[[Progress], None],
+    ) -> None:
+        """Bind a step to where its rows go."""
+        self.planned = planned
+        self.cell = planned.cell
+        self.client = client
+        self.step = step
+        self.tell = tell
+        self.parts: list[Part] = []
+        self._ledger = ledger
+        self._attempt = attempt
+
+    def stamp(self, row: Row) -> dict[str, Any]:
+        """The row with its identity: run, cell, step, attempt, moment."""
+        identity = {
+            "run_id": self._ledger.run_id,
+            "cell_key": self.cell.cell_key,
+            "step": self.step,
+            "attempt": self._attempt,
+            "measured_at": now_iso(),
+        }
+        return {**identity, **row}
+
+    async def write(self, table: Table, rows: Sequence[Row]) -> None:
+        """Store rows as a part of this step, off the event loop. They survive this attempt from now on."""
+        if not rows:
+            return
+        stamped = [self.stamp(row) for row in rows]
+        part = await asyncio.to_thread(
+            self._ledger.write_part, self.cell.cell_key, self.step, table, stamped, self._attempt
+        )
+        self.parts.append(part)
+
+    async def resume(
+        self, table: Table, identity: Sequence[str], only: Collection[tuple[Any, ...]] | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of `table` that earlier attempts measured; their parts join this step's commit.
+
+        A part is taken whole or not at all. One that repeats what is already taken was measured beside its twin by a
+        runner that had lost the cell, and stays an orphan.
+
+        Args:
+            table: which table.
+            identity: names of the columns that tell one measurement from another.
+            only: identities that may be taken; none: any.
+        """
+        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self.cell.cell_key, self.step)))
+        kept: list[dict[str, Any]] = []
+        taken: set[tuple[Any, ...]] = set()
+        for part, rows in found:
+            keys = {tuple(row.get(column) for column in identity) for row in rows}
+            wanted = part.table == table.name and not keys & taken and (only is None or keys <= set(only))
+            if wanted:
+                taken |= keys
+                kept += rows
+                self.parts.append(part)
+        return kept
+
+    async def counters(self) -> meters.Counters:
+        """The engine's counters now; every field null if it shows none."""
+        try:
+            return meters.parse(await self.client.text("/metrics"))
+        except RequestFailed:
+            return meters.parse("")  # not an error here: `token_mismatch` reports an engine without counters
+
+    async def counters_after(self, before: meters.Counters, requests: int) -> meters.Counters:
+        """What was counted since `before`, once the engine has booked `requests` finished requests."""
+        deadline = asyncio.get_running_loop().time() + COUNTER_SETTLE_S
+        while True:
+            counted = (await self.counters()).since(before)
+            settled = counted.requests_finished is None or counted.requests_finished >= requests
+            if settled or asyncio.get_running_loop().time() > deadline:
+                return counted
+            await asyncio.sleep(0.05)

@@ -1,0 +1,1 @@
+"""Serving one cell: the command line, the process group, and noticing at once when it dies."""

@@ -1,0 +1,126 @@
+"""The command line and environment under which one cell is served."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from configs.schema import Cell, Draft, Model
+from tasks import environments
+from tasks.family import interpreter
+from tasks.family.recipe import family_dir
+
+
+class EngineUnavailable(Exception):
+    """What the cell needs to be served is not on this machine; the text says what and how to get it."""
+
+
+class EngineCommand(NamedTuple):
+    """How to start an engine: `argv` ends with the arguments, `env` is added to this process's own."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    served_name: str
+    model_revision: str | None
+    draft_revision: str | None
+
+
+def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
+    """`vllm serve` for a cell, on loopback.
+
+    Raises:
+        EngineUnavailable: the engine's environment or a member of the demo family is not there.
+    """
+    weights = _checkpoint(cell.model)
+    argv = [
+        *_executable(cell), "serve", weights,
+        "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
+        "--max-model-len", str(cell.serving.max_model_len),
+        "--enable-prefix-caching" if cell.serving.prefix_cache else "--no-enable-prefix-caching",
+    ]  # fmt: skip
+    options: list[tuple[str, str | int | float | None]] = [
+        ("--revision", cell.model.revision if cell.model.hub_id else None),
+        ("--max-num-seqs", cell.serving.max_num_seqs),
+        ("--gpu-memory-utilization", cell.serving.gpu_memory_utilization),
+        ("--quantization", cell.precision.quantization),
+        ("--dtype", cell.precision.dtype),
+        ("--reasoning-parser", cell.model.reasoning_parser),
+        ("--load-format", "dummy" if cell.model.weights == "dummy" else None),
+    ]
+    for flag, value in options:
+        if value is not None:
+            argv += [flag, str(value)]
+    argv += cell.engine.args
+    speculative = speculative_config(cell)
+    if speculative is not None:
+        argv += ["--speculative-config", json.dumps(speculative, sort_keys=True)]
+    return EngineCommand(
+        argv=tuple(argv),
+        env=_environment(cell, workdir),
+        served_name=cell.model.name,
+        model_revision=cell.model.revision,
+        draft_revision=cell.draft.revision if cell.draft else None,
+    )
+
+
+def speculative_config(cell: Cell) -> dict[str, str | int | float | bool | None] | None:
+    """VLLM's `--speculative-config` for the cell; none where nothing is drafted."""
+    if cell.technique.method in ("ar", "diffusion"):
+        return None
+    config: dict[str, str | int | float | bool | None] = {"method": cell.technique.method}
+    if cell.draft is not None:
+        config["model"] = _checkpoint(cell.draft)
+        if cell.draft.hub_id and cell.draft.revision:
+            config["revision"] = cell.draft.revision
+    if cell.k is not None:
+        config["num_speculative_tokens"] = cell.k
+    return config | cell.technique.speculative_config
+
+
+def _checkpoint(source: Model | Draft) -> str:
+    if source.hub_id is not None:
+        return source.hub_id
+    folder = family_dir() / str(source.family_member)
+    if not (folder / "DONE").exists():
+        raise EngineUnavailable(f"the demo family has no {source.family_member!r} in {folder}: run `make family`")
+    return str(folder)
+
+
+def _executable(cell: Cell) -> tuple[str, ...]:
+    if cell.engine.command is not None:
+        return cell.engine.command
+    if cell.engine.environment is None:
+        return ("vllm",)
+    python = environments.python_of(cast(environments.Name, cell.engine.environment))
+    if python is None:
+        raise EngineUnavailable(
+            f"the environment {cell.engine.environment!r} is not installed: run `make {cell.engine.environment}`"
+        )
+    return (str(python.parent / "vllm"),)
+
+
+def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
+    env = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        # unset, vLLM finds its own address with a UDP connect to a public one
+        "VLLM_HOST_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        # else process titles overwrite /proc/<pid>/environ, by which `group` knows its processes
+        "SPT_NOENV": "1",
+        "VLLM_CACHE_ROOT": str(workdir / "vllm-cache"),
+        "TMPDIR": str(workdir / "tmp"),
+    }
+    if cell.model.family_member is not None:
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if cell.technique.method == "diffusion" and cell.engine.environment == "engine-cpu":
+        env |= interpreter.write_backend(workdir / "triton-interpreter")
+    return env | cell.engine.env | cell.technique.engine_env
+
+
+def full_environment(command: EngineCommand) -> dict[str, str]:
+    """This process's environment with the command's own on top, and without what slows the engine's start."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | command.env

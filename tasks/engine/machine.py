@@ -1,0 +1,48 @@
+"""One engine on a machine at a time: two would share the cores or the card, and both figures would be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tasks import process_group
+from tasks.engine.server import ENGINE_RECORD
+
+POLL_S = 0.5
+"""Pause between two tries of the lock."""
+
+
+def state_dir() -> Path:
+    """Where runners of this user keep locks, logs and work folders."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "specsweep" / "state"
+
+
+def cell_workdir(run_id: str, cell_key: str) -> Path:
+    """Where the engine of one cell keeps its log and its record on this machine."""
+    return state_dir() / "cells" / f"{run_id}-{cell_key}"
+
+
+@asynccontextmanager
+async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """Hold this machine for one engine; first ends what a killed runner left behind.
+
+    The lock is the kernel's, so a runner killed with -9 gives it back.
+    """
+    state_dir().mkdir(parents=True, exist_ok=True)
+    with (state_dir() / "engine.lock").open("ab") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                tell("waiting for the engine of another cell on this machine to end")
+                await asyncio.sleep(POLL_S)
+        for record in (state_dir() / "cells").glob(f"*/{ENGINE_RECORD}"):
+            if process_group.end_recorded(record):
+                tell("ended an engine that a killed runner had left behind")
+        yield

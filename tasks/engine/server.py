@@ -1,0 +1,149 @@
+"""One running engine: started in a session of its own, waited for, watched, and stopped as a whole group."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from tasks import process_group
+from tasks.engine.command import EngineCommand, full_environment
+
+POLL_S = 0.25
+"""Pause between two looks at a starting engine."""
+
+ENGINE_RECORD = "engine.group.json"
+"""Name of the file, beside the log, that says which processes the engine is made of."""
+
+_CAUSE = re.compile(r"(?:^|\s)([A-Za-z_.]*(?:Error|Exception|Interrupt|Refused)\b.*)$")
+_NOISE = re.compile(r"^\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*|^(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*")
+
+
+class EngineFailed(Exception):
+    """The engine did not start, or died; the text holds the cause from its own log."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Engine:
+    """A served cell. The exit code is never asked: it is 0 after a killed engine core, too."""
+
+    def __init__(self, command: EngineCommand, port: int, workdir: Path, start_timeout_s: float) -> None:
+        """Prepare; `start` starts. The log is `workdir/engine.log`; its processes are recorded beside it."""
+        self.command = command
+        self.base_url = f"http://127.0.0.1:{port}"
+        self.log_path = workdir / "engine.log"
+        self.start_timeout_s = start_timeout_s
+        self._record_path = workdir / ENGINE_RECORD
+        self._workdir = workdir
+        self._process: subprocess.Popen[bytes] | None = None
+        self._group: process_group.ProcessGroup | None = None
+
+    async def start(self, tell: Callable[[str], None]) -> float:
+        """Start and wait until healthy; `tell` is given the engine's last log line while waiting.
+
+        Returns:
+            Seconds from start to healthy.
+
+        Raises:
+            EngineFailed: it died or was not healthy in time.
+        """
+        (self._workdir / "tmp").mkdir(parents=True, exist_ok=True)
+        self._group = process_group.new_group(process_group.ENGINE_VARIABLE)
+        process_group.record(self._group, self._record_path)
+        env = full_environment(self.command) | self._group.env
+        started = time.monotonic()
+        with self.log_path.open("wb") as log:
+            log.write((shlex.join(self.command.argv) + "\n").encode())
+            log.flush()
+            try:
+                self._process = subprocess.Popen(
+                    self.command.argv, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,
+                    cwd=self._workdir, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
+        async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
+            while not await _healthy(client):
+                self.raise_if_dead()
+                waited_s = time.monotonic() - started
+                if waited_s > self.start_timeout_s:
+                    raise EngineFailed(
+                        f"the engine was not healthy after {waited_s:.0f} s; its last words: {self.last_line()}"
+                    )
+                tell(f"engine starting, {waited_s:.0f} s: {self.last_line()}")
+                await asyncio.sleep(POLL_S)
+        return time.monotonic() - started
+
+    @property
+    def alive(self) -> bool:
+        """Whether the API server's process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def raise_if_dead(self) -> None:
+        """Notice a death.
+
+        Raises:
+            EngineFailed: the API server's process is gone, with the cause its log gives.
+        """
+        if not self.alive:
+            raise EngineFailed(f"the engine died: {self.cause()}")
+
+    async def cause_of_failure(self, error: Exception) -> EngineFailed:
+        """What to say of a request that failed with `error`: the engine's own cause, if it is dying."""
+        for _ in range(20):  # a dying engine answers 500 some seconds before its process ends
+            if not self.alive:
+                return EngineFailed(f"the engine died during a request: {self.cause()}")
+            await asyncio.sleep(POLL_S)
+        return EngineFailed(f"a request failed on a living engine: {error!r}; its last words: {self.last_line()}")
+
+    def stop(self) -> None:
+        """End the whole group; nothing of it is left afterwards. May be called at any time, more than once."""
+        if self._group is not None:
+            process_group.stop(self._group, terminate=[self._process.pid] if self._process and self.alive else [])
+        if self._process is not None:
+            self._process.wait()
+        self._record_path.unlink(missing_ok=True)
+
+    def last_line(self) -> str:
+        """The last line of the log, without its prefixes."""
+        lines = self.log_tail(1)
+        return _NOISE.sub("", lines[0])[:160] if lines else "nothing yet"
+
+    def log_tail(self, lines: int) -> list[str]:
+        """Up to `lines` last non-empty lines of the log."""
+        try:
+            with self.log_path.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+                text = file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return []
+        return [line for line in text.splitlines() if line.strip()][-lines:]
+
+    def cause(self) -> str:
+        """The exception that the log ends with, else its last line."""
+        for line in reversed(self.log_tail(400)):
+            found = _CAUSE.search(line)
+            if found:
+                return found.group(1)[:300]
+        return self.last_line()
+
+
+async def _healthy(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/health")).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,265 @@
+"""Trains the tiny family, once: ``python -m tasks.family.build [--out DIR] [--only NAME] [--json] ...``.
+
+Run it from the repository root with the engine environment's Python (torch, transformers). The target and the
+draft model are trained side by side, then the two drafters that need the target; each in a process and on a
+thread of its own.
+
+Output contract
+    ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",
+    "eta_s"}``; the last line is ``{"done": true, "out": DIR, "members": [...]}``. Exit code 0; 1 after a
+    failed training, whose own error goes to standard error; 130 or 143 after SIGINT or SIGTERM.
+
+A member is trained in a hidden folder and renamed into place, so that whatever ends a build leaves nothing
+half-done; the target goes on from its last checkpoint. Two builders of one folder take turns, and the second
+finds nothing left to do.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from tasks.family.recipe import MEMBERS, family_dir, missing, recipe_hash
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MOST_PROCESSES = 2
+END_GRACE_S = 5.0
+ERROR_LINES = 30
+
+
+Reports = queue.Queue[tuple[str, str | None]]
+"""Lines of the running members by name; None once a member has closed its output."""
+
+
+class TrainingFailed(Exception):
+    """A member's process ended with an error; the message holds the end of what it wrote."""
+
+
+class Interrupted(Exception):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        """Keeps the signal's number for the exit code."""
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@dataclass
+class Training:
+    """A member's running process."""
+
+    name: str
+    folder: Path
+    process: subprocess.Popen[str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    options = _parse(arguments)
+    wanted = (
+        [options.only]
+        if options.only
+        else [m.name for m in MEMBERS.values() if options.with_diffusion or not m.on_request]
+    )
+    if any(MEMBERS[name].needs_target for name in wanted) and "target" not in wanted:
+        wanted.insert(0, "target")
+    out: Path = (options.out or family_dir(options.steps_scale)).absolute()
+    progress = Progress(as_json=options.json)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    try:
+        with sole_builder(out, progress):
+            build(out, wanted, options.steps_scale, progress)
+    except TrainingFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    except Interrupted as interruption:
+        return interruption.exit_code
+    progress.finish(out, wanted)
+    return 0
+
+
+def build(out: Path, wanted: Sequence[str], steps_scale: float, progress: "Progress") -> None:
+    """Trains what is missing of `wanted`, two members at a time; on any error no process is left running."""
+    _sweep(out)
+    recipe = recipe_hash(steps_scale)
+    waiting = missing(out, wanted, steps_scale)
+    target_ready = "target" not in waiting
+    running: dict[str, Training] = {}
+    reports: Reports = queue.Queue()
+    try:
+        while waiting or running:
+            for name in [name for name in waiting if target_ready or not MEMBERS[name].needs_target]:
+                if len(running) < MOST_PROCESSES:
+                    waiting.remove(name)
+                    running[name] = start(name, out, steps_scale, recipe, reports)
+            name, line = reports.get()
+            if line is None:
+                settle(running[name], out)
+                del running[name]
+                target_ready = target_ready or name == "target"
+            else:
+                progress.show(name, json.loads(line))
+    finally:
+        end(list(running.values()))
+
+
+def start(name: str, out: Path, steps_scale: float, recipe: str, reports: Reports) -> Training:
+    """Starts a member's process; its output goes to `reports` by lines, then None when it has ended."""
+    folder = out / f".{name}.{os.getpid()}.partial"
+    folder.mkdir()
+    command = [sys.executable, "-m", "tasks.family.member", name, "--out", str(folder)]
+    command += ["--target", str(out / "target"), "--steps-scale", str(steps_scale)]
+    command += ["--recipe", recipe, "--parent", str(os.getpid())]
+    command += ["--checkpoint", str(out / f".target.{recipe}.checkpoint")] if name == "target" else []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    with _error_file(folder).open("w") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+
+    def forward() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            reports.put((name, line))
+        reports.put((name, None))
+
+    threading.Thread(target=forward, daemon=True).start()
+    return Training(name, folder, process)
+
+
+def settle(training: Training, out: Path) -> None:
+    """Puts a finished member in its place, or raises with the end of its error output."""
+    code = training.process.wait()
+    errors = _error_file(training.folder)
+    if code:
+        tail = "\n".join(errors.read_text(errors="replace").splitlines()[-ERROR_LINES:])
+        raise TrainingFailed(f"training {training.name} ended with exit code {code}\n{tail}")
+    errors.unlink()
+    shutil.rmtree(out / training.name, ignore_errors=True)
+    training.folder.rename(out / training.name)
+    for checkpoint in out.glob(f".{training.name}.*.checkpoint"):
+        checkpoint.unlink()
+
+
+def end(trainings: Sequence[Training]) -> None:
+    """Ends processes, first politely, and removes what they had begun."""
+    for training in trainings:
+        training.process.terminate()
+    for training in trainings:
+        try:
+            training.process.wait(END_GRACE_S)
+        except subprocess.TimeoutExpired:
+            training.process.kill()
+            training.process.wait()
+        _discard(training.folder)
+
+
+@contextlib.contextmanager
+def sole_builder(out: Path, progress: "Progress") -> Iterator[None]:
+    """Holds the folder's lock; waits while another builder has it."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.note(f"another build of {out} is running: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class Progress:
+    """What the user sees: lines of JSON, or one line of text that is written over."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        """Chooses the form; the line is only written over on a terminal."""
+        self._as_json = as_json
+        self._overwrite = sys.stdout.isatty()
+        self._latest: dict[str, dict[str, Any]] = {}
+
+    def show(self, name: str, report: dict[str, Any]) -> None:
+        """Shows one report of a member's process."""
+        self._latest[name] = report
+        finished = report["step"] == report["steps"]
+        if self._as_json:
+            print(json.dumps({"member": name, **report}), flush=True)
+        elif self._overwrite:
+            parts = [
+                f"{n} {r['step']}/{r['steps']} ({r['eta_s']:.0f} s left)"
+                for n, r in self._latest.items()
+                if r["eta_s"] > 0
+            ]
+            print("\r\033[Ktraining " + ", ".join(parts), end="", flush=True)
+        elif finished:
+            print(f"trained {name}: {report['steps']} steps in {report['elapsed_s']:.0f} s", flush=True)
+
+    def note(self, text: str) -> None:
+        """Says something that is not progress."""
+        print(text, file=sys.stderr, flush=True)
+
+    def finish(self, out: Path, members: Sequence[str]) -> None:
+        """The last line."""
+        if self._as_json:
+            print(json.dumps({"done": True, "out": str(out), "members": list(members)}), flush=True)
+        else:
+            print(("\r\033[K" if self._overwrite else "") + f"family ready in {out}", flush=True)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tasks.family.build", description="Train the tiny model family.")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the family (default: a cache folder named after the recipe)"
+    )
+    parser.add_argument(
+        "--with-diffusion", action="store_true", help="also the DiffusionGemma sibling (about 5 minutes)"
+    )
+    parser.add_argument(
+        "--only",
+        choices=MEMBERS,
+        metavar="NAME",
+        help=f"one of {', '.join(MEMBERS)}; the target if it needs it",
+    )
+    parser.add_argument("--json", action="store_true", help="progress as lines of JSON")
+    parser.add_argument("--steps-scale", type=float, default=1.0, help="factor on all training steps, for tests")
+    return parser.parse_args(arguments)
+
+
+def _sweep(out: Path) -> None:
+    """Removes what a killed builder left behind."""
+    for folder in out.glob(".*.partial"):
+        _discard(folder)
+
+
+def _discard(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _error_file(folder).unlink(missing_ok=True)
+
+
+def _error_file(folder: Path) -> Path:
+    return folder.with_suffix(".err")
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Interrupted(number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Being heard while measuring, and noticing that somebody else has taken the cell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tasks.context import Progress
+from warehouse.clock import now_iso
+from warehouse.lease import Heartbeat, Lease, Leases
+
+INTERVAL_S = 5.0
+"""Pause between two heartbeats; a twelfth of the deadline, so a slow store does not lose the cell."""
+
+
+class LeaseLost(Exception):
+    """Another runner owns the cell now."""
+
+
+class Pulse:
+    """The runner's state as others see it, written every `INTERVAL_S` and at every change of phase."""
+
+    def __init__(self, leases: Leases, lease: Lease, interval_s: float = INTERVAL_S) -> None:
+        """Bind to a lease; `run` beats until it is cancelled."""
+        self._leases = leases
+        self._lease = lease
+        self._interval_s = interval_s
+        self._phase = "starting"
+        self._step: str | None = None
+        self._progress = Progress(0, "")
+        self._changed = asyncio.Event()
+
+    def phase(self, phase: str, step: str | None = None) -> None:
+        """Enter a phase: starting, engine, measuring, stopping. Also printed, for the node's log."""
+        self._phase, self._step = phase, step
+        self._progress = Progress(0, "")
+        print(f"[{phase}] {step or ''}".rstrip(), flush=True)
+        self._changed.set()
+
+    def tell(self, progress: Progress) -> None:
+        """Note progress; it goes out with the next beat."""
+        self._progress = progress
+
+    def line(self, text: str) -> None:
+        """Note a line without a percentage."""
+        self._progress = self._progress._replace(line=text)
+
+    async def run(self, on_lost: Callable[[], None]) -> None:
+        """Beat until cancelled; calls `on_lost` and ends when the lease is lost."""
+        while True:
+            self._changed.clear()
+            if not await asyncio.to_thread(self._leases.still_mine, self._lease):
+                on_lost()
+                return
+            await asyncio.to_thread(self._leases.beat, self._now())
+            try:
+                await asyncio.wait_for(self._changed.wait(), self._interval_s)
+            except TimeoutError:
+                continue
+
+    def _now(self) -> Heartbeat:
+        return Heartbeat(
+            attempt=self._lease.epoch, phase=self._phase, step=self._step, percent=self._progress.percent,
+            last_line=self._progress.line, tok_s=self._progress.tok_s, at=now_iso(),
+        )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Ending everything that something of ours started, also when its parent was killed long ago.
+
+A killed API server leaves its workers alive (2 GB of them). So each process of a group carries a mark in its
+environment, which its children inherit, and the mark is written to disk before anything can go wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+GRACE_S = 30.0
+"""How long a group may take to leave after SIGTERM before it is killed."""
+
+ENGINE_VARIABLE = "SPECSWEEP_ENGINE"
+"""Environment variable that holds the mark of an engine's processes."""
+
+SESSION_VARIABLE = "SPECSWEEP_SESSION"
+"""Environment variable that holds the mark of a server, worker and flow that one command started."""
+
+
+class ProcessGroup(NamedTuple):
+    """Processes whose environment holds `variable=mark`."""
+
+    variable: str
+    mark: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What to add to the environment of the group's first process."""
+        return {self.variable: self.mark}
+
+
+def new_group(variable: str) -> ProcessGroup:
+    """A group without processes yet."""
+    return ProcessGroup(variable, uuid.uuid4().hex)
+
+
+def record(group: ProcessGroup, path: Path) -> None:
+    """Write the group down, so that a later process can end it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(group._asdict()), encoding="ascii")
+    temporary.rename(path)
+
+
+def end_recorded(path: Path) -> bool:
+    """Kill what is left of a recorded group, and forget it. True: something was still alive."""
+    try:
+        group = ProcessGroup(**json.loads(path.read_text(encoding="ascii")))
+    except FileNotFoundError:
+        return False
+    left = members(group)
+    stop(group, terminate=())
+    path.unlink(missing_ok=True)
+    return bool(left)
+
+
+def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S) -> None:
+    """End every process of the group.
+
+    Args:
+        group: what to end.
+        terminate: processes that are asked first, with SIGTERM, and may end the others; empty: all are killed at once.
+        grace_s: how long the asked ones may take.
+    """
+    if terminate:
+        _signal(terminate, signal.SIGTERM)
+        _wait_gone(group, grace_s)
+    # a process may be forked between the look and the kill: look again until there is none
+    deadline = time.monotonic() + grace_s
+    while (left := members(group)) and time.monotonic() < deadline:
+        _signal(left, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def members(group: ProcessGroup, without: str | None = None) -> list[int]:
+    """Living processes of the group, but those that also carry the variable `without`."""
+    needle = f"{group.variable}={group.mark}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            entries = (folder / "environ").read_bytes().split(b"\0")
+            if needle in entries and not _is_zombie(folder):
+                if without is None or not any(entry.startswith(without.encode() + b"=") for entry in entries):
+                    found.append(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # ended while we looked, or somebody else's
+    return found
+
+
+def _is_zombie(folder: Path) -> bool:
+    stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def _wait_gone(group: ProcessGroup, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while members(group) and time.monotonic() < deadline:
+        time.sleep(0.05)

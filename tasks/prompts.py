@@ -1,0 +1,75 @@
+"""Prompts that never repeat, so that no cache can help; the same ones for every cell, so that cells compare."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from configs.schema import JsonScalar
+from tasks.family import words
+
+TOKENS_PER_WORD = 1.3
+"""English words to tokens of a large vocabulary, for sizing prose; the true count comes back in usage."""
+
+_SUBJECTS = "engineers|farmers|sailors|doctors|painters|teachers|pilots|bakers|miners|judges|gardeners|poets".split("|")
+_VERBS = "measured|repaired|sold|compared|described|painted|collected|weighed|forgot|moved|counted|tested".split("|")
+_OBJECTS = "bridges|letters|engines|maps|clocks|rivers|stones|lamps|contracts|violins|seeds|ledgers|boats".split("|")
+_PLACES = "harbour|valley|archive|station|market|tower|library|workshop|orchard|island|court|hospital".split("|")
+
+
+def prompt_seed(*names: str | int) -> int:
+    """A 48-bit seed from names, the same on every machine."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, names)).encode()).digest()[:6], "big")
+
+
+class Prompt(NamedTuple):
+    """A user message, and what the chat template must be told on top of the model's own arguments."""
+
+    text: str
+    template_kwargs: dict[str, JsonScalar] = {}  # noqa: RUF012 - never written to
+
+
+def build_prompt(kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+    """The user message of one request.
+
+    Args:
+        kind: a name in `PROMPT_KINDS`.
+        seed: tells this prompt from every other.
+        context_tokens: about how long the prompt is to be.
+        output_tokens: how much natural answer it must ask for.
+    """
+    return PROMPT_KINDS[kind](seed, context_tokens, output_tokens)
+
+
+def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+    """A list for the demo family to annotate; it was taught to do that without thinking first."""
+    text = words.listing_prompt(seed, context_tokens, output_tokens)
+    return Prompt(text, {"enable_thinking": words.LISTING_THINKING})
+
+
+def _prose(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+    """Seeded sentences to the wanted length, then a request for a long essay about them."""
+    rng = random.Random(seed)
+    task = (
+        f"Write an essay of at least {output_tokens} words that explains, one by one, what happened in this report, "
+        f"why it mattered and what should be done next. Report number {seed}:"
+    )
+    said = len(task.split())
+    sentences = []
+    while said * TOKENS_PER_WORD < context_tokens:
+        sentence = (
+            f"In {rng.randrange(1700, 2030)} {rng.randrange(2, 999)} {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} "
+            f"the {rng.choice(_OBJECTS)} of the {rng.choice(_PLACES)} near the {rng.choice(_PLACES)}."
+        )
+        sentences.append(sentence)
+        said += len(sentence.split())
+    return Prompt(" ".join([task, *sentences]))
+
+
+PROMPT_KINDS: dict[str, Callable[[int, int, int], Prompt]] = {
+    "listing": _listing,
+    "prose": _prose,
+}
+"""What a suite's `prompts:` may name."""

@@ -1,0 +1,1 @@
+"""HOW to measure: one file per step of a cell."""

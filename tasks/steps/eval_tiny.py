@@ -1,0 +1,67 @@
+"""The demo family's own multiple-choice task, thinking on, graded on the last answer letter of the body."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from configs.schema import EvalTinyStep
+from tasks.client import Reply
+from tasks.context import Progress, StepContext
+from tasks.family.words import Question, questions
+from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
+from tasks.guards.finding import Judgement, judge
+from tasks.guards.score import EVAL_CHANCE_P, at_chance
+from tasks.guards.text import blank_output, truncated
+from tasks.prompts import Prompt
+from warehouse.tables import EVAL_ITEMS
+
+ITEMS_PER_PART = 12
+"""Answers stored together: what a preemption can lose, well below 60 s of work."""
+
+
+async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
+    """Ask every question not yet answered by an earlier attempt; one part per `ITEMS_PER_PART` answers."""
+    rows = await ctx.resume(EVAL_ITEMS, ("item_id",))
+    answered = {row["item_id"] for row in rows}
+    todo = [question for question in questions(spec.items, spec.seed) if question.item_id not in answered]
+    for start in range(0, len(todo), ITEMS_PER_PART):
+        asked = todo[start : start + ITEMS_PER_PART]
+        fresh = await ask(ctx, asked, spec.max_tokens, spec.concurrency)
+        await ctx.write(EVAL_ITEMS, fresh)
+        rows += fresh
+        right = sum(row["last_letter"] == row["gold"] for row in rows)
+        ctx.tell(Progress(100 * len(rows) / spec.items, f"{right} of {len(rows)} right"))
+    return [
+        judge(None, None, [*_answer_findings(rows), at_chance(_right(rows), len(rows), CHOICE_CHANCE, EVAL_CHANCE_P)])
+    ]
+
+
+async def ask(ctx: StepContext, asked: Sequence[Question], max_tokens: int, concurrency: int) -> list[dict[str, Any]]:
+    """Answers to questions as `eval_items` rows, in the questions' order."""
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(question: Question) -> Reply:
+        async with slots:
+            return await ctx.client.complete(ctx.client.request(Prompt(question.prompt), max_tokens, fixed=False))
+
+    replies = await asyncio.gather(*(one(question) for question in asked))
+    return [_row(question, reply) for question, reply in zip(asked, replies, strict=True)]
+
+
+def _row(question: Question, reply: Reply) -> dict[str, Any]:
+    return {
+        "item_id": question.item_id, "kind": question.kind, "gold": question.answer,
+        "last_letter": last_letter(reply.body), "first_letter": first_letter(reply.reasoning, reply.body),
+        "finish_reason": reply.finish_reason, "completion_tokens": reply.completion_tokens, "body": reply.body,
+        "reasoning": reply.reasoning,
+    }  # fmt: skip
+
+
+def _answer_findings(rows: Sequence[dict[str, Any]]) -> list[Any]:
+    return [blank_output([row["body"] for row in rows]), truncated([row["finish_reason"] for row in rows])]
+
+
+def _right(rows: Sequence[dict[str, Any]]) -> int:
+    return sum(row["last_letter"] == row["gold"] for row in rows)

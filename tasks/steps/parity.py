@@ -1,0 +1,47 @@
+"""Parity: greedy outputs of the same prompts with the technique off, on, and off again.
+
+Each cell has an engine of its own, so "off" is the AR cell's first pass, "on" this cell's, "off again" the AR cell's
+second pass, the control without which a divergence says nothing. Consolidation compares them token by token.
+"""
+
+from __future__ import annotations
+
+from configs.schema import ParityStep
+from tasks.client import RequestFailed
+from tasks.context import Progress, StepContext
+from tasks.guards.finding import Finding, Judgement, Reason, judge
+from tasks.prompts import build_prompt, prompt_seed
+from warehouse.tables import PARITY_OUTPUTS
+
+PASSES_OF_BASELINE = 2
+"""The AR cell answers twice: the second pass is the control."""
+
+
+async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
+    """Answer every prompt greedily, one at a time: batching changes the order of floating-point sums."""
+    if not ctx.cell.technique.greedy:
+        sentence = f"{ctx.cell.technique.name} has no greedy decoding: nothing to compare token for token"
+        return [judge(None, None, [Finding(Reason.NO_GREEDY, "suspect", sentence)])]
+    passes = PASSES_OF_BASELINE if ctx.cell.technique.method == "ar" else 1
+    kept = await ctx.resume(PARITY_OUTPUTS, ("pass", "prompt_id"))
+    done = {(row["pass"], row["prompt_id"]) for row in kept}
+    total = passes * spec.n_prompts
+    for number in range(total):
+        pass_index, index = divmod(number, spec.n_prompts)
+        prompt_id = f"parity-{index:02d}"
+        if (pass_index, prompt_id) in done:
+            continue
+        prompt = build_prompt(spec.prompts, prompt_seed(prompt_id), spec.context_tokens, spec.output_tokens)
+        reply = await ctx.client.complete(ctx.client.request(prompt, spec.output_tokens, fixed=True, token_ids=True))
+        if reply.token_ids is None:
+            raise RequestFailed("the engine sent no token_ids: parity needs `return_token_ids` (vLLM 0.10.2 or newer)")
+        row = {
+            "prompt_id": prompt_id, "pass": pass_index, "token_ids": reply.token_ids,
+            "finish_reason": reply.finish_reason, "text": reply.reasoning + reply.body,
+        }  # fmt: skip
+        await ctx.write(PARITY_OUTPUTS, [row])
+        rate = reply.completion_tokens / reply.wall_s
+        ctx.tell(
+            Progress(100 * (number + 1) / total, f"pass {pass_index + 1}, prompt {index + 1}/{spec.n_prompts}", rate)
+        )
+    return [judge(None, None, [])]

@@ -1,0 +1,157 @@
+"""A FAKE engine: a small OpenAI-compatible server that lies in a chosen way, to see whether the guards notice.
+
+Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
+honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies. It counts every chat request it answers in the
+file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tasks.family import words
+
+LIE = os.environ.get("FAKE_ENGINE", "honest")
+TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
+CHUNK_TOKENS = 2
+SPECULATES = "--speculative-config" in sys.argv
+
+lock = threading.Lock()
+counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
+
+
+def answer_letter(prompt: str) -> str:
+    """The right letter of a question of the family: looked up, as the model would."""
+    color = re.search(r"what color is (\w+)", prompt)
+    total = re.search(r"what is (\d+) plus (\d+)", prompt)
+    wanted = words.COLOR_OF[color[1]] if color else str(int(total[1]) + int(total[2])) if total else ""
+    found = re.search(rf"\b{wanted} \(([A-D])\)", prompt) if wanted else None
+    return found[1] if found else "A"
+
+
+def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]:
+    """Reasoning, body and token count of an answer."""
+    if not fixed:
+        letter = "A" if LIE == "at_chance" else answer_letter(prompt)
+        body = "" if LIE == "blank" else f"The answer is ({letter})"
+        return "maybe (A) ?", body, 12
+    tokens = max_tokens - 3 if LIE == "short" else max_tokens
+    if LIE == "blank":
+        return "", "", tokens
+    start = sum(prompt.encode()) % 1000
+    said = ["fox red"] * tokens if LIE == "loop" else [str(start + 7 * i) for i in range(tokens)]
+    return "", " ".join(said), tokens
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self.reply(200, "text/plain", "")
+        elif self.path == "/version":
+            self.reply(200, "application/json", json.dumps({"version": "fake"}))
+        elif self.path == "/metrics":
+            self.reply(200, "text/plain", metrics())
+        else:
+            self.reply(404, "text/plain", "")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        prompt = body["messages"][-1]["content"]
+        reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
+        count_request(prompt)
+        if LIE == "dies" and body.get("ignore_eos"):
+            print("RuntimeError: the fake engine dies on purpose", flush=True)
+            os._exit(0)
+        usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": tokens}
+        finish = "length" if body.get("ignore_eos") else "stop"
+        if body.get("stream"):
+            self.stream(text, tokens, usage, finish)
+        else:
+            time.sleep(tokens * TOKEN_S)
+            choice: dict[str, Any] = {"message": {"content": text, "reasoning": reasoning}, "finish_reason": finish}
+            if body.get("return_token_ids"):
+                choice["token_ids"] = [hash(word) % 400 if False else len(word) for word in text.split()]
+            book(tokens)
+            self.reply(200, "application/json", json.dumps({"choices": [choice], "usage": usage}))
+
+    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        said = text.split() or [""]
+        size = tokens // 2 if LIE == "bursts" else CHUNK_TOKENS
+        if LIE == "bursts":  # everything is computed, then thrown at the client in two lumps
+            time.sleep(tokens * TOKEN_S)
+        for sent in range(size, tokens + 1, size):
+            if LIE != "bursts":
+                time.sleep(size * TOKEN_S)
+            part = " ".join(said[sent - size : sent]) + " "
+            event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": sent}}
+            self.event(event)
+        self.event({"choices": [{"delta": {}, "finish_reason": finish}], "usage": usage})
+        book(tokens)
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+    def event(self, event: dict[str, Any]) -> None:
+        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+        self.wfile.flush()
+
+    def reply(self, status: int, kind: str, text: str) -> None:
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def count_request(prompt: str) -> None:
+    path = os.environ.get("FAKE_ENGINE_COUNT")
+    if path:
+        with lock, open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(json.dumps(prompt) + "\n")
+
+
+def book(tokens: int) -> None:
+    with lock:
+        counters["generation"] += tokens * 2 if LIE == "miscount" else tokens
+        counters["finished"] += 1
+        counters["drafts"] += tokens // 2
+        counters["accepted"] += 0 if LIE == "dead_draft" else tokens // 2
+
+
+def metrics() -> str:
+    labels = '{engine="0",model_name="m"}'
+    lines = [
+        f"vllm:generation_tokens_total{labels} {counters['generation']}",
+        f'vllm:request_success_total{{engine="0",finished_reason="length"}} {counters["finished"]}',
+        f"vllm:prefix_cache_hits_total{labels} 0",
+        f"vllm:num_preemptions_total{labels} 0",
+    ]
+    if SPECULATES:
+        lines += [
+            f"vllm:spec_decode_num_drafts_total{labels} {counters['drafts']}",
+            f"vllm:spec_decode_num_draft_tokens_total{labels} {counters['drafts'] * 4}",
+            f"vllm:spec_decode_num_accepted_tokens_total{labels} {counters['accepted']}",
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {counters["accepted"]}',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
