@@ -1,0 +1,69 @@
+"""This machine as a cluster: the node runner as a subprocess in its own small environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from flows.clusters.protocol import CellJob, LaunchFailed
+from tasks import environments, process_group
+from tasks.engine.machine import cell_workdir
+from tasks.engine.server import ENGINE_RECORD
+
+ROOT = Path(__file__).resolve().parents[2]
+
+STOP_GRACE_S = 60.0
+"""How long a node runner may take to stop its engine and close its attempt before it is killed."""
+
+
+class LocalCluster:
+    """One node runner on this machine; it ends with the process that launched it."""
+
+    def __init__(self) -> None:
+        """Nothing runs yet."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_path: Path | None = None
+        self._workdir: Path | None = None
+
+    def launch(self, job: CellJob) -> None:
+        """Start `python -m tasks.cell` (see `Cluster.launch`)."""
+        python = environments.python_of("node")
+        if python is None:
+            raise LaunchFailed("the node environment is not installed: run `make node`")
+        self._workdir = cell_workdir(job.run_id, job.cell_key)
+        self._workdir.mkdir(parents=True, exist_ok=True)
+        self._log_path = self._workdir / "node.log"
+        argv = [
+            str(python), "-m", "tasks.cell", "--store", job.store_url, "--run", job.run_id, "--cell", job.cell_key,
+            "--with-parent",
+        ]  # fmt: skip
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                argv, cwd=ROOT, env=env | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def exit_code(self) -> int | None:
+        """The node runner's exit code (see `Cluster.exit_code`)."""
+        return None if self._process is None else self._process.poll()
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The last lines of the node's log."""
+        if self._log_path is None or not self._log_path.exists():
+            return []
+        return self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+
+    def down(self) -> None:
+        """Stop the runner, kindly first; then whatever engine it left."""
+        if self._process is None or self._workdir is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        process_group.end_recorded(self._workdir / ENGINE_RECORD)

@@ -1,0 +1,96 @@
+"""`sweep demo`: everything on this machine, through a Prefect server and worker of our own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from types import FrameType
+from typing import NoReturn
+
+import httpx
+from rich.console import Console
+from warehouse.report import write_report
+from warehouse.snapshot import publish
+
+from configs.schema import Plan
+from flows.launch import open_run, show_results, standing
+from flows.prefect_session import PrefectSession, SessionFailed, default_home
+from flows.prepare import prepare
+from flows.watch import RunWatcher
+from warehouse.ledger import Ledger
+
+FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
+
+
+def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int:
+    """Prepare, deploy, run `sweep/<name>` by its deployment, show it live, print table and report; exit code."""
+    started = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupt)
+    ledger, plan = open_run(name, store_url, run_id)
+    if standing(ledger, plan).complete:
+        publish(ledger.store)
+        write_report(ledger.store)
+        show_results(ledger, console, None)
+        console.print(f"everything of run {ledger.run_id} is measured: nothing was run")
+        _last_line(ledger, console)
+        return 0
+    prepare(plan, console)
+    code = _through_prefect(ledger, plan, name, console)
+    if code == 0:
+        show_results(ledger, console, time.monotonic() - started)
+        _last_line(ledger, console)
+    return code
+
+
+def _through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
+    settings = {"SPECSWEEP_STORE": ledger.store.url}
+    with PrefectSession(default_home() / "demo", settings) as session:
+        with console.status("starting Prefect") as status:
+            session.start(status.update)
+            status.update(f"prefect deployment run sweep/{name}")
+            flow_run_id = _start_run(session, name, ledger.run_id)
+        console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
+        follower = _FlowRun(session, flow_run_id)
+        RunWatcher(ledger, plan, console).watch(follower.ended)
+        if follower.state != "COMPLETED":
+            console.print(f"the flow run ended {follower.state}: {follower.message}", style="red")
+            return 1
+    return 0
+
+
+def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
+    parameters = ["--param", f"run_id={json.dumps(run_id)}"]
+    said = session.prefect(["deployment", "run", f"sweep/{name}", *parameters])
+    for line in said.splitlines():
+        if "UUID:" in line:
+            return line.split("UUID:")[1].strip()
+    raise SessionFailed(f"`prefect deployment run` named no flow run: {said.strip()[-300:]}")
+
+
+class _FlowRun:
+    """The flow run, as the server sees it."""
+
+    def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
+        self._session = session
+        self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
+        self.state = "SCHEDULED"
+        self.message = ""
+
+    def ended(self) -> bool:
+        """Whether the run is over; raises SessionFailed when the server or the worker is."""
+        self._session.raise_if_dead()
+        answer = httpx.get(self._url, timeout=30, trust_env=False).raise_for_status().json()
+        self.state = answer["state"]["type"]
+        self.message = answer["state"].get("message") or ""
+        return self.state in FINAL_STATES
+
+
+def _last_line(ledger: Ledger, console: Console) -> None:
+    console.print(f"open {ledger.store.uri('report.html')}", soft_wrap=True, highlight=False)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM ends the command as Ctrl-C does: through every `finally`."""
+    del number, frame
+    raise KeyboardInterrupt

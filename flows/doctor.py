@@ -1,0 +1,67 @@
+"""`sweep doctor`: is everything there that a sweep needs, and can the store be trusted?"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tasks import environments
+from tasks.engine.machine import state_dir
+from tasks.family.recipe import family_dir, missing
+from warehouse.store import StoreError, open_store
+from warehouse.store_proof import Check, check_store
+
+ENGINE_DISK_GIB = 6.0
+"""Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""
+
+FAMILY = ("target", "mtp", "dflash", "draft")
+"""Members of the demo family that the demo serves."""
+
+
+def examine(store_url: str) -> list[Check]:
+    """Every check of this machine and of one store."""
+    return [*_machine(), *_environments(), *_family(), *_store(store_url)]
+
+
+def _machine() -> list[Check]:
+    python_ok = sys.version_info >= (3, 11)
+    state_dir().mkdir(parents=True, exist_ok=True)
+    free_gib = shutil.disk_usage(state_dir()).free / 2**30
+    return [
+        Check("Python 3.11 or newer", python_ok, sys.version.split()[0], "" if python_ok else "install Python 3.11"),
+        Check(
+            "free disk for environments",
+            free_gib >= ENGINE_DISK_GIB,
+            f"{free_gib:.0f} GiB free in {state_dir().parent}",
+            "" if free_gib >= ENGINE_DISK_GIB else f"free {ENGINE_DISK_GIB:.0f} GiB or set XDG_CACHE_HOME",
+        ),
+    ]
+
+
+def _environments() -> list[Check]:
+    checks = []
+    wanted: tuple[environments.Name, ...] = ("control", "node", "engine-cpu")
+    for name in wanted:
+        python = environments.python_of(name)
+        remedy = "" if python else f"`bin/environment {name}` makes it; `make demo` does so by itself"
+        checks.append(Check(f"environment {name}", python is not None, str(python or "not made yet"), remedy))
+    if environments.python_of("engine-cpu"):
+        reason = environments.suffix_unavailable()
+        checks.append(Check("suffix decoding (optional)", reason is None, reason or "installed"))
+    return checks
+
+
+def _family() -> list[Check]:
+    lacking = missing(family_dir(), FAMILY)
+    detail = f"{family_dir()}" if not lacking else f"not trained yet: {', '.join(lacking)}"
+    return [Check("demo family", not lacking, detail, "" if not lacking else "`make demo` trains it")]
+
+
+def _store(url: str) -> list[Check]:
+    try:
+        store = open_store(url)
+    except StoreError as error:
+        return [Check("store", False, str(error), "use a folder or s3://bucket/prefix")]
+    name = url if "://" in url else str(Path(url).absolute())
+    return [check._replace(name=f"store {name}: {check.name}") for check in check_store(store)]

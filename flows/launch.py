@@ -1,0 +1,76 @@
+"""Running a sweep from the terminal: get what it needs, start the flow beside the view, show the results."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from rich.console import Console
+
+from configs.expand import default_run_id
+from configs.schema import Plan
+from flows.plans import make_plan
+from flows.prefect_session import ROOT, default_home, our_environment
+from flows.progress import ProgressReader, RunProgress
+from flows.results import results_table
+from flows.watch import RunWatcher
+from tasks import process_group
+from warehouse.ledger import Ledger
+from warehouse.store import open_store
+from warehouse.store_proof import require_create_only
+
+
+def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
+    """The run that a sweep starts or continues; its plan is recorded.
+
+    Raises:
+        ConfigError: the sweep is wrong.
+        StoreError: the store can't be trusted, or the run exists with another plan.
+    """
+    plan = make_plan(name)
+    store = open_store(store_url)
+    require_create_only(store)
+    ledger = Ledger(store, run_id or default_run_id(plan))
+    ledger.write_plan(plan)
+    return ledger, plan
+
+
+def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
+    """Run the sweep flow with Prefect's ephemeral server and show it; the flow's exit code."""
+    home = default_home() / "ephemeral"
+    home.mkdir(parents=True, exist_ok=True)
+    group = process_group.new_group(process_group.SESSION_VARIABLE)
+    log_path = home / "flow.log"
+    argv = [sys.executable, "-m", "flows.run_flow", name, ledger.store.url, ledger.run_id]
+    with log_path.open("wb") as log:
+        flow = subprocess.Popen(
+            argv, cwd=ROOT, env=our_environment(home, None) | group.env, stdout=log, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    try:
+        RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
+    finally:
+        process_group.stop(group, terminate=process_group.members(group, without=process_group.ENGINE_VARIABLE))
+        flow.wait()
+    if flow.returncode != 0:
+        tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+        console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
+        console.print("\n".join(tail), highlight=False, markup=False)
+    return flow.returncode
+
+
+def show_results(ledger: Ledger, console: Console, seconds: float | None) -> None:
+    """The consolidated table, where the dataset is, and the report's path: the last lines of a run."""
+    store = ledger.store
+    console.print(results_table(store, ledger.run_id))
+    if seconds is not None:
+        console.print(f"took {seconds:.0f} s")
+    dataset = store.uri("results_consolidated.parquet")
+    console.print(f"dataset: {dataset}", soft_wrap=True, highlight=False)
+    console.print(f'         pl.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
+    console.print(f"report:  {store.uri('report.html')}", soft_wrap=True, highlight=False)
+
+
+def standing(ledger: Ledger, plan: Plan) -> RunProgress:
+    """Where the run stands."""
+    return ProgressReader(ledger, plan).read()

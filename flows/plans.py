@@ -1,0 +1,50 @@
+"""From what a user types to a plan: sweep, recipe of the demo family, what this machine lacks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import Plan, Technique
+from tasks import environments
+from tasks.family.recipe import recipe_hash
+
+DEFAULT_STORE = "results"
+"""Where results go when neither an argument nor SPECSWEEP_STORE says: a folder of the checkout."""
+
+
+def store_url(asked: str | None) -> str:
+    """The store that a command or flow works on: asked for, else SPECSWEEP_STORE, else `results/`."""
+    return asked or os.environ.get("SPECSWEEP_STORE") or str(Path(__file__).resolve().parent.parent / DEFAULT_STORE)
+
+
+def make_plan(name_or_path: str) -> Plan:
+    """The expanded plan of a sweep.
+
+    Raises:
+        ConfigError: the sweep or something it names is wrong.
+    """
+    return expand(load_sweep(name_or_path), recipe=recipe_hash(), available=_unavailable)
+
+
+def family_members(plan: Plan) -> list[str]:
+    """Members of the demo family that the plan's cells are served from, sorted."""
+    members = set()
+    for planned in plan.cells:
+        sources = [planned.cell.model, planned.cell.draft]
+        members |= {source.family_member for source in sources if source is not None and source.family_member}
+    return sorted(members)
+
+
+def engine_environments(plan: Plan) -> list[str]:
+    """Engine environments of ours that the plan's cells are served in, sorted."""
+    named = (planned.cell.engine for planned in plan.cells)
+    return sorted({engine.environment for engine in named if engine.environment and not engine.command})
+
+
+def _unavailable(technique: Technique) -> str | None:
+    if technique.needs_module == "arctic_inference":
+        return environments.suffix_unavailable()
+    return None

@@ -1,0 +1,63 @@
+"""The exact engine command and client call behind a recorded row."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import polars as pl
+from warehouse.snapshot import read_current
+
+from configs.schema import PlannedCell, ThroughputStep
+from tasks.client import request_body
+from tasks.prompts import build_prompt, prompt_seed
+from warehouse.ledger import Ledger
+from warehouse.store import Store, StoreError
+
+
+def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
+    """What was served and asked, of the newest row of a cell.
+
+    Args:
+        store: where the snapshot is.
+        cell: a cell key or an unambiguous beginning of one.
+        run_id: which run; none: the newest that measured the cell.
+
+    Raises:
+        StoreError: no such cell, or an ambiguous beginning.
+    """
+    rows = read_current(store).filter(pl.col("cell_key").str.starts_with(cell))
+    if run_id is not None:
+        rows = rows.filter(pl.col("run_id") == run_id)
+    keys = rows["cell_key"].unique().sort().to_list()
+    if len(keys) != 1:
+        known = ", ".join(keys[:5]) or ", ".join(read_current(store)["cell_key"].unique().sort().to_list()[:12])
+        what = f"{len(keys)} recorded cells start with" if keys else "no recorded cell is"
+        raise StoreError(f"{what} {cell!r}: use one of {known}")
+    row = rows.sort("measured_at").row(-1, named=True)
+    planned = Ledger(store, row["run_id"]).planned_cell(keys[0])
+    return {
+        "cell_key": keys[0],
+        "label": planned.cell.label,
+        "run_id": row["run_id"],
+        "engine_command": row["argv"],
+        "engine_environment": {**planned.cell.engine.env, **planned.cell.technique.engine_env},
+        "engine_version": row["engine_version"],
+        "client_call": _client_call(planned, row["argv"]),
+    }
+
+
+def _client_call(planned: PlannedCell, argv: str | None) -> str | None:
+    """The first timed request of the first throughput condition, as curl; none if the cell has no such step."""
+    step = next((spec for spec in planned.steps if isinstance(spec, ThroughputStep)), None)
+    if step is None or argv is None:
+        return None
+    condition = step.conditions[0]
+    seed = prompt_seed(condition.name, "fixed-0", 0)
+    prompt = build_prompt(step.prompts, seed, condition.context_tokens, condition.output_tokens)
+    body = request_body(planned.cell.model, planned.cell.technique, prompt, condition.output_tokens, fixed=True)
+    words = shlex.split(argv)
+    port = words[words.index("--port") + 1] if "--port" in words else "8000"
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    return shlex.join(["curl", "-s", url, "-H", "content-type: application/json", "-d", json.dumps(body)])

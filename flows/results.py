@@ -1,0 +1,71 @@
+"""The consolidated table for people: the rows of one run, short, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+from rich.table import Table
+from warehouse.snapshot import read_current
+
+from warehouse.store import Store
+
+COLUMNS = {
+    "cell": "cell",
+    "step": "step",
+    "condition": "condition",
+    "tok_s": "tok/s",
+    "speedup": "speedup",
+    "acceptance_length": "accept. len",
+    "score": "score",
+    "parity": "parity",
+    "verdict": "verdict",
+}
+"""What is shown, and under which heading."""
+
+STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
+
+
+def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
+    """One dict of texts per consolidated row of the run; streamed twins and diagnostics are left to the report."""
+    frame = read_current(store)
+    headline = (pl.col("mode").is_null() | (pl.col("mode") == "fixed")) & (
+        pl.col("extractor").is_null() | (pl.col("extractor") == "last-letter")
+    )
+    chosen = frame.filter((pl.col("run_id") == run_id) & headline)
+    return [_texts(row) for row in chosen.iter_rows(named=True)]
+
+
+def results_table(store: Store, run_id: str) -> Table:
+    """The same rows as a table for the terminal."""
+    table = Table(title=f"results_consolidated, run {run_id}", title_justify="left")
+    for name, heading in COLUMNS.items():
+        table.add_column(heading, justify="left" if name in ("cell", "step", "condition", "verdict") else "right")
+    for row in result_rows(store, run_id):
+        verdict = row["verdict"].split(" ")[0]
+        table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
+    return table
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    k = f" K={row['k']}" if row["k"] is not None else ""
+    reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
+    return {
+        "cell": f"{row['precision']} {row['technique']}{k}",
+        "step": row["step"],
+        "condition": row["condition"] or "",
+        "tok_s": _range(row["tok_s"], row["tok_s_lo"], row["tok_s_hi"], "{:.0f}"),
+        "speedup": _range(row["speedup"], row["speedup_lo"], row["speedup_hi"], "{:.2f}"),
+        "acceptance_length": "" if row["acceptance_length"] is None else f"{row['acceptance_length']:.2f}",
+        "score": "" if row["score"] is None else f"{row['score']:.3f} (n={row['n']})",
+        "parity": "" if row["parity_n"] is None else f"{row['parity_equal']}/{row['parity_n']}",
+        "verdict": row["verdict"] + reasons,
+    }
+
+
+def _range(value: float | None, low: float | None, high: float | None, form: str) -> str:
+    if value is None:
+        return ""
+    text = form.format(value)
+    return text if low is None or high is None else f"{text} [{form.format(low)}, {form.format(high)}]"

@@ -1,0 +1,139 @@
+"""The sweep flow: plan, measure every cell on a cluster of its own, publish what is known.
+
+A run is continued by starting it again: the ledger in the store says what is measured, Prefect's database is not
+asked. The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.yaml`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from prefect import flow, get_run_logger, runtime, task
+from prefect.artifacts import (
+    create_link_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.cache_policies import NO_CACHE
+from warehouse.report import write_report
+from warehouse.snapshot import publish
+
+from configs.expand import default_run_id
+from configs.schema import Plan, PlannedCell
+from flows.cell import CellOutcome, measure_cell
+from flows.clusters.local import LocalCluster
+from flows.plans import make_plan, store_url
+from flows.results import result_rows
+from warehouse.ledger import Ledger
+from warehouse.store import Store, open_store
+from warehouse.store_proof import require_create_only
+
+MAX_FLOW_RUNS = 5
+"""Times one flow run may be started again after crashes before it gives up: a loop would cost money for ever."""
+
+
+class SweepIncomplete(Exception):
+    """Some cells could not be measured; what was measured is committed and published."""
+
+
+@flow(name="sweep", log_prints=True)
+def sweep(name: str = "demo", store: str | None = None, run_id: str | None = None, dated: bool = False) -> str:
+    """Measure a sweep and publish the dataset and the report.
+
+    Args:
+        name: a sweep of `configs/sweeps/` or a path to a user's own YAML.
+        store: folder or `s3://bucket/prefix`; else SPECSWEEP_STORE, else `results/` of this checkout.
+        run_id: which run to start or continue; else made from the plan, so that the same plan continues the same run.
+        dated: name the run after the day it was scheduled for (the nightly).
+
+    Returns:
+        Where the report is.
+    """
+    _stop_endless_retries()
+    plan = make_plan(name)
+    opened = open_store(store_url(store))
+    require_create_only(opened)
+    ledger = Ledger(opened, run_id or (_dated_run_id(name) if dated else default_run_id(plan)))
+    ledger.write_plan(plan)
+    outcomes = measure_all(ledger, plan)
+    report = publish_results(opened, ledger.run_id)
+    failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended == "failed"]
+    if failed:
+        raise SweepIncomplete(f"{len(failed)} of {len(outcomes)} cells failed; {'; '.join(failed)}")
+    return report
+
+
+def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
+    """Every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
+    progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
+    outcomes: list[CellOutcome] = []
+    with ThreadPoolExecutor(plan.concurrency) as pool:
+        pending: set[Future[CellOutcome]] = {
+            pool.submit(copy_context().run, _measured_or_failed, ledger, planned, plan.max_attempts)
+            for planned in plan.cells
+        }
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            outcomes += [future.result() for future in done]
+            update_progress_artifact(artifact_id=progress, progress=100 * len(outcomes) / len(plan.cells))
+    return outcomes
+
+
+def _measured_or_failed(ledger: Ledger, planned: PlannedCell, max_attempts: int) -> CellOutcome:
+    named = run_cell.with_options(task_run_name=planned.cell.label)
+    state = named(ledger, planned, max_attempts, return_state=True)
+    if state.is_completed():
+        outcome: CellOutcome = state.result()
+        return outcome
+    error = state.result(raise_on_failure=False)
+    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", f"{type(error).__name__}: {error}", 0)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def run_cell(ledger: Ledger, planned: PlannedCell, max_attempts: int) -> CellOutcome:
+    """One cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
+    logger = get_run_logger()
+
+    def committed(step: str) -> None:
+        step_measured.with_options(task_run_name=f"{planned.cell.label} / {step}")(ledger, planned.cell.cell_key, step)
+
+    outcome = measure_cell(ledger, planned, LocalCluster, max_attempts, committed)
+    logger.info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
+    return outcome
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
+    """A committed step, for people who look at the Prefect UI."""
+    commit = ledger.read_commit(cell_key, step)
+    if commit is None:
+        raise RuntimeError(f"step {step!r} of {cell_key} was seen committed and is gone")
+    get_run_logger().info("%s in %.1f s, attempt %d: %s", commit.verdict, commit.wall_s, commit.attempt, commit.reasons)
+    return commit.verdict
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def publish_results(store: Store, run_id: str) -> str:
+    """Consolidate every run of the store, write the report, and show both in the UI."""
+    publish(store)
+    report = write_report(store)
+    create_table_artifact(key="results", table=result_rows(store, run_id), description=f"run {run_id}")
+    link = Path(report).as_uri() if "://" not in report else report
+    create_link_artifact(key="report", link=link, link_text="the report", description=f"report after run {run_id}")
+    return report
+
+
+def _dated_run_id(name: str) -> str:
+    scheduled: Any = runtime.flow_run.scheduled_start_time
+    return f"{Path(name).stem}-{scheduled:%Y-%m-%d}"
+
+
+def _stop_endless_retries() -> None:
+    count = runtime.flow_run.run_count or 0
+    if count > MAX_FLOW_RUNS:
+        raise SweepIncomplete(f"this flow run was started {count} times: look at its log before starting another")
