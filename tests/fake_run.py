@@ -1,0 +1,131 @@
+"""A run whose cells are served by the fake engine: the real node runner, ledger and store around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import PlannedCell
+from warehouse.ledger import Commit, Ledger
+from warehouse.lease import Attempt, Leases
+from warehouse.parts import decode
+from warehouse.store import open_store
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SWEEP = """
+name: fake
+engine: fake
+gpu: cpu
+suite: {suite}
+spot: false
+serving: {{max_model_len: 2048}}
+cells:
+  - {{model: fake-model, precision: bf16, technique: {technique}}}
+"""
+
+MODEL = """
+name: fake-model
+family: fake
+hub_id: some/model
+total_params_b: 0.001
+active_params_b: 0.001
+chat_template_kwargs: {enable_thinking: true}
+"""
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 128, repeats: 3, requests: 2}
+      - {name: short c=2, context_tokens: 64, output_tokens: 128, repeats: 2, requests: 4, concurrency: 2}
+  - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
+  - {step: eval-tiny, items: 24}
+"""
+
+TECHNIQUES = {"ar": "ar", "mtp": "mtp, k: 4, draft: {hub_id: some/draft}", "ngram": "ngram, k: 4"}
+
+
+class FakeRun:
+    """One cell of one run, in a folder of its own; `env` chooses the engine's lie."""
+
+    def __init__(self, folder: Path, technique: str = "ar", store_url: str | None = None) -> None:
+        """Write the user's YAML, plan the run, and open its ledger."""
+        self.folder = folder
+        self.counts = folder / "requests.jsonl"
+        write_user_configs(folder, technique)
+        self.store_url = store_url or str(folder / "store")
+        self.ledger = Ledger(open_store(self.store_url), "r1")
+        plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe="0" * 16)
+        self.ledger.write_plan(plan)
+        self.planned: PlannedCell = plan.cells[0]
+        self.key = self.planned.cell.cell_key
+        self.leases = Leases(self.ledger, self.key)
+
+    def start(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> subprocess.Popen[str]:
+        """Start the node runner."""
+        argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key, *arguments]
+        return subprocess.Popen(
+            argv, cwd=ROOT, env=self.env(lie) | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def env(self, lie: str) -> dict[str, str]:
+        """Environment of a runner: state of its own, so that tests can run side by side."""
+        return os.environ | {
+            "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(self.folder / "cache"), "FAKE_ENGINE": lie,
+            "FAKE_ENGINE_COUNT": str(self.counts),
+        }  # fmt: skip
+
+    def finish(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> tuple[int, str]:
+        """Run the node runner to its end: exit code and what it said."""
+        process = self.start(python, lie, arguments, **env)
+        said, _ = process.communicate(timeout=120)
+        return process.returncode, said
+
+    def commit(self, step: str) -> Commit:
+        """The commit of a step, which must be there."""
+        found = self.ledger.read_commit(self.key, step)
+        assert found is not None, f"{step} is not committed"
+        return found
+
+    def rows(self, step: str, table: str) -> list[dict[str, Any]]:
+        """Committed rows of one table of a step."""
+        rows: list[dict[str, Any]] = []
+        for part in self.commit(step).parts:
+            if part.table == table:
+                data = self.ledger.store.get(part.key)
+                assert data is not None
+                rows += decode(data, part.key)
+        return rows
+
+    def attempts(self) -> list[Attempt]:
+        """Closed attempts."""
+        return self.leases.attempts()
+
+    def prompts_sent(self) -> list[str]:
+        """Every prompt that reached an engine, in order."""
+        return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []
+
+
+def write_user_configs(folder: Path, technique: str) -> None:
+    """A user's own sweep with an engine, a model and a suite of their own."""
+    files: Mapping[str, str] = {
+        "sweep.yaml": SWEEP.format(technique=TECHNIQUES[technique], suite="fake-suite"),
+        "models/fake-model.yaml": MODEL,
+        "suites/fake-suite.yaml": SUITE,
+        "engines/fake.yaml": f"name: fake\ncommand: [{sys.executable}, {ROOT}/tests/fake_engine.py]\nstart_timeout_s: 30\n",
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

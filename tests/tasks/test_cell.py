@@ -1,0 +1,189 @@
+"""The node runner, whole: real store, real process handling, a fake engine that lies in a chosen way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fake_run import FakeRun
+
+STEPS = ("smoke", "throughput", "parity", "eval-tiny")
+
+
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate(timeout=30)
+
+
+def processes_with(text: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and text.encode() in (folder / "environ").read_bytes():
+                if "Z" not in (folder / "stat").read_text().rpartition(")")[2].split()[0]:
+                    found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp")
+    code, said = run.finish(node_python)
+    assert code == 0, said
+    assert [run.commit(step).verdict for step in STEPS] == ["ok"] * 4
+    windows = run.rows("throughput", "windows")
+    assert [(row["mode"], row["condition"]) for row in windows].count(("fixed", "short c=1")) == 3
+    assert all(row["completion_tokens"] == row["engine_generation_tokens"] for row in windows)
+    assert run.rows("throughput", "provenance")[0]["engine_version"] == '{"version": "fake"}'
+    assert [(attempt.attempt, attempt.outcome) for attempt in run.attempts()] == [(1, "completed")]
+    assert processes_with(str(tmp_path)) == []
+
+
+def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    assert run.finish(node_python)[0] == 0
+    sent = len(run.prompts_sent())
+    code, said = run.finish(node_python)
+    assert (code, said.strip()) == (0, "everything is measured")
+    assert len(run.prompts_sent()) == sent
+
+
+@pytest.mark.parametrize(
+    ("lie", "technique", "step", "reason"),
+    [
+        ("bursts", "ar", "throughput", "stream_mismatch"),
+        ("dead_draft", "mtp", "smoke", "dead_draft"),
+        ("short", "ar", "smoke", "short_output"),
+        ("blank", "ar", "smoke", "blank_output"),
+        ("loop", "ar", "smoke", "looping_text"),
+        ("miscount", "ar", "smoke", "token_mismatch"),
+        ("at_chance", "ar", "smoke", "at_chance"),
+    ],
+)
+def test_a_lying_engine_is_rejected_with_its_reason(
+    tmp_path: Path, node_python: Path, lie: str, technique: str, step: str, reason: str
+) -> None:
+    run = FakeRun(tmp_path, technique)
+    code, said = run.finish(node_python, lie)
+    commit = run.commit(step)
+    assert commit.verdict == "rejected", said
+    assert reason in commit.reasons
+    rejected = [row for row in run.rows(step, "verdicts") if row["verdict"] == "rejected"]
+    assert reason in rejected[0]["reasons"]
+    assert rejected[0]["details"], "a rejected row says why in a sentence"
+    if step == "smoke":
+        assert code == 3
+        assert run.ledger.read_commit(run.key, "throughput") is None, "an insane cell must not cost hours"
+        assert run.finish(node_python, lie)[0] == 3, "and is not tried again"
+
+
+def test_a_dead_engine_is_noticed_with_the_cause_from_its_log(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    code, said = run.finish(node_python, "dies")
+    assert code == 1
+    assert "the fake engine dies on purpose" in said
+    attempt = run.attempts()[0]
+    assert attempt.outcome == "failed"
+    assert "the fake engine dies on purpose" in attempt.reason
+
+
+def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    text = run.planned.model_dump_json().replace("tests/fake_engine.py", "tests/no_such_engine.py")
+    (tmp_path / "store/runs/r1/cells" / run.key / "cell.json").write_text(text)
+    code, said = run.finish(node_python)
+    assert code == 1
+    assert "No such file" in run.attempts()[0].reason
+
+
+def test_a_killed_runner_loses_at_most_the_window_in_flight(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
+    first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    wait_until(lambda: len(list(parts.glob("windows-*"))) >= 2, "two finished windows")
+    kill(first)
+    assert processes_with(str(run.counts)), "the engine outlives its runner: that is what the record is for"
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.001")
+    assert code == 0, said
+    windows = run.rows("throughput", "windows")
+    identities = Counter((row["condition"], row["mode"], row["repeat"]) for row in windows)
+    assert set(identities.values()) == {1}
+    assert {row["attempt"] for row in windows} == {1, 2}
+    requests = Counter(row["request_id"] for row in run.rows("throughput", "requests"))
+    assert set(requests.values()) == {1}
+    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
+    assert processes_with(str(run.counts)) == []
+
+
+def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/eval-tiny/parts"
+    first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.002")
+    wait_until(lambda: list(parts.glob("eval_items-*")), "the first answers")
+    kill(first)
+    assert run.finish(node_python)[0] == 0
+    items = Counter(row["item_id"] for row in run.rows("eval-tiny", "eval_items"))
+    assert len(items) == 24
+    assert set(items.values()) == {1}
+
+
+def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
+    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    runner.send_signal(signal.SIGTERM)
+    runner.communicate(timeout=60)
+    assert runner.returncode == 143
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+    assert processes_with(str(run.counts)) == []
+
+
+def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    wait_until(lambda: run.leases.current() is not None, "the lease")
+    code, said = run.finish(node_python)
+    assert code == 75
+    assert "is being measured by" in said
+    kill(first)
+    assert run.finish(node_python)[0] == 0, "a dead owner on the same machine is not waited for"
+
+
+def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    steps = tmp_path / f"store/runs/r1/cells/{run.key}/steps"
+    frozen = run.start(node_python, arguments=("--deadline-s", "1"), FAKE_ENGINE_TOKEN_S="0.003")
+    wait_until(lambda: list((steps / "throughput/parts").glob("windows-*")), "the first runner inside a step")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    try:
+        lease = run.leases.current()
+        assert lease is not None
+        heartbeat = tmp_path / f"store/runs/r1/cells/{run.key}/heartbeat.json"
+        os.utime(heartbeat, (0, 0))  # silence, without waiting for it
+        second_cache = {"XDG_CACHE_HOME": str(tmp_path / "other-machine")}
+        code, said = run.finish(node_python, arguments=("--deadline-s", "1"), **second_cache)
+        assert code == 0, said
+    finally:
+        os.kill(frozen.pid, signal.SIGCONT)
+    said, _ = frozen.communicate(timeout=60)
+    assert frozen.returncode == 76, said
+    assert "another runner took the cell over" in said
+    assert {run.commit(step).attempt for step in STEPS[1:]} == {2}
+    windows = Counter((row["condition"], row["mode"], row["repeat"]) for row in run.rows("throughput", "windows"))
+    assert set(windows.values()) == {1}

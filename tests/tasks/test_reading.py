@@ -1,0 +1,75 @@
+"""Reading what engines write: metrics pages and answer letters."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.grading import first_letter, last_letter
+from tasks.meters import parse
+from tasks.prompts import build_prompt, prompt_seed
+
+PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="tiny"} 512.0
+vllm:generation_tokens_total{engine="1",model_name="tiny"} 8.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 2.0
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="tiny"} 1.0
+vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny"} 100.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 200.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny"} 150.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="1"} 60.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="0"} 90.0
+"""
+
+
+def test_counters_are_summed_over_engines_and_labels() -> None:
+    counters = parse(PAGE)
+    assert counters.generation_tokens == 520
+    assert counters.requests_finished == 3
+    assert counters.accepted_by_position == (90, 60)
+
+
+def test_a_counter_the_server_lacks_is_null_not_zero() -> None:
+    counters = parse("vllm:generation_tokens_total 5\n")
+    assert counters.drafts is None
+    assert counters.since(counters).drafts is None
+    assert counters.since(counters).generation_tokens == 0
+
+
+def test_deltas_are_of_the_work_between() -> None:
+    later = parse(PAGE.replace("150.0", "170.0").replace("} 90.0", "} 110.0"))
+    counted = later.since(parse(PAGE))
+    assert counted.accepted_tokens == 20
+    assert counted.accepted_by_position == (20, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "letter"),
+    [
+        ("The answer is (C)", "C"),
+        ("(A) is wrong, so (B)", "B"),
+        ("<think>(A)? no, (D)</think>The answer is (B)", "B"),
+        ("<think>cut off in the middle (A)", None),
+        ("no letter at all", None),
+        ("", None),
+    ],
+)
+def test_the_last_letter_of_the_body_is_the_answer(body: str, letter: str | None) -> None:
+    assert last_letter(body) == letter
+
+
+def test_the_first_letter_falls_into_the_trap_of_the_thinking() -> None:
+    assert first_letter("maybe (A) ? fox gold (C)", "The answer is (C)") == "A"
+
+
+@pytest.mark.parametrize("kind", ["prose", "listing"])
+def test_prompts_never_repeat_and_are_the_same_everywhere(kind: str) -> None:
+    seeds = [prompt_seed("short c=1", "fixed-0", index) for index in range(200)]
+    prompts = [build_prompt(kind, seed, 192, 128).text for seed in seeds]
+    assert len(set(prompts)) == 200
+    assert build_prompt(kind, seeds[3], 192, 128).text == prompts[3]
+
+
+def test_prose_is_about_as_long_as_asked() -> None:
+    words = len(build_prompt("prose", 1, 8192, 512).text.split())
+    assert 0.9 * 8192 < words * 1.3 < 1.1 * 8192
