@@ -155,7 +155,7 @@ class Condition(Frozen):
     requests: int = Field(1, gt=0, description="timed requests per repeat; at least `concurrency`")
     repeats: int = Field(5, gt=0)
     warmup: int = Field(1, ge=0, description="untimed requests of the same shape before the first repeat")
-    stream_requests: int = Field(2, ge=0, description="streamed requests for TTFT and TPOT; 0 skips them")
+    stream_requests: int = Field(3, ge=0, description="streamed requests for TTFT and TPOT; 0 skips them")
 
 
 class SmokeStep(Frozen):

@@ -66,7 +66,7 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
 def demo(
     store: StoreOption = None,
     run_id: RunOption = None,
-    sweep: Annotated[str, typer.Option("--sweep", help="deployment sweep/<name> to run")] = "demo",
+    sweep: Annotated[str, typer.Option("--sweep", help="which sweep: a shipped one, or a path to your own YAML")] = "demo",
 ) -> None:
     """Measure the demo on this machine through a Prefect server of our own. Run it again to continue."""
     from flows.demo import demo as run_demo

@@ -20,11 +20,14 @@ from flows.prepare import prepare
 from flows.watch import RunWatcher
 from warehouse.ledger import Ledger
 
+DEPLOYED = ("demo", "full", "nightly")
+"""Sweeps with a deployment of their own in `prefect.yaml`."""
+
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 
 def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int:
-    """Prepare, deploy, run `sweep/<name>` by its deployment, show it live, print table and report; exit code."""
+    """Prepare, deploy, run the sweep by its deployment, show it live, print table and report; exit code."""
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     ledger, plan = open_run(name, store_url, run_id)
@@ -48,7 +51,7 @@ def _through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) ->
     with PrefectSession(default_home() / "demo", settings) as session:
         with console.status("starting Prefect") as status:
             session.start(status.update)
-            status.update(f"prefect deployment run sweep/{name}")
+            status.update(f"prefect deployment run sweep/{deployment_of(name)}")
             flow_run_id = _start_run(session, name, ledger.run_id)
         console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
         follower = _FlowRun(session, flow_run_id)
@@ -59,9 +62,14 @@ def _through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) ->
     return 0
 
 
+def deployment_of(name: str) -> str:
+    """The deployment that runs a sweep: its own, or for a user's own sweep `demo`, which takes any name."""
+    return name if name in DEPLOYED else "demo"
+
+
 def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
-    parameters = ["--param", f"run_id={json.dumps(run_id)}"]
-    said = session.prefect(["deployment", "run", f"sweep/{name}", *parameters])
+    parameters = ["--param", f"name={json.dumps(name)}", "--param", f"run_id={json.dumps(run_id)}"]
+    said = session.prefect(["deployment", "run", f"sweep/{deployment_of(name)}", *parameters])
     for line in said.splitlines():
         if "UUID:" in line:
             return line.split("UUID:")[1].strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,33 +65,45 @@ def default_home() -> Path:
 class PrefectSession:
     """A server and a worker. Use as a context manager; a session that was killed is ended by the next one."""
 
-    def __init__(self, home: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, settings: Mapping[str, str] | None = None, silence_s: int | None = None) -> None:
         """Prepare.
 
         Args:
             home: Prefect's home and where the logs are.
             settings: more environment variables for server, worker and flows.
+            silence_s: silence after which a flow run counts as crashed; none: the default of `flows.heal`.
         """
         self.home = home
         self.url = f"http://127.0.0.1:{free_port()}"
-        self._group = process_group.new_group(process_group.SESSION_VARIABLE)
+        self.group = process_group.new_group(process_group.SESSION_VARIABLE)
         self._settings = dict(settings or {})
+        self._silence_s = silence_s
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def env(self) -> dict[str, str]:
         """Environment of everything that talks to this session's server."""
-        return our_environment(self.home, f"{self.url}/api") | self._group.env | self._settings
+        return our_environment(self.home, f"{self.url}/api") | self.group.env | self._settings
+
+    def pid_of(self, name: str) -> int:
+        """Process id of the session's `server` or `worker`."""
+        return self._processes[name].pid
 
     @property
     def _record(self) -> Path:
         return self.home / "session.group.json"
 
     def __enter__(self) -> PrefectSession:
-        """End what a killed session of this home left, and record this one."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        process_group.end_recorded(self._record)
-        process_group.record(self._group, self._record)
+        """End what a killed session of this home left, and record this one.
+
+        Prefect's history is dropped with it: a run that a killed session left "Running" would hold its deployment's
+        slot for minutes, and the ledger is the truth anyway.
+        """
+        if self._record.exists():
+            process_group.end_recorded(self._record)
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        process_group.record(self.group, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,6 +122,7 @@ class PrefectSession:
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
         self.prefect(["--no-prompt", "deploy", "--all"])
+        self._python(["-m", "flows.heal", *([str(self._silence_s)] if self._silence_s else [])])
         self.spawn_worker()
 
     def spawn_worker(self) -> None:
@@ -121,13 +135,16 @@ class PrefectSession:
         Raises:
             SessionFailed: it exits non-zero; the text holds what it said.
         """
+        return self._python(["-m", "prefect", *arguments])
+
+    def _python(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env, capture_output=True, text=True,
+            [sys.executable, *arguments], cwd=ROOT, env=self.env, capture_output=True, text=True,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode != 0:
             raise SessionFailed(
-                f"`prefect {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}"
+                f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}"
             )
         return done.stdout
 
@@ -146,10 +163,10 @@ class PrefectSession:
 
     def stop(self) -> None:
         """Stop runners and flows first, then worker and server; afterwards nothing of the session is left."""
-        engines_apart = process_group.members(self._group, without=process_group.ENGINE_VARIABLE)
+        engines_apart = process_group.members(self.group, without=process_group.ENGINE_VARIABLE)
         server = self._processes.get("server")
         first = [pid for pid in engines_apart if server is None or pid != server.pid]
-        process_group.stop(self._group, terminate=[], grace_s=0) if not first else self._stop_kindly(first)
+        process_group.stop(self.group, terminate=[], grace_s=0) if not first else self._stop_kindly(first)
         for process in self._processes.values():
             process.wait()
         self._record.unlink(missing_ok=True)
@@ -164,7 +181,7 @@ class PrefectSession:
         while time.monotonic() < deadline and any(_is_alive(pid) for pid in first):
             time.sleep(0.1)
         server = self._processes.get("server")
-        process_group.stop(self._group, terminate=[server.pid] if server else [], grace_s=10)
+        process_group.stop(self.group, terminate=[server.pid] if server else [], grace_s=10)
 
     def _wait_healthy(self, tell: Callable[[str], None]) -> None:
         started = time.monotonic()

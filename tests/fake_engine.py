@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(tokens * TOKEN_S)
             choice: dict[str, Any] = {"message": {"content": text, "reasoning": reasoning}, "finish_reason": finish}
             if body.get("return_token_ids"):
-                choice["token_ids"] = [hash(word) % 400 if False else len(word) for word in text.split()]
+                choice["token_ids"] = [sum(word.encode()) for word in text.split()]
             book(tokens)
             self.reply(200, "application/json", json.dumps({"choices": [choice], "usage": usage}))
 
@@ -153,5 +153,8 @@ def metrics() -> str:
 
 
 if __name__ == "__main__":
+    broken = os.environ.get("FAKE_ENGINE_BROKEN")
+    if broken and broken in " ".join(sys.argv):
+        sys.exit("ValueError: the fake engine refuses these arguments")
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

@@ -82,7 +82,7 @@ class FakeRun:
     def env(self, lie: str) -> dict[str, str]:
         """Environment of a runner: state of its own, so that tests can run side by side."""
         return os.environ | {
-            "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(self.folder / "cache"), "FAKE_ENGINE": lie,
+            "PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(self.folder / "state"), "FAKE_ENGINE": lie,
             "FAKE_ENGINE_COUNT": str(self.counts),
         }  # fmt: skip
 

@@ -163,9 +163,7 @@ def test_missing_system_libraries_are_named_with_their_packages(
         check_machine(ENVIRONMENTS["engine-cpu"], tmp_path)
 
 
-def test_a_full_disk_is_named_before_anything_is_downloaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_named_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10, 9, 1234))
     with pytest.raises(InstallError) as error:
@@ -173,13 +171,9 @@ def test_a_full_disk_is_named_before_anything_is_downloaded(
     assert str(error.value).startswith(f"{tmp_path} has 1234 bytes free, 0.6 GB are needed.")
 
 
-def test_without_a_compiler_the_addon_is_a_reason_not_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    installer = Installer(
-        "engine-cpu", ENVIRONMENTS["engine-cpu"], tmp_path, tmp_path / "log", lambda _: None
-    )
+    installer = Installer("engine-cpu", ENVIRONMENTS["engine-cpu"], tmp_path, tmp_path / "log", lambda _: None)
     assert installer.add(tmp_path / "unused.txt") == "g++ is not installed, and it is built from source"
 
 

@@ -17,7 +17,9 @@ POLL_S = 0.5
 
 
 def state_dir() -> Path:
-    """Where runners of this user keep locks, logs and work folders."""
+    """Where runners of this user keep locks, logs and work folders: SPECSWEEP_STATE, else the user's cache."""
+    if "SPECSWEEP_STATE" in os.environ:
+        return Path(os.environ["SPECSWEEP_STATE"])
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "specsweep" / "state"
 

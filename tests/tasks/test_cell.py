@@ -176,7 +176,7 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
         assert lease is not None
         heartbeat = tmp_path / f"store/runs/r1/cells/{run.key}/heartbeat.json"
         os.utime(heartbeat, (0, 0))  # silence, without waiting for it
-        second_cache = {"XDG_CACHE_HOME": str(tmp_path / "other-machine")}
+        second_cache = {"SPECSWEEP_STATE": str(tmp_path / "other-machine")}
         code, said = run.finish(node_python, arguments=("--deadline-s", "1"), **second_cache)
         assert code == 0, said
     finally:

@@ -1,0 +1,44 @@
+"""The `sweep` command as a user runs it, on a sweep that the fake engine serves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fake_run import ROOT
+
+Sweep = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start_sweep(tmp_path: Path) -> Sweep:
+    """Starts `sweep ARGUMENTS` with state and store of its own; `FAKE_ENGINE...` may be given as keywords."""
+
+    def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
+        full = os.environ | {
+            "PYTHONPATH": str(ROOT), "SPECSWEEP_STORE": str(tmp_path / "store"), "SPECSWEEP_STATE": str(tmp_path / "state"),
+            "FAKE_ENGINE_COUNT": str(tmp_path / "requests.jsonl"), "COLUMNS": "160", **env,
+        }  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, env=full, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.fixture
+def finish_sweep(start_sweep: Sweep) -> Callable[..., tuple[int, str]]:
+    """Runs `sweep ARGUMENTS` to its end: exit code and what it printed."""
+
+    def finish(*arguments: str, timeout_s: float = 240, **env: str) -> tuple[int, str]:
+        process = start_sweep(*arguments, **env)
+        said, _ = process.communicate(timeout=timeout_s)
+        return process.returncode, said
+
+    return finish

@@ -1,0 +1,115 @@
+"""Through a real Prefect server and worker: the deployment runs, Ctrl-C leaves nothing, a lost host heals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flows.prefect_session import PrefectSession
+from tasks import process_group
+from tests.fake_run import FakeRun
+from tests.flows.conftest import Sweep
+from tests.tasks.test_cell import processes_with, wait_until
+
+STEPS = ("smoke", "throughput", "parity", "eval-tiny")
+
+
+def committed_once(run: FakeRun) -> None:
+    """Every step has one commit, and no row of it was measured twice."""
+    for step in STEPS:
+        assert run.commit(step).verdict == "ok"
+    requests = [row["request_id"] for row in run.rows("throughput", "requests")]
+    assert len(requests) == len(set(requests))
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, start_sweep: Sweep) -> None:
+    run = FakeRun(tmp_path)
+    arguments = ("demo", "--sweep", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
+    first = start_sweep(*arguments, FAKE_ENGINE_TOKEN_S="0.01")
+    wait_until(lambda: run.ledger.read_commit(run.key, "smoke") is not None, "the smoke step", 120)
+    first.send_signal(signal.SIGINT)
+    said, _ = first.communicate(timeout=90)
+    assert first.returncode == 130, said
+    assert "run the same command again" in said
+    assert processes_with(str(tmp_path / "state")) == []
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+
+    second = start_sweep(*arguments)
+    said, _ = second.communicate(timeout=240)
+    assert second.returncode == 0, said
+    assert said.strip().splitlines()[-1].startswith("open ") and "report.html" in said
+    committed_once(run)
+    assert processes_with(str(tmp_path / "state")) == []
+
+    third = start_sweep(*arguments)
+    said, _ = third.communicate(timeout=60)
+    assert third.returncode == 0 and "is measured" in said
+
+
+@pytest.mark.slow
+def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun(tmp_path)
+    settings = {
+        "SPECSWEEP_STORE": run.store_url, "SPECSWEEP_STATE": str(tmp_path / "state"), "FAKE_ENGINE_TOKEN_S": "0.01",
+        "FAKE_ENGINE_COUNT": str(run.counts),
+    }  # fmt: skip
+    with PrefectSession(tmp_path / "prefect", settings, silence_s=35) as session:
+        session.start(lambda _: None)
+        parameters = ["--param", f"name={json.dumps(str(tmp_path / 'sweep.yaml'))}", "--param", 'run_id="r1"']
+        said = session.prefect(["deployment", "run", "sweep/demo", *parameters])
+        flow_run = said.split("UUID:")[1].split()[0]
+        state: Callable[[], str] = lambda: flow_run_state(session, flow_run)["type"]  # noqa: E731
+        wait_until(lambda: run.ledger.read_commit(run.key, "smoke") is not None, "the smoke step", 120)
+        first_heartbeat_s = 35  # before its first heartbeat a run can't fall silent
+        wait_until(lambda: time.time() - started_at(session, flow_run) > first_heartbeat_s, "a heartbeat", 60)
+
+        kill_everything_but_the_server(session)
+        assert state() == "RUNNING", "nobody is left to say that the run is dead"
+        session.spawn_worker()
+        wait_until(lambda: state() == "COMPLETED", "the run to heal", 300)
+        assert flow_run_state(session, flow_run, whole=True)["run_count"] == 2
+    committed_once(run)
+    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
+    assert processes_with(str(tmp_path / "state")) == []
+
+
+def kill_everything_but_the_server(session: PrefectSession) -> None:
+    """What the loss of the host that runs worker and flows looks like to a server elsewhere."""
+    for _ in range(3):  # what was forked meanwhile, too
+        for pid in process_group.members(session.group):
+            if pid not in server_processes(session):
+                os.kill(pid, signal.SIGKILL)
+
+
+def server_processes(session: PrefectSession) -> set[int]:
+    server = session.pid_of("server")
+    children = {server}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == server:
+                children.add(int(folder.name))
+    return children
+
+
+def flow_run_state(session: PrefectSession, flow_run: str, *, whole: bool = False) -> dict[str, object]:
+    answer = httpx.get(f"{session.url}/api/flow_runs/{flow_run}", timeout=30, trust_env=False).json()
+    return answer if whole else answer["state"]
+
+
+def started_at(session: PrefectSession, flow_run: str) -> float:
+    from datetime import datetime
+
+    text = str(flow_run_state(session, flow_run, whole=True)["start_time"])
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,82 @@
+"""`sweep run` with Prefect's ephemeral server: isolation of failures, continuation, clear errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.fake_run import write_user_configs
+
+Finish = Callable[..., tuple[int, str]]
+
+BROKEN_CELL = "  - {model: fake-model, precision: fp8, technique: ar, serving: {max_model_len: 1024}}\n"
+
+
+@pytest.mark.slow
+def test_a_sweep_is_measured_published_and_not_measured_again(tmp_path: Path, finish_sweep: Finish) -> None:
+    write_user_configs(tmp_path, "mtp")
+    sweep = str(tmp_path / "sweep.yaml")
+    code, said = finish_sweep("run", sweep, "--run-id", "r1")
+    assert code == 0, said
+    assert "results_consolidated" in said and "report.html" in said
+    frame = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet")
+    assert set(frame["step"]) == {"smoke", "throughput", "parity", "eval-tiny"}
+    assert frame.filter(pl.col("mode") == "fixed")["acceptance_length"].to_list() == [2.0, 2.0]
+    sent = len((tmp_path / "requests.jsonl").read_text().splitlines())
+    code, said = finish_sweep("run", sweep, "--run-id", "r1")
+    assert code == 0, said
+    assert len((tmp_path / "requests.jsonl").read_text().splitlines()) == sent
+    code, said = finish_sweep("status", "--json")
+    assert code == 0 and '"measured": 4, "total": 4' in said
+    key = frame["cell_key"][0]
+    code, said = finish_sweep("reproduce", key[:6])
+    assert code == 0 and "fake_engine.py serve" in said and "curl" in said
+
+
+@pytest.mark.slow
+def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep: Finish) -> None:
+    write_user_configs(tmp_path, "ar")
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(sweep.read_text().replace("cells:\n", "max_attempts: 1\ncells:\n" + BROKEN_CELL))
+    code, said = finish_sweep("run", str(sweep), "--run-id", "r1", FAKE_ENGINE_BROKEN="--max-model-len 1024")
+    assert code == 1
+    assert "1 of 2 cells failed" in said
+    assert "the fake engine refuses these arguments" in said
+    frame = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet")
+    assert set(frame["precision"]) == {"bf16"}
+    assert "eval-tiny" in frame["step"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "no-such-sweep"), "no-such-sweep"),
+        (("plan", "no-such-sweep"), "no-such-sweep"),
+        (("status",), "sweep run demo"),
+        (("reproduce", "0000"), "0000"),
+        (("doctor", "--store", "ftp://x/y"), "s3://bucket/prefix"),
+        (("run", "demo", "--run-id", "a/b"), "a/b"),
+    ],
+)
+def test_a_users_mistake_is_one_line_with_the_remedy(finish_sweep: Finish, arguments: tuple[str, ...], words: str) -> None:
+    code, said = finish_sweep(*arguments)
+    assert code == 1
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_help_shows_examples(finish_sweep: Finish) -> None:
+    for command in ("plan", "run", "demo", "status", "report", "doctor", "reproduce"):
+        code, said = finish_sweep(command, "--help")
+        assert code == 0 and "Example" in said, command
+
+
+def test_plan_full_prints_the_matrix_without_a_store(finish_sweep: Finish, tmp_path: Path) -> None:
+    code, said = finish_sweep("plan", "full")
+    assert code == 0
+    assert said.count(" fp8 ") >= 11
+    assert "not built yet" in said and "total" in said
+    assert not (tmp_path / "store").exists(), "planning writes nothing"

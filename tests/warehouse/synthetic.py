@@ -1,0 +1,214 @@
+"""A run of the demo sweep with made-up figures, written through the public ledger as a node would write it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import Condition, EvalTinyStep, ParityStep, Plan, PlannedCell, ThroughputStep
+from warehouse.columns import Table
+from warehouse.lease import Attempt, Leases
+from warehouse.ledger import Commit, CommitResult, Ledger, Part, new_commit
+from warehouse.parts import Row
+from warehouse.store import Store
+from warehouse.tables import EVAL_ITEMS, PARITY_OUTPUTS, PROVENANCE, REQUESTS, VERDICTS, WINDOWS
+
+WHEN = "2026-11-20T12:00:00.000+00:00"
+
+
+class StepWriter:
+    """Writes one step of one cell: rows as parts, then the commit."""
+
+    def __init__(self, ledger: Ledger, cell_key: str, step: str, attempt: int = 1) -> None:
+        self.ledger, self.cell_key, self.step, self.attempt = ledger, cell_key, step, attempt
+        self.parts: list[Part] = []
+
+    def write(self, table: Table, rows: Sequence[Row]) -> None:
+        identity = {
+            "run_id": self.ledger.run_id, "cell_key": self.cell_key, "step": self.step, "attempt": self.attempt,
+            "measured_at": WHEN,
+        }  # fmt: skip
+        stamped = [{**identity, **row} for row in rows]
+        self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt))
+
+    def judge(self, *verdicts: tuple[str | None, str | None, str, list[str], list[str]]) -> None:
+        names = ("condition", "mode", "verdict", "reasons", "details")
+        self.write(VERDICTS, [dict(zip(names, verdict, strict=True)) for verdict in verdicts])
+
+    def provenance(self, **columns: Any) -> None:
+        known = {
+            "git_sha": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False, "config_hash": "feedfacefeedface",
+            "argv": "vllm serve /models/target --port 8001 --dtype bfloat16", "engine_version": "0.32.0+cpu",
+            "gpu_name": "Test CPU", "host": "testhost", "cloud": "local", "spot": False, "price_usd_h": 0.0,
+            "price_source": "Your own machine.", "seed": 0, "weights": "real", "model_revision": "recipe-1",
+        }  # fmt: skip
+        self.write(PROVENANCE, [known | columns])
+
+    def commit(self, verdict: Any = "ok", reasons: Sequence[str] = (), wall_s: float = 36.0) -> CommitResult:
+        commit: Commit = new_commit(self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts)
+        return self.ledger.commit(self.cell_key, commit)
+
+
+def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixed", **engine: Any) -> dict[str, Any]:
+    """A window of the condition at a given rate."""
+    tokens = condition.output_tokens * max(condition.requests, condition.concurrency)
+    return {
+        "condition": condition.name, "mode": mode, "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": repeat,
+        "requests": condition.requests, "wall_s": tokens / tok_s, "completion_tokens": tokens, "chars": tokens * 4,
+        **engine,
+    }  # fmt: skip
+
+
+class Behaviour(NamedTuple):
+    """How a made-up cell behaves."""
+
+    tok_s: float
+    by_position: tuple[float, ...] = ()
+    parity_breaks: tuple[int, ...] = ()
+    right: int = 46
+    noise: float = 0.02
+
+
+DEMO = {
+    ("bf16", "ar", None): Behaviour(512),
+    ("bf16", "mtp", 1): Behaviour(760, (0.88,)),
+    ("bf16", "mtp", 2): Behaviour(905, (0.88, 0.74)),
+    ("bf16", "mtp", 4): Behaviour(982, (0.87, 0.74, 0.62, 0.5)),
+    ("bf16", "ngram", 4): Behaviour(430, (0.21, 0.12, 0.07, 0.03)),
+    ("bf16", "draft_model", 4): Behaviour(402, (0.72, 0.5, 0.31, 0.2), (212, 305, 390), 45),
+    ("bf16", "dflash", 7): Behaviour(664, (0.82, 0.66, 0.51, 0.38, 0.27, 0.2, 0.12)),
+    ("int8", "ar", None): Behaviour(388, right=45),
+    ("bf16", "suffix", 8): Behaviour(540, (0.42, 0.31, 0.2, 0.12, 0.08, 0.05, 0.03, 0.01)),
+}
+"""Figures like those that the demo has on two cores."""
+
+HOSTILE = '<script>alert("pwned")</script><img src=x onerror=alert(1)> & "quoted"'
+"""What a model, an engine or a cloud might put into a text."""
+
+
+def demo_plan() -> Plan:
+    return expand(load_sweep("demo"), recipe="0123456789abcdef")
+
+
+def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words") -> Plan:
+    """All cells and steps of the demo; `text` is what the model says, and an odd part of other columns."""
+    ledger, plan = Ledger(store, run_id), demo_plan()
+    ledger.write_plan(plan)
+    for planned in plan.cells:
+        cell = planned.cell
+        behaviour = DEMO[cell.precision.name, cell.technique.name, cell.k]
+        _smoke(ledger, planned)
+        for spec in planned.steps:
+            if isinstance(spec, ThroughputStep):
+                _throughput(ledger, planned, spec, behaviour, text)
+            elif isinstance(spec, ParityStep):
+                _parity(ledger, planned, spec, behaviour, text)
+            elif isinstance(spec, EvalTinyStep):
+                _eval(ledger, planned, spec, behaviour, text)
+        close_attempt(ledger, cell.cell_key)
+    lost = plan.cells[3].cell.cell_key
+    close_attempt(ledger, lost, 2, "lost", "the node was preempted: spot capacity reclaimed", f"Traceback\n{text}")
+    return plan
+
+
+def close_attempt(
+    ledger: Ledger, cell_key: str, number: int = 1, outcome: Any = "completed", reason: str = "", log: str = ""
+) -> None:
+    Leases(ledger, cell_key).close(Attempt(
+        attempt=number, outcome=outcome, reason=reason, owner="host/boot/1/1", started_at=WHEN,
+        ended_at="2026-11-20T12:02:13.000+00:00", price_usd_h=0.0, log_tail=log,
+    ))  # fmt: skip
+
+
+def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
+    step = StepWriter(ledger, planned.cell.cell_key, "smoke")
+    items = [item(index, right=True) for index in range(5)]
+    step.write(EVAL_ITEMS, items)
+    step.provenance()
+    step.judge((None, None, "ok", [], []))
+    step.commit(wall_s=4.2)
+
+
+def _throughput(
+    ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str
+) -> None:
+    cell = planned.cell
+    step = StepWriter(ledger, cell.cell_key, "throughput")
+    draw = random.Random(cell.label)
+    looping = cell.technique.name == "suffix"
+    for condition in spec.conditions:
+        scale = {1: 1.0, 4: 2.3}[condition.concurrency] * (0.8 if condition.context_tokens > 300 else 1.0)
+        for repeat in range(condition.repeats):
+            rate = behaviour.tok_s * scale * draw.gauss(1, behaviour.noise)
+            step.write(WINDOWS, [window(condition, repeat, rate, **engine_counts(behaviour.by_position, 1000))])
+        step.write(REQUESTS, [
+            streamed(condition, index, 40 * draw.gauss(1, 0.1), 1000 / behaviour.tok_s * draw.gauss(1, 0.03), text)
+            for index in range(2)
+        ])  # fmt: skip
+        bad = looping and condition.name == "long c=1"
+        step.judge(
+            (condition.name, "fixed", "suspect" if bad else "ok", ["looping_text"] if bad else [],
+             ["63% of the output's 4-grams repeat earlier ones"] if bad else []),
+            (condition.name, "stream", "rejected" if looping else "ok", ["stream_burst"] if looping else [],
+             ["all tokens of a stream came in one burst: no TPOT can be read off it"] if looping else []),
+        )  # fmt: skip
+    step.provenance(host=text[:60], argv=f"vllm serve /models/target --served-model-name {cell.model.name}")
+    step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
+
+
+def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> dict[str, Any]:
+    return {
+        "condition": condition.name, "mode": "stream", "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": 0,
+        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
+        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
+    }  # fmt: skip
+
+
+def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
+    """Counters of an engine that accepted these shares of `drafts`; all null where nothing is drafted."""
+    if not by_position:
+        return {}
+    accepted = [round(share * drafts) for share in by_position]
+    return {
+        "engine_drafts": drafts, "engine_draft_tokens": drafts * len(by_position),
+        "engine_accepted_tokens": sum(accepted), "engine_accepted_by_position": accepted,
+    }  # fmt: skip
+
+
+def _parity(ledger: Ledger, planned: PlannedCell, spec: ParityStep, behaviour: Behaviour, text: str) -> None:
+    step = StepWriter(ledger, planned.cell.cell_key, "parity")
+    baseline = planned.cell.technique.method == "ar"
+    for number in range(2 if baseline else 1):
+        rows = []
+        for index in range(spec.n_prompts):
+            ids = list(range(index, index + spec.output_tokens))
+            if index < len(behaviour.parity_breaks):
+                ids[behaviour.parity_breaks[index]] = -1
+            rows.append({"prompt_id": f"parity-{index:02d}", "pass": number, "token_ids": ids, "text": text})
+        step.write(PARITY_OUTPUTS, rows)
+    step.provenance()
+    step.judge((None, None, "ok", [], []))
+    step.commit(wall_s=14.0)
+
+
+def _eval(ledger: Ledger, planned: PlannedCell, spec: EvalTinyStep, behaviour: Behaviour, text: str) -> None:
+    step = StepWriter(ledger, planned.cell.cell_key, "eval-tiny")
+    rows = [item(index, right=index < behaviour.right) | {"reasoning": text} for index in range(spec.items)]
+    step.write(EVAL_ITEMS, rows)
+    step.provenance()
+    step.judge((None, None, "ok", [], []))
+    step.commit(wall_s=9.5)
+
+
+def item(index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A).") -> dict[str, Any]:
+    """An answered question; by default the first letter is right one time in five."""
+    by_first = index % 5 == 0 if first_right is None else first_right
+    return {
+        "item_id": f"q-{index:03d}", "kind": "copy", "gold": "A", "last_letter": "A" if right else "B",
+        "first_letter": "A" if by_first else "C", "finish_reason": "stop", "completion_tokens": 20, "body": body,
+    }  # fmt: skip
