@@ -79,15 +79,17 @@ def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) ->
     """Measure a sweep without a Prefect server of yours (Prefect's ephemeral one). Run it again to continue."""
     import time
 
-    from flows.launch import open_run, run_here, show_results
+    from flows.launch import open_run, run_here, show_if_measured, show_results
     from flows.prepare import prepare
 
     started, console = time.monotonic(), _console()
     ledger, planned = open_run(name, store_url(store), run_id)
+    if show_if_measured(ledger, planned, console):
+        return
     prepare(planned, console)
     code = run_here(ledger, planned, name, console)
     if code == 0:
-        show_results(ledger, console, time.monotonic() - started)
+        show_results(ledger, console, f"took {time.monotonic() - started:.0f} s")
     raise typer.Exit(code)
 
 

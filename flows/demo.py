@@ -10,11 +10,9 @@ from typing import NoReturn
 
 import httpx
 from rich.console import Console
-from warehouse.report import write_report
-from warehouse.snapshot import publish
 
 from configs.schema import Plan
-from flows.launch import open_run, show_results, standing
+from flows.launch import open_run, show_if_measured, show_results
 from flows.prefect_session import PrefectSession, SessionFailed, default_home
 from flows.prepare import prepare
 from flows.watch import RunWatcher
@@ -31,18 +29,12 @@ def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     ledger, plan = open_run(name, store_url, run_id)
-    if standing(ledger, plan).complete:
-        publish(ledger.store)
-        write_report(ledger.store)
-        show_results(ledger, console, None)
-        console.print(f"everything of run {ledger.run_id} is measured: nothing was run")
-        _last_line(ledger, console)
+    if show_if_measured(ledger, plan, console):
         return 0
     prepare(plan, console)
     code = _through_prefect(ledger, plan, name, console)
     if code == 0:
-        show_results(ledger, console, time.monotonic() - started)
-        _last_line(ledger, console)
+        show_results(ledger, console, f"took {time.monotonic() - started:.0f} s")
     return code
 
 
@@ -92,10 +84,6 @@ class _FlowRun:
         self.state = answer["state"]["type"]
         self.message = answer["state"].get("message") or ""
         return self.state in FINAL_STATES
-
-
-def _last_line(ledger: Ledger, console: Console) -> None:
-    console.print(f"open {ledger.store.uri('report.html')}", soft_wrap=True, highlight=False)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

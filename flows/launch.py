@@ -11,11 +11,13 @@ from configs.expand import default_run_id
 from configs.schema import Plan
 from flows.plans import make_plan
 from flows.prefect_session import ROOT, default_home, our_environment
-from flows.progress import ProgressReader, RunProgress
+from flows.progress import ProgressReader
 from flows.results import results_table
 from flows.watch import RunWatcher
 from tasks import process_group
 from warehouse.ledger import Ledger
+from warehouse.report import write_report
+from warehouse.snapshot import publish
 from warehouse.store import open_store
 from warehouse.store_proof import require_create_only
 
@@ -59,18 +61,21 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     return flow.returncode
 
 
-def show_results(ledger: Ledger, console: Console, seconds: float | None) -> None:
-    """The consolidated table, where the dataset is, and the report's path: the last lines of a run."""
+def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
+    """Show the results of a run that lacks nothing; False, and nothing is shown, if it lacks something."""
+    if not ProgressReader(ledger, plan).read().complete:
+        return False
+    publish(ledger.store)
+    write_report(ledger.store)
+    show_results(ledger, console, f"everything of run {ledger.run_id} is measured already: nothing was run")
+    return True
+
+
+def show_results(ledger: Ledger, console: Console, remark: str) -> None:
+    """The consolidated table, a remark, how to read the dataset, and last the report's path."""
     store = ledger.store
     console.print(results_table(store, ledger.run_id))
-    if seconds is not None:
-        console.print(f"took {seconds:.0f} s")
+    console.print(remark)
     dataset = store.uri("results_consolidated.parquet")
-    console.print(f"dataset: {dataset}", soft_wrap=True, highlight=False)
-    console.print(f'         pl.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
+    console.print(f'dataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
     console.print(f"report:  {store.uri('report.html')}", soft_wrap=True, highlight=False)
-
-
-def standing(ledger: Ledger, plan: Plan) -> RunProgress:
-    """Where the run stands."""
-    return ProgressReader(ledger, plan).read()

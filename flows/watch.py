@@ -20,6 +20,9 @@ from warehouse.ledger import Ledger
 POLL_S = 2.0
 """Pause between two looks at the ledger: the view must not disturb what it watches."""
 
+PACE_BOUNDS = (0.5, 3.0)
+"""How much faster or slower than forecast a run is believed to be while little of it is done."""
+
 SYMBOLS: dict[StepState, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "suspect": ("suspect", "yellow"),
@@ -84,10 +87,12 @@ class RunWatcher:
         planned_s = sum(cell.total_s for cell in forecast(self._plan, committed).cells)
         if self._planned_s_at_start is None:
             self._planned_s_at_start = planned_s
+        if progress.complete:
+            return None
         done_s = self._planned_s_at_start - planned_s
-        if progress.complete or done_s <= 0:
-            return None if progress.complete else planned_s
-        return planned_s * elapsed_s / done_s
+        pace = elapsed_s / done_s if done_s > 0 else 1.0
+        low, high = PACE_BOUNDS
+        return planned_s * min(max(pace, low), high)
 
 
 def progress_table(progress: RunProgress) -> Table:

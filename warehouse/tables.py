@@ -226,3 +226,44 @@ ATTEMPTS = Table(
         Column("log_tail", "str", "last lines of the node's log"),
     ),
 )
+
+PAIRS = Table(
+    "pairs",
+    "one comparison of a cell with the AR cell of the same run, model, precision, engine and kind of machine",
+    (
+        Column("run_id", "str", "the run", required=True),
+        Column("kind", "str", "speed: by repeats; accuracy: by items", required=True),
+        Column("cell_key", "str", "the cell", required=True),
+        Column("baseline_cell_key", "str", "the AR cell it is compared with", required=True),
+        Column("model", "str", "the target's short name", required=True),
+        Column("precision", "str", "number format of the weights", required=True),
+        Column("technique", "str", "how the cell decodes", required=True),
+        Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("engine", "str", "what served both", required=True),
+        Column("gpu", "str", "kind of machine of both", required=True),
+        Column("step", "str", "the measurement", required=True),
+        Column("condition", "str", "speed: the load shape"),
+        Column("mode", "str", "speed: fixed or natural"),
+        Column("metric", "str", "tok_s or accuracy", required=True),
+        Column("extractor", "str", "accuracy: how the answer was read"),
+        Column("n", "i64", "accuracy: items that both answered; speed: repeats of the cell", required=True),
+        Column("baseline_value", "f64", "tok_s or score of the AR cell, over the same items"),
+        Column("value", "f64", "tok_s or score of the cell, over the same items"),
+        Column("ratio", "f64", "speed: value over baseline_value"),
+        Column("ratio_lo", "f64", "lower end of its 95 % bootstrap interval over the repeats of both"),
+        Column("ratio_hi", "f64", "upper end"),
+        Column("delta", "f64", "accuracy: value minus baseline_value"),
+        Column("delta_lo", "f64", "lower end of its 95 % interval (Tango 1998)"),
+        Column("delta_hi", "f64", "upper end"),
+        Column("gained", "i64", "items that only the cell got right"),
+        Column("lost", "i64", "items that only the AR cell got right"),
+        Column("mcnemar_p", "f64", "exact two-sided p that the two differ"),
+        Column("margin", "f64", "loss that still counts as none"),
+        Column("bound_lo", "f64", "one-sided 95 % lower bound of delta; above -margin: non-inferior"),
+        Column("mde", "f64", "smallest difference that n items show with 80 % power"),
+        Column("conclusion", "str", "non-inferior, worse, faster or slower where the data carry it, else inconclusive"),
+    ),
+)
+
+PRODUCT_TABLES = {table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, ATTEMPTS)}
+"""The tables of a snapshot, by name."""

@@ -45,7 +45,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, sta
     second = start_sweep(*arguments)
     said, _ = second.communicate(timeout=240)
     assert second.returncode == 0, said
-    assert said.strip().splitlines()[-1].startswith("open ") and "report.html" in said
+    assert said.strip().splitlines()[-1].startswith("report:") and "report.html" in said
     committed_once(run)
     assert processes_with(str(tmp_path / "state")) == []
 

@@ -56,7 +56,7 @@ def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep
         (("run", "no-such-sweep"), "no-such-sweep"),
         (("plan", "no-such-sweep"), "no-such-sweep"),
         (("status",), "sweep run demo"),
-        (("reproduce", "0000"), "0000"),
+        (("reproduce", "0000"), "no snapshot yet"),
         (("doctor", "--store", "ftp://x/y"), "s3://bucket/prefix"),
         (("run", "demo", "--run-id", "a/b"), "a/b"),
     ],

@@ -1,0 +1,131 @@
+"""What there is to consolidate: committed steps and closed attempts of runs, read off the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from configs.schema import PlannedCell
+from warehouse.lease import Attempt, Leases
+from warehouse.ledger import Commit, Ledger
+from warehouse.store import Store, StoreError
+
+READERS = 16
+"""Small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands."""
+
+
+class CommittedStep(NamedTuple):
+    """One step of one cell that a commit made visible."""
+
+    run_id: str
+    cell_key: str
+    planned: PlannedCell
+    commit: Commit
+    attempts: int
+    """Closed attempts of the cell."""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What raw rows call it: run, cell, step."""
+        return self.run_id, self.cell_key, self.commit.step
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the cell decodes autoregressively, so that others are compared with it."""
+        return self.planned.cell.technique.method == "ar"
+
+
+class CellHistory(NamedTuple):
+    """Closed attempts of one cell of one run, oldest first."""
+
+    run_id: str
+    cell_key: str
+    attempts: tuple[Attempt, ...]
+
+
+class Inventory(NamedTuple):
+    """Everything a build looks at."""
+
+    steps: tuple[CommittedStep, ...]
+    histories: tuple[CellHistory, ...]
+
+
+def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
+    """Committed steps and attempts of the runs, in a fixed order.
+
+    Raises:
+        StoreError: a record of the store can't be read by this version.
+    """
+    steps: list[CommittedStep] = []
+    histories: list[CellHistory] = []
+    with ThreadPoolExecutor(READERS) as pool:
+        for run_id in run_ids:
+            ledger = Ledger(store, run_id)
+            try:
+                found = list(pool.map(lambda item, ledger=ledger: _cell(ledger, *item), _cells(ledger)))
+            except ValidationError as error:
+                raise StoreError(f"run {run_id!r} was written by another version of specsweep: {error}") from error
+            for history, committed in found:
+                histories.append(history)
+                steps += committed
+    return Inventory(tuple(steps), tuple(histories))
+
+
+def _cells(ledger: Ledger) -> list[tuple[str, list[str]]]:
+    """Cells of a run with their committed steps; cells that have none yet may still have attempts."""
+    committed = ledger.committed_steps()
+    planned = {planned.cell.cell_key for planned in ledger.plan().cells}
+    return [(key, sorted(committed.get(key, ()))) for key in sorted(planned | set(committed))]
+
+
+def _cell(ledger: Ledger, cell_key: str, step_names: Sequence[str]) -> tuple[CellHistory, list[CommittedStep]]:
+    attempts = tuple(Leases(ledger, cell_key).attempts())
+    history = CellHistory(ledger.run_id, cell_key, attempts)
+    if not step_names:
+        return history, []
+    planned = ledger.planned_cell(cell_key)
+    commits = [ledger.read_commit(cell_key, name) for name in step_names]
+    found = [commit for commit in commits if commit is not None]
+    return history, [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
+
+
+Group = tuple[CommittedStep, ...]
+"""Steps that are compared with each other."""
+
+
+def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
+    """Steps of the same run, model, precision, engine and kind of machine; nothing outside is a fair comparison."""
+    groups: dict[tuple[str, ...], list[CommittedStep]] = {}
+    for step in steps:
+        cell = step.planned.cell
+        key = (step.run_id, cell.model.name, cell.precision.name, cell.engine.name, step.planned.gpu.name)
+        groups.setdefault(key, []).append(step)
+    return [tuple(groups[key]) for key in sorted(groups)]
+
+
+def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
+    """The AR cell's step of the same name: with the same serving arguments where there is one; none for AR itself."""
+    if step.is_baseline:
+        return None
+    candidates = [other for other in group if other.is_baseline and other.commit.step == step.commit.step]
+    serving = step.planned.cell.serving
+    return min(candidates, key=lambda other: (other.planned.cell.serving != serving, other.cell_key), default=None)
+
+
+def batches(groups: Sequence[Group], max_rows: int, max_parts: int) -> Iterator[list[Group]]:
+    """Whole groups, as many at a time as stay below the limits: what bounds the memory of a build."""
+    batch: list[Group] = []
+    rows = parts = 0
+    for group in groups:
+        named = [part for step in group for part in step.commit.parts]
+        group_rows = sum(part.rows for part in named)
+        if batch and (rows + group_rows > max_rows or parts + len(named) > max_parts):
+            yield batch
+            batch, rows, parts = [], 0, 0
+        batch.append(group)
+        rows, parts = rows + group_rows, parts + len(named)
+    if batch:
+        yield batch

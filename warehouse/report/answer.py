@@ -1,0 +1,141 @@
+"""The first thing on the page: which technique to run, how fast it is, what it costs in accuracy.
+
+Derived from the data, never written. Only `ok` rows take part; where the data can't carry an answer, the sentence says
+so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from warehouse.compare import carries_lossless
+from warehouse.report.figures import TIMES, Row, figure, plural, rate, signed, span, technique_label
+from warehouse.report.view import View, bench, headline_condition, is_small
+
+
+class Answer(NamedTuple):
+    """One recommendation: what it is about, what to run in a few words, and the evidence in a sentence or two."""
+
+    about: str
+    verdict: str
+    evidence: str
+
+
+def answers(view: View) -> list[Answer]:
+    """One answer per model, precision and machine that has anything but AR; else what is missing."""
+    found: list[Answer] = []
+    for model, engine, gpu in view.benches():
+        rows = [row for row in view.rates() if bench(row) == (model, engine, gpu)]
+        for precision in sorted({row["precision"] for row in rows}):
+            arm = [row for row in rows if row["precision"] == precision]
+            if any(row["technique"] != "ar" for row in arm):
+                found.append(_answer(view, f"{model}, {precision}, on {gpu}", arm))
+    return found or [Answer("", "Nothing to recommend yet.", "No technique has been measured beside AR.")]
+
+
+def caveat(view: View) -> str | None:
+    """What a reader must not conclude; none where nothing is small."""
+    small = [row for row in view.rates() if is_small(row)]
+    if not small:
+        return None
+    which = "All" if len(small) == len(view.rates()) else "Some"
+    return (
+        f"{which} of these numbers come from a tiny demonstration model or from a CPU. They were really measured, and "
+        "judged like any other, but they are small: they show that the method works, not how a large model behaves "
+        "on a GPU."
+    )
+
+
+def _answer(view: View, about: str, rows: list[Row]) -> Answer:
+    condition = headline_condition(rows)
+    here = [row for row in rows if (row["condition"], row["mode"]) == condition]
+    drafted = [row for row in here if row["technique"] != "ar" and row["speedup"] is not None]
+    if not drafted:
+        fastest = max((row for row in here if row["verdict"] == "ok"), key=lambda row: row["tok_s"], default=None)
+        known = "" if fastest is None else f" {technique_label(fastest)} ran at {rate(fastest['tok_s'])} tokens/s."
+        return Answer(about, "No speedup can be stated.", f"There is no trusted AR row to divide by.{known}")
+    usable = [row for row in drafted if row["verdict"] == "ok" and not _loses_accuracy(view, row)]
+    faster = [row for row in usable if row["speedup_lo"] is not None and row["speedup_lo"] > 1]
+    if not faster:
+        best = max(drafted, key=lambda row: row["speedup"])
+        evidence = f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(best)}."
+        return Answer(about, "Stay with AR: nothing else was shown to be faster.", evidence)
+    best = max(faster, key=lambda row: row["speedup"])
+    skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
+    verdict = f"Run {technique_label(best)}: {figure(best['speedup'])} {TIMES} AR."
+    return Answer(about, verdict, _evidence(view, best, skipped))
+
+
+def _evidence(view: View, best: Row, skipped: list[Row]) -> str:
+    sentences = [
+        f"{rate(best['tok_s'])} tokens/s at {best['condition']}, {_gain(best)}.",
+        _accuracy(view, best),
+        _parity(view, best),
+    ]
+    if skipped:
+        names = ", ".join(technique_label(row) for row in skipped)
+        sentences.append(f"Faster, but flagged or losing accuracy, hence not recommended: {names}.")
+    return " ".join(sentences)
+
+
+def _gain(row: Row) -> str:
+    interval = span(row["speedup_lo"], row["speedup_hi"])
+    return f"{figure(row['speedup'])} {TIMES} AR (95 % interval {interval}, {plural(row['repeats'], 'repeat')})"
+
+
+def _loses_accuracy(view: View, row: Row) -> bool:
+    pair = view.accuracy_pair(row)
+    return pair is not None and pair["conclusion"] == "worse"
+
+
+def _accuracy(view: View, row: Row) -> str:
+    pair = view.accuracy_pair(row)
+    if pair is None:
+        return "What it costs in accuracy was not measured, or not on rows that passed."
+    seen = (
+        f"It scores {figure(pair['value'], 3)} where AR scores {figure(pair['baseline_value'], 3)} on the same "
+        f"{pair['n']} questions ({signed(pair['delta'])})"
+    )
+    points = f"{100 * pair['margin']:g} points"
+    if pair["conclusion"] != "non-inferior":
+        return (
+            f"{seen}: no loss was seen, but so few questions can't rule out one of {points}."
+            if pair["delta"] >= 0
+            else f"{seen}: too few questions to tell that from chance, or to rule out a loss of {points}."
+        )
+    claim = "lossless, as far as these data go" if lossless(view, row) else f"no worse within {points}"
+    return f"{seen}: {claim} (one-sided 95 %)."
+
+
+def lossless(view: View, row: Row) -> bool:
+    """Whether parity, its control and the paired accuracy of a cell carry the word."""
+    parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
+    pair = view.accuracy_pair(row)
+    if parity is None or pair is None:
+        return False
+    control = control_of(view, parity)
+    return carries_lossless(_counts(parity), _counts(control), pair["conclusion"])
+
+
+def control_of(view: View, parity: Row) -> Row | None:
+    """The AR cell's parity row, second pass against first, that a parity row is read beside."""
+    same = ("run_id", "model", "precision", "engine", "gpu")
+    rows = view.of(step="parity", technique="ar", **{name: parity[name] for name in same})
+    return next(iter(rows), None)
+
+
+def _counts(row: Row | None) -> tuple[int, int] | None:
+    if row is None or row["parity_n"] is None or row["verdict"] != "ok":
+        return None
+    return row["parity_equal"], row["parity_n"]
+
+
+def _parity(view: View, row: Row) -> str:
+    parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
+    if parity is None or parity["parity_n"] is None:
+        return "Its outputs were not compared with AR's token for token."
+    text = f"Greedy outputs equal AR's in {parity['parity_equal']} of {parity['parity_n']} prompts"
+    control = control_of(view, parity)
+    if control is None or control["parity_n"] is None:
+        return f"{text}."
+    return f"{text} (AR against itself: {control['parity_equal']} of {control['parity_n']})."

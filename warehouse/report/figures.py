@@ -1,0 +1,64 @@
+"""How numbers and names are written for people: the same everywhere on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+
+NOTHING = "\N{EN DASH}"
+"""A figure that does not exist; it is not zero."""
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""Between a factor and what it multiplies."""
+
+MINUS = "\N{MINUS SIGN}"
+"""As wide as a plus; a hyphen is not."""
+
+THOUSANDS = "\N{NARROW NO-BREAK SPACE}"
+"""Between groups of digits."""
+
+METHOD_NAMES = {"ar": "AR"}
+"""Techniques that are better known by another spelling."""
+
+
+def figure(value: float | None, digits: int = 2) -> str:
+    """A number with fixed digits, thousands apart."""
+    return NOTHING if value is None else f"{value:,.{digits}f}".replace(",", THOUSANDS).replace("-", MINUS)
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """A difference with its sign."""
+    return NOTHING if value is None else f"{value:+.{digits}f}".replace("-", MINUS)
+
+
+def span(low: float | None, high: float | None, digits: int = 2) -> str:
+    """An interval."""
+    return NOTHING if low is None or high is None else f"{figure(low, digits)} to {figure(high, digits)}"
+
+
+def rate(tok_s: float | None) -> str:
+    """Tokens per second; slow ones keep a digit."""
+    return figure(tok_s, 0 if tok_s is None or tok_s >= 100 else 1)
+
+
+def usd(value: float | None) -> str:
+    """Dollars; cents are not fine enough for a step."""
+    return NOTHING if value is None else f"${value:,.3f}" if 0 < value < 1 else f"${value:,.2f}"
+
+
+def technique_label(row: Row) -> str:
+    """Technique with its K, e.g. `mtp K=4`."""
+    name: str = METHOD_NAMES.get(row["technique"]) or row["technique"]
+    return f"{name} K={row['k']}" if row.get("k") is not None else name
+
+
+def moment(iso: str | None) -> str:
+    """A moment to the minute, UTC."""
+    return NOTHING if iso is None else f"{iso[:16].replace('T', ' ')} UTC"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,178 @@
+"""The plots, as SVG written by hand: they scale, print, follow the colour scheme and need no library.
+
+Drawing units are about CSS pixels at phone width. Every plot has a title and a description for screen readers, and
+every figure in it stands in a table beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from warehouse.compare import wilson_interval
+from warehouse.report.figures import TIMES, Row, figure, rate, technique_label
+from warehouse.report.markup import Child, Markup, join, tag
+from warehouse.report.scale import Scale, apart, tick_label
+
+WIDTH = 360.0
+"""Width of every drawing."""
+
+LABELS = 92.0
+"""Room for names left of bars."""
+
+COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
+"""Techniques with a colour of their own, the same in every plot; others share the last one."""
+
+BAR, GAP = 13.0, 5.0
+"""Height of a bar and the space below it."""
+
+
+def colour(technique: str) -> str:
+    """Class that colours a technique."""
+    return f"c{COLOURS.index(technique) if technique in COLOURS else len(COLOURS)}"
+
+
+def rate_bars(rows: Sequence[Row]) -> Markup:
+    """Tokens per second with intervals, a panel per condition, bars on one scale."""
+    conditions = list(dict.fromkeys((row["condition"], row["mode"]) for row in rows))
+    longest = max(row["tok_s_hi"] or row["tok_s"] for row in rows)
+    scale = Scale(0, longest * 1.04, LABELS, WIDTH - 44)
+    drawn: list[Child] = []
+    top = 0.0
+    for condition, mode in conditions:
+        panel = [row for row in rows if (row["condition"], row["mode"]) == (condition, mode)]
+        drawn.append(_text(0, top + 13, condition if mode == "fixed" else f"{condition}, {mode}", "panel"))
+        top += 20
+        for row in panel:
+            drawn.append(_bar(row, scale, top))
+            top += BAR + GAP
+        top += 10
+    axis = _below(scale, top, 0, "tokens per second (bar) and 95 % interval over repeats (line)")
+    description = "; ".join(f"{row['condition']}: {technique_label(row)} {rate(row['tok_s'])}" for row in rows)
+    return _svg("Tokens per second", description, top + 32, [axis, *drawn])
+
+
+def _bar(row: Row, scale: Scale, top: float) -> Markup:
+    label = technique_label(row) + ("" if row["verdict"] == "ok" else " !")
+    middle = top + BAR / 2
+    low, high = row["tok_s_lo"], row["tok_s_hi"]
+    whisker = None if low is None else _line(scale.at(low), middle, scale.at(high), middle, "whisker")
+    place = scale.at(row["tok_s_hi"] or row["tok_s"]) + 5
+    return join([
+        _text(LABELS - 6, middle + 4, label, "name end"),
+        tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2,
+            class_=f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")),
+        whisker,
+        _text(place, middle + 4, rate(row["tok_s"]), "value"),
+    ])  # fmt: skip
+
+
+def speedup_scatter(rows: Sequence[Row]) -> Markup:
+    """Speedup over acceptance length, with the line that no honest point lies above."""
+    height, bottom, left = 270.0, 230.0, 34.0
+    x_high = max(2.0, max(row["acceptance_length"] for row in rows)) * 1.06
+    y_high = max(2.0, max(row["speedup_hi"] or row["speedup"] for row in rows)) * 1.1
+    across, up = Scale(1, x_high, left, WIDTH - 78), Scale(0, y_high, bottom, 12)
+    bound = min(x_high, y_high)
+    drawn: list[Child] = [
+        _left(up, left, WIDTH - 4),
+        _below(across, bottom, None, "acceptance length: tokens per verification step"),
+        _line(across.at(1), up.at(1), across.at(bound), up.at(bound), "bound"),
+        _line(left, up.at(1), WIDTH - 4, up.at(1), "one"),
+        _text(left + 4, 24, f"{TIMES} AR", "axis"),
+    ]
+    places = apart([up.at(row["speedup"]) + 4 for row in rows], 13, 16, bottom - 2)
+    for row, place in zip(rows, places, strict=True):
+        x, y = across.at(row["acceptance_length"]), up.at(row["speedup"])
+        if row["speedup_lo"] is not None:
+            drawn.append(_line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
+        drawn += [
+            tag("circle", cx=x, cy=y, r=4.5, class_=f"fill {colour(row['technique'])}"),
+            _text(x + 8, place, technique_label(row), "name"),
+        ]
+    description = "; ".join(
+        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} AR at {figure(row['acceptance_length'])} each step"
+        for row in rows
+    )
+    return _svg("Speedup against acceptance length", description, height, drawn)
+
+
+def acceptance_lines(rows: Sequence[Row]) -> Markup:
+    """Share of drafts accepted at each draft position; names stand at the lines' ends."""
+    height, bottom, left = 270.0, 230.0, 34.0
+    longest = max(len(row["acceptance_by_position"]) for row in rows)
+    across, up = Scale(1, max(longest, 2), left + 8, WIDTH - 88), Scale(0, 1, bottom, 12)
+    drawn: list[Child] = [
+        _left(up, left, WIDTH - 4),
+        _below(across, bottom, None, "draft position", [float(place) for place in range(1, longest + 1)]),
+    ]
+    ends = apart([up.at(row["acceptance_by_position"][-1]) + 4 for row in rows], 13, 16, bottom - 2)
+    for row, end in zip(rows, ends, strict=True):
+        points = [(across.at(place), up.at(share)) for place, share in enumerate(row["acceptance_by_position"], 1)]
+        x, y = points[-1]
+        drawn += [
+            tag("polyline", points=" ".join(f"{px:.1f},{py:.1f}" for px, py in points),
+                class_=f"line {colour(row['technique'])}"),
+            *(tag("circle", cx=px, cy=py, r=3.0, class_=f"fill {colour(row['technique'])}") for px, py in points),
+            _line(x + 4, y, x + 12, end - 4, "lead"),
+            _text(x + 14, end, technique_label(row), "name"),
+        ]  # fmt: skip
+    description = "; ".join(
+        f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows
+    )
+    return _svg("Acceptance by draft position", description, height, drawn)
+
+
+def score_dots(rows: Sequence[Row]) -> Markup:
+    """Scores with 95 % Wilson intervals; they are of one arm each, differences are in the table of pairs."""
+    scale = Scale(0, 1, LABELS + 28, WIDTH - 12)
+    drawn: list[Child] = []
+    for number, row in enumerate(rows):
+        middle = 12 + number * 20.0
+        low, high = wilson_interval(row["score"], row["n"])
+        drawn += [
+            _text(LABELS + 18, middle + 4, f"{row['precision']} {technique_label(row)}", "name end"),
+            _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+            tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=f"fill {colour(row['technique'])}"),
+        ]
+    top = 12 + len(rows) * 20.0 - 6
+    description = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)
+    axis = _below(scale, top, 0, "accuracy, with the 95 % interval of each score")
+    return _svg("Accuracy", description, top + 32, [axis, *drawn])
+
+
+def _svg(title: str, description: str, height: float, children: Iterable[Child]) -> Markup:
+    return tag(
+        "svg", tag("title", title), tag("desc", description), *children,
+        view_box=f"0 0 {WIDTH:g} {height:g}", role="img", xmlns="http://www.w3.org/2000/svg",
+    )  # fmt: skip
+
+
+def _text(x: float, y: float, text: str, kind: str) -> Markup:
+    return tag("text", text, x=x, y=y, class_=kind)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+
+
+def _below(scale: Scale, bottom: float, top: float | None, title: str, ticks: Sequence[float] | None = None) -> Markup:
+    """An axis below the drawing, with grid lines up to `top` if there is one."""
+    marks = [
+        join([
+            _line(scale.at(tick), bottom if top is None else top, scale.at(tick), bottom + 4, "grid"),
+            _text(scale.at(tick), bottom + 15, tick_label(tick), "axis middle"),
+        ])
+        for tick in (scale.ticks() if ticks is None else ticks)
+    ]  # fmt: skip
+    return join([*marks, _text((scale.start + scale.end) / 2, bottom + 29, title, "axis middle")])
+
+
+def _left(scale: Scale, left: float, right: float) -> Markup:
+    """An axis at the left with grid lines to `right`."""
+    return join(
+        join([
+            _line(left, scale.at(tick), right, scale.at(tick), "grid"),
+            _text(left - 5, scale.at(tick) + 4, tick_label(round(tick, 9)), "axis end"),
+        ])
+        for tick in scale.ticks()
+    )  # fmt: skip

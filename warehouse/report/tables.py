@@ -1,0 +1,67 @@
+"""Tables of the page: columns as data, so that a section is a list of headings and what stands below them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from warehouse.report.figures import Row, technique_label
+from warehouse.report.markup import Child, Markup, tag
+from warehouse.report.view import View
+
+Cell = Callable[[Row], Child]
+"""Turns a row into what stands in one of its cells."""
+
+
+class Heading(NamedTuple):
+    """One column of a page's table; kinds: "n" numbers, to the right; "wrap" long text; "" anything else."""
+
+    title: str
+    cell: Cell
+    kind: str = "n"
+
+
+def table(label: str, headings: Sequence[Heading], rows: Sequence[Row], best: Row | None = None) -> Markup:
+    """Rows in a box that scrolls sideways by itself; the first column stays in sight.
+
+    Args:
+        label: what the table shows, for screen readers.
+        headings: its columns; the first one names the row.
+        rows: what to show.
+        best: a row to set in bold.
+    """
+    head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
+    body = (tag("tr", *_cells(headings, row), class_="best" if row is best else None) for row in rows)
+    return tag(
+        "div", tag("table", tag("thead", head), tag("tbody", *body)),
+        class_="scroll", role="region", aria_label=label, tabindex=0,
+    )  # fmt: skip
+
+
+def _cells(headings: Sequence[Heading], row: Row) -> list[Markup]:
+    first, *others = headings
+    return [
+        tag("th", first.cell(row), scope="row"),
+        *(tag("td", column.cell(row), class_=column.kind or None) for column in others),
+    ]
+
+
+def verdict_mark(row: Row) -> Markup:
+    """The verdict, in its colour."""
+    return tag(
+        "span", row["verdict"], class_=row["verdict"] if row["verdict"] in ("ok", "suspect", "rejected") else None
+    )
+
+
+def naming(view: View) -> list[Heading]:
+    """Columns that say which cell a row is of: as many as this snapshot needs, and no more."""
+    columns = [Heading("technique", technique_label, "")]
+    columns += [
+        Heading(name, itemgetter(name), "")
+        for name in ("model", "precision", "engine", "gpu")
+        if name == "precision" or len({row[name] for row in view.rows}) > 1
+    ]
+    if view.several_runs():
+        columns.append(Heading("run", lambda row: row["run_id"], ""))
+    return columns

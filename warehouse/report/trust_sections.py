@@ -1,0 +1,120 @@
+"""Sections about belief: what was flagged, how the tries went, and where every number comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from warehouse.report.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
+from warehouse.report.markup import Child, Markup, tag
+from warehouse.report.speed_sections import section
+from warehouse.report.tables import Heading, naming, table, verdict_mark
+from warehouse.report.view import View
+from warehouse.tables import PROVENANCE_COLUMNS
+
+MOST_ROWS = 400
+"""Rows of one kind on the page; a snapshot of years would not fit a phone. What is left out is counted and said."""
+
+LOG_CHARS = 2000
+"""Characters of an attempt's log on the page; all of it is in the dataset."""
+
+
+def flagged_section(view: View) -> Markup:
+    """Every row that is not ok, with its reasons in full."""
+    rows = view.flagged()
+    lead = "Rejected rows can't be true or can't be used; suspect ones may be. None of them enters a comparison above."
+    if not rows:
+        return section("flagged", "Rejected and suspect", lead, tag("p", "Every row passed its guards."))
+    columns = [
+        *naming(view),
+        Heading("step", lambda row: row["step"], ""),
+        Heading("condition", lambda row: " ".join(filter(None, (row["condition"], row["mode"]))) or NOTHING, ""),
+        Heading("figure", _figure),
+        Heading("verdict", verdict_mark, ""),
+        Heading("reasons", lambda row: ", ".join(row["reasons"]), ""),
+        Heading("what was found", lambda row: "; ".join(row["details"] or ()) or NOTHING, "wrap"),
+    ]
+    shown = table("Rejected and suspect rows", columns, rows[:MOST_ROWS])
+    return section("flagged", "Rejected and suspect", lead, shown, _more(rows, "results_consolidated"))
+
+
+def _figure(row: Row) -> str:
+    if row["tok_s"] is not None:
+        return f"{rate(row['tok_s'])} tok/s"
+    if row["score"] is not None:
+        return f"score {figure(row['score'], 3)}"
+    if row["tpot_ms"] is not None:
+        return f"TPOT {figure(row['tpot_ms'])} ms"
+    return NOTHING
+
+
+def attempts_section(view: View) -> Markup:
+    """How every try of every cell went, the newest first; logs of those that did not end well."""
+    attempts = sorted(view.attempts, key=lambda row: row["ended_at"] or "", reverse=True)
+    names = {
+        (row["run_id"], row["cell_key"]): f"{row['model']} {row['precision']} {technique_label(row)}"
+        for row in view.rows
+    }
+    lead = "Failed and preempted tries are rows too, and what they cost is counted."
+    if not attempts:
+        return section("attempts", "Attempts", lead, tag("p", "No attempt has been closed yet."))
+    columns = [
+        Heading("cell", lambda row: names.get((row["run_id"], row["cell_key"]), row["cell_key"]), ""),
+        Heading("run", lambda row: row["run_id"], ""),
+        Heading("try", lambda row: figure(row["attempt"], 0)),
+        Heading("ended", lambda row: row["outcome"], ""),
+        Heading("at", lambda row: moment(row["ended_at"]), ""),
+        Heading("seconds", lambda row: figure(row["wall_s"], 0)),
+        Heading("cost", lambda row: usd(row["cost_usd"])),
+        Heading("why", lambda row: row["reason"] or NOTHING, "wrap"),
+    ]
+    spent_s = fsum(row["wall_s"] or 0.0 for row in attempts)
+    cost_usd = fsum(row["cost_usd"] or 0.0 for row in attempts)
+    summary = f"{plural(len(attempts), 'attempt')}, {figure(spent_s / 60, 1)} minutes of machines, {usd(cost_usd)}."
+    logs = [_log(row) for row in attempts[:MOST_ROWS] if row["log_tail"]]
+    shown = table("Attempts", columns, attempts[:MOST_ROWS])
+    return section("attempts", "Attempts", lead, tag("p", summary), shown, _more(attempts, "attempts"), *logs)
+
+
+def _log(row: Row) -> Markup:
+    title = f"Log of {row['run_id']} {row['cell_key']}, try {row['attempt']} ({row['outcome']})"
+    return tag("details", tag("summary", title), tag("pre", row["log_tail"][-LOG_CHARS:]))
+
+
+def _more(rows: Sequence[Row], name: str) -> Child:
+    left = len(rows) - MOST_ROWS
+    return tag("p", f"{plural(left, 'row')} more in {name}.parquet.") if left > 0 else None
+
+
+def provenance_section(view: View) -> Markup:
+    """Conditions, and for every cell what served it, where, and at which versions."""
+    lead = "Where every number comes from: command lines, versions, revisions and machines, as recorded with the rows."
+    shapes = {(row["condition"], row["mode"]): row for row in view.rows if row["condition"]}
+    columns = [
+        Heading("condition", lambda row: row["condition"], ""),
+        Heading("mode", lambda row: row["mode"], ""),
+        Heading("context, tokens", lambda row: figure(row["context_tokens"], 0)),
+        Heading("output, tokens", lambda row: figure(row["output_tokens"], 0)),
+        Heading("concurrency", lambda row: figure(row["concurrency"], 0)),
+    ]
+    conditions = table("Conditions", columns, list(shapes.values())) if shapes else None
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in view.rows:
+        cells.setdefault((row["run_id"], row["cell_key"]), []).append(row)
+    shown = [_cell(rows) for rows in list(cells.values())[:MOST_ROWS]]
+    return section("provenance", "Conditions and provenance", lead, conditions, *shown)
+
+
+def _cell(rows: Sequence[Row]) -> Markup:
+    first = rows[0]
+    title = f"{first['model']} {first['precision']} {technique_label(first)}"
+    names = ["cell_key", "run_id", "engine", "gpu", "weights", *(column.name for column in PROVENANCE_COLUMNS)]
+    values = {name: _values(rows, name) for name in dict.fromkeys(names)}
+    items = [part for name, text in values.items() if text for part in (tag("dt", name), tag("dd", tag("code", text)))]
+    reproduce = tag("p", "Run it again: ", tag("code", f"sweep reproduce {first['cell_key']}"))
+    return tag("details", tag("summary", title), tag("dl", *items), reproduce)
+
+
+def _values(rows: Sequence[Row], name: str) -> str:
+    """The column's distinct values over the cell's steps; more than one is worth seeing."""
+    return " | ".join(dict.fromkeys(str(row[name]) for row in rows if row[name] is not None))

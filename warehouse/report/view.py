@@ -1,0 +1,119 @@
+"""What the page shows, picked from the snapshot once: the newest rows, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from warehouse.report.figures import Row
+from warehouse.snapshot import Manifest
+
+DEMO_FAMILY_PREFIX = "tiny-"
+"""Families that this project trains itself, on a laptop."""
+
+RATE_MODES = ("fixed", "natural")
+"""Modes whose tokens per second are a result; streamed ones only say when tokens arrive."""
+
+PESSIMISM = ("worse", "inconclusive", "non-inferior")
+"""Conclusions about accuracy, the least favourable first."""
+
+Bench = tuple[str, str, str]
+"""Model, engine and kind of machine: what shares a table and a plot."""
+
+
+class View(NamedTuple):
+    """Rows of the newest run of every cell and step, and what is left of them."""
+
+    manifest: Manifest
+    rows: list[Row]
+    pairs: list[Row]
+    attempts: list[Row]
+    older_rows: int
+    """Rows of earlier runs of the same cells: in the dataset, not on the page."""
+
+    def of(self, **columns: Any) -> list[Row]:
+        """Rows with these values."""
+        return [row for row in self.rows if all(row[name] == value for name, value in columns.items())]
+
+    def rates(self) -> list[Row]:
+        """Rows with a headline rate, whatever their verdict."""
+        return [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
+
+    def scores(self) -> list[Row]:
+        """Scores that count, by the last letter."""
+        return [row for row in self.rows if row["metric"] == "accuracy" and row["extractor"] == "last-letter"]
+
+    def diagnostics(self) -> list[Row]:
+        """Scores by the extractor that is known to lie."""
+        return [row for row in self.rows if row["extractor"] == "first-letter"]
+
+    def flagged(self) -> list[Row]:
+        """Rejected and suspect rows, the worst first."""
+        found = [row for row in self.rows if row["verdict"] != "ok" and row["extractor"] != "first-letter"]
+        return sorted(found, key=lambda row: row["verdict"] != "rejected")
+
+    def benches(self) -> list[Bench]:
+        """Every model, engine and machine that was measured."""
+        return sorted({bench(row) for row in self.rows})
+
+    def several_runs(self) -> bool:
+        """Whether rows of more than one run are shown."""
+        return len({row["run_id"] for row in self.rows}) > 1
+
+    def speed_pair(self, row: Row) -> Row | None:
+        """The comparison of a speed row with AR."""
+        shape = (row["condition"], row["mode"])
+        found = (pair for pair in self._pairs(row, "speed") if (pair["condition"], pair["mode"]) == shape)
+        return next(found, None)
+
+    def accuracy_pair(self, row: Row) -> Row | None:
+        """The comparison of the row's cell with AR by score; of several evaluations the least favourable one."""
+        return min(self._pairs(row, "accuracy"), key=lambda pair: PESSIMISM.index(pair["conclusion"]), default=None)
+
+    def _pairs(self, row: Row, kind: str) -> list[Row]:
+        cell = (row["run_id"], row["cell_key"], kind)
+        return [pair for pair in self.pairs if (pair["run_id"], pair["cell_key"], pair["kind"]) == cell]
+
+
+def bench(row: Row) -> Bench:
+    """Where a row belongs."""
+    return row["model"], row["engine"], row["gpu"]
+
+
+def is_small(row: Row) -> bool:
+    """Whether a figure is real but says nothing about a GPU: the demo's own family, or a CPU."""
+    return str(row["family"]).startswith(DEMO_FAMILY_PREFIX) or row["gpu"] == "cpu"
+
+
+def make_view(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> View:
+    """Pick what is shown: of every cell and step the newest run."""
+    everything = tables["results_consolidated"]
+    newest = (
+        everything.select("cell_key", "step", "run_id", "measured_at")
+        .sort("measured_at", "run_id")
+        .unique(("cell_key", "step"), keep="last")
+        .drop("measured_at")
+    )
+    keys = ("cell_key", "step", "run_id")
+    shown = everything.join(newest, on=keys, how="semi", maintain_order="left")
+    pairs = tables["pairs"].join(newest, on=keys, how="semi", maintain_order="left")
+    return View(
+        manifest=manifest,
+        rows=[*shown.to_dicts()],
+        pairs=[*pairs.to_dicts()],
+        attempts=[*tables["attempts"].to_dicts()],
+        older_rows=everything.height - shown.height,
+    )
+
+
+def headline_condition(rows: list[Row]) -> tuple[str, str] | None:
+    """Condition and mode that stand for a bench: one request at a time, the shortest context."""
+    known = [row for row in rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
+    if not known:
+        return None
+    first = min(
+        known, key=lambda row: (row["concurrency"] or 0, row["context_tokens"] or 0, row["condition"], row["mode"])
+    )
+    return first["condition"], first["mode"]

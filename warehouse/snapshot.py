@@ -1,0 +1,195 @@
+"""Snapshots: immutable builds of the dataset, made current by a manifest that is created last.
+
+    snapshots/<version>/results_consolidated.parquet, .csv, pairs.parquet, attempts.parquet
+    snapshots/manifests/<n>.json        created only if absent; the highest n is current
+
+Copies of the current files at the root of the store are a convenience (one stable path to open); the manifest is the
+truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict
+
+from warehouse.clock import now_iso
+from warehouse.consolidate import consolidate
+from warehouse.dataset import DICTIONARY_KEY, content_hash, data_dictionary, product_files, product_rows
+from warehouse.ledger import run_ids as all_run_ids
+from warehouse.parts import sha256_hex
+from warehouse.store import Store, StoreError
+from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, SCHEMA_VERSION
+
+MANIFESTS = "snapshots/manifests"
+"""Outside the data folders, so that those hold nothing but tables."""
+
+PUBLISH_TRIES = 8
+"""Builds before giving up against publishers that are always faster; two at a time is already rare."""
+
+VERSION_HEX_DIGITS = 16
+"""Length of a version: 64 bits of sha256."""
+
+
+class SnapshotFile(BaseModel):
+    """One file of a snapshot. `rows` counts table rows, also of a CSV."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    rows: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What one snapshot is made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    version: str
+    schema_version: int
+    content_sha256: str
+    built_at: str
+    run_ids: tuple[str, ...]
+    git_sha: str | None
+    files: tuple[SnapshotFile, ...]
+
+    def file(self, name: str) -> SnapshotFile:
+        """The file with that name, e.g. `pairs.parquet`.
+
+        Raises:
+            StoreError: the snapshot has no such file.
+        """
+        for file in self.files:
+            if file.key.rsplit("/", 1)[1] == name:
+                return file
+        raise StoreError(f"snapshot {self.number} has no file {name!r}: publish again with this version")
+
+
+def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
+    """Consolidate, store a snapshot and make it current; if nothing changed, the current one stays.
+
+    Args:
+        store: where runs are and the snapshot goes.
+        run_ids: runs to include; none: all runs of the store.
+
+    Raises:
+        StoreError: something can't be read or written, or other publishers won every race.
+    """
+    for _ in range(PUBLISH_TRIES):
+        # the number is drawn before the ledger is read: whoever published meanwhile may know more, so build again
+        before = current(store)
+        chosen = tuple(sorted(all_run_ids(store) if run_ids is None else set(run_ids)))
+        rows = product_rows(consolidate(store, chosen))
+        content = content_hash(rows)
+        if before is not None and (before.content_sha256, before.schema_version) == (content, SCHEMA_VERSION):
+            _refresh_copies(store, before)
+            return before
+        files = product_files(rows)
+        version = _version(files)
+        stored = tuple(
+            _store_file(store, f"snapshots/{version}/{name}", data, len(rows[name.rsplit(".", 1)[0]]))
+            for name, data in files.items()
+        )
+        manifest = Manifest(
+            number=(before.number if before else 0) + 1,
+            version=version,
+            schema_version=SCHEMA_VERSION,
+            content_sha256=content,
+            built_at=now_iso(),
+            run_ids=chosen,
+            git_sha=_git_sha(),
+            files=stored,
+        )
+        if store.put_new(_manifest_key(manifest.number), manifest.model_dump_json(indent=1).encode()):
+            _refresh_copies(store, manifest)
+            return manifest
+    raise StoreError(f"{store.url}: {PUBLISH_TRIES} builds were overtaken by other publishers: publish again")
+
+
+def current(store: Store) -> Manifest | None:
+    """The manifest with the highest number, or none."""
+    numbers = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in store.list(MANIFESTS)]
+    number = max(numbers, default=0)
+    data = store.get(_manifest_key(number)) if number else None
+    # a listing may lag behind writes: the manifests that follow are asked for by name
+    while (later := store.get(_manifest_key(number + 1))) is not None:
+        number, data = number + 1, later
+    return None if data is None else Manifest.model_validate_json(data)
+
+
+def read_current(store: Store, table: str = RESULTS_CONSOLIDATED.name) -> pl.DataFrame:
+    """One table of the current snapshot: results_consolidated, pairs or attempts.
+
+    Raises:
+        StoreError: nothing was published yet, or the file is not what the manifest says.
+    """
+    manifest = current(store)
+    if manifest is None:
+        raise StoreError(f"{store.url} has no snapshot yet: run a sweep, or `sweep report`")
+    return read_table(store, manifest, table)
+
+
+def read_table(store: Store, manifest: Manifest, table: str) -> pl.DataFrame:
+    """One table of any snapshot.
+
+    Raises:
+        StoreError: no such table, or the file is not what the manifest says.
+    """
+    if table not in PRODUCT_TABLES:
+        raise StoreError(f"no table {table!r}: use one of {', '.join(PRODUCT_TABLES)}")
+    return pl.read_parquet(io.BytesIO(_verified(store, manifest.file(f"{table}.parquet"))))
+
+
+def _verified(store: Store, file: SnapshotFile) -> bytes:
+    data = store.get(file.key)
+    if data is None or sha256_hex(data) != file.sha256:
+        raise StoreError(f"{store.uri(file.key)} is missing or not what its manifest says: restore it")
+    return data
+
+
+def _store_file(store: Store, key: str, data: bytes, rows: int) -> SnapshotFile:
+    if not store.put_new(key, data) and store.get(key) != data:
+        raise StoreError(f"{store.uri(key)} exists with other bytes, though its hash is its name: remove it")
+    return SnapshotFile(key=key, rows=rows, sha256=sha256_hex(data))
+
+
+def _version(files: Mapping[str, bytes]) -> str:
+    hasher = hashlib.sha256()
+    for name in sorted(files):
+        hasher.update(f"{name} {sha256_hex(files[name])}\n".encode())
+    return hasher.hexdigest()[:VERSION_HEX_DIGITS]
+
+
+def _manifest_key(number: int) -> str:
+    return f"{MANIFESTS}/{number:06d}.json"
+
+
+def _refresh_copies(store: Store, manifest: Manifest) -> None:
+    """Bring the copies at the store's root, and the data dictionary, up to the manifest."""
+    for file in manifest.files:
+        copy = file.key.rsplit("/", 1)[1]
+        there = store.get(copy)
+        if there is None or sha256_hex(there) != file.sha256:
+            store.put(copy, _verified(store, file))
+    dictionary = data_dictionary().encode()
+    if store.get(DICTIONARY_KEY) != dictionary:
+        store.put(DICTIONARY_KEY, dictionary)
+
+
+def _git_sha() -> str | None:
+    """Commit of this checkout, where it is one."""
+    root = Path(__file__).resolve().parent.parent
+    if not shutil.which("git") or not (root / ".git").exists():
+        return None
+    done = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else None
