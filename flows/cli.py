@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -175,6 +177,9 @@ def reproduce(
 
 def main() -> None:
     """Run the command; an expected error is one line on stderr and exit code 1."""
+    # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     try:
         app(prog_name="sweep")
     except EXPECTED as error:
@@ -183,6 +188,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
         sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _is_there(store: Store) -> bool:

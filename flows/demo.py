@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
-from types import FrameType
-from typing import NoReturn
 
 import httpx
 from rich.console import Console
@@ -27,7 +24,6 @@ FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int:
     """Prepare, deploy, run the sweep by its deployment, show it live, print table and report; exit code."""
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)
     ledger, plan = open_run(name, store_url, run_id)
     if show_if_measured(ledger, plan, console):
         return 0
@@ -84,9 +80,3 @@ class _FlowRun:
         self.state = answer["state"]["type"]
         self.message = answer["state"].get("message") or ""
         return self.state in FINAL_STATES
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM ends the command as Ctrl-C does: through every `finally`."""
-    del number, frame
-    raise KeyboardInterrupt

@@ -67,14 +67,15 @@ class StreamReply(NamedTuple):
 class Client:
     """Requests to one engine, as one cell must send them."""
 
-    def __init__(self, base_url: str, model: Model, technique: Technique, concurrency: int = 1) -> None:
-        """Open a pool of at most `concurrency` connections; loopback only, no proxy from the environment."""
+    def __init__(self, base_url: str, model: Model, technique: Technique) -> None:
+        """Prepare; loopback only, no proxy from the environment."""
         self._model = model
         self._technique = technique
         self._http = httpx.AsyncClient(
             base_url=base_url,
             trust_env=False,
-            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+            # a bounded pool would queue requests here and measure the client: the steps bound what is in flight
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
 
     async def __aenter__(self) -> Client:

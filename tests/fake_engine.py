@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from tasks.family import words
@@ -25,6 +26,7 @@ SPECULATES = "--speculative-config" in sys.argv
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
+in_flight = {"now": 0, "most": 0}
 
 
 def answer_letter(prompt: str) -> str:
@@ -67,6 +69,13 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(404, "text/plain", "")
 
     def do_POST(self) -> None:
+        enter(+1)
+        try:
+            self.answer()
+        finally:
+            enter(-1)
+
+    def answer(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
@@ -124,6 +133,16 @@ def count_request(prompt: str) -> None:
     if path:
         with lock, open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(json.dumps(prompt) + "\n")
+
+
+def enter(change: int) -> None:
+    """Count requests in flight; the most of them is written where FAKE_ENGINE_MOST says."""
+    with lock:
+        in_flight["now"] += change
+        in_flight["most"] = max(in_flight.values())
+        path = os.environ.get("FAKE_ENGINE_MOST")
+        if path:
+            Path(path).write_text(str(in_flight["most"]), encoding="ascii")
 
 
 def book(tokens: int) -> None:

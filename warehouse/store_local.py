@@ -75,8 +75,11 @@ class LocalStore:
             return None
 
     def delete(self, key: str) -> None:
-        """Remove the file if it is there."""
-        (self.root / key).unlink(missing_ok=True)
+        """Remove the file if it is there, and its folder if that was the last one in it."""
+        path = self.root / key
+        path.unlink(missing_ok=True)
+        if path.parent != self.root and path.parent.exists() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
     @contextmanager
     def _written(self, path: Path, data: bytes) -> Iterator[Path]:

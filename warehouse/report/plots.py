@@ -6,6 +6,7 @@ every figure in it stands in a table beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from warehouse.compare import wilson_interval
@@ -13,10 +14,10 @@ from warehouse.report.figures import TIMES, Row, figure, rate, technique_label
 from warehouse.report.markup import Child, Markup, join, tag
 from warehouse.report.scale import Scale, apart, tick_label
 
-WIDTH = 360.0
+WIDTH = 330.0
 """Width of every drawing."""
 
-LABELS = 92.0
+LABELS = 100.0
 """Room for names left of bars."""
 
 COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
@@ -32,37 +33,39 @@ def colour(technique: str) -> str:
 
 
 def rate_bars(rows: Sequence[Row]) -> Markup:
-    """Tokens per second with intervals, a panel per condition, bars on one scale."""
-    conditions = list(dict.fromkeys((row["condition"], row["mode"]) for row in rows))
+    """Tokens per second with intervals, under one condition."""
+    usual = usual_precision(rows)
     longest = max(row["tok_s_hi"] or row["tok_s"] for row in rows)
-    scale = Scale(0, longest * 1.04, LABELS, WIDTH - 44)
-    drawn: list[Child] = []
-    top = 0.0
-    for condition, mode in conditions:
-        panel = [row for row in rows if (row["condition"], row["mode"]) == (condition, mode)]
-        drawn.append(_text(0, top + 13, condition if mode == "fixed" else f"{condition}, {mode}", "panel"))
-        top += 20
-        for row in panel:
-            drawn.append(_bar(row, scale, top))
-            top += BAR + GAP
-        top += 10
-    axis = _below(scale, top, 0, "tokens per second (bar) and 95 % interval over repeats (line)")
-    description = "; ".join(f"{row['condition']}: {technique_label(row)} {rate(row['tok_s'])}" for row in rows)
-    return _svg("Tokens per second", description, top + 32, [axis, *drawn])
+    scale = Scale(0, longest * 1.04, LABELS, WIDTH - 40)
+    bars = [_bar(row, usual, scale, number * (BAR + GAP)) for number, row in enumerate(rows)]
+    bottom = len(rows) * (BAR + GAP)
+    axis = _below(scale, bottom, 0, "tokens per second")
+    description = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
+    return _svg("Tokens per second", description, bottom + 34, [axis, *bars])
 
 
-def _bar(row: Row, scale: Scale, top: float) -> Markup:
-    label = technique_label(row) + ("" if row["verdict"] == "ok" else " !")
-    middle = top + BAR / 2
+def usual_precision(rows: Sequence[Row]) -> str:
+    """The precision of most rows."""
+    return Counter(str(row["precision"]) for row in rows).most_common(1)[0][0]
+
+
+def cell_name(row: Row, usual: str) -> str:
+    """Technique and K; a precision that most rows have goes without saying."""
+    name = technique_label(row)
+    return name if row["precision"] == usual else f"{name} {row['precision']}"
+
+
+def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
+    """One bar; a row that is not ok is pale and has a mark at its name."""
+    middle, trusted = top + BAR / 2, row["verdict"] == "ok"
     low, high = row["tok_s_lo"], row["tok_s_hi"]
-    whisker = None if low is None else _line(scale.at(low), middle, scale.at(high), middle, "whisker")
-    place = scale.at(row["tok_s_hi"] or row["tok_s"]) + 5
+    kind = f"fill {colour(row['technique'])}" + ("" if trusted else " flagged")
+    label = cell_name(row, usual) + ("" if trusted else " !")
     return join([
-        _text(LABELS - 6, middle + 4, label, "name end"),
-        tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2,
-            class_=f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")),
-        whisker,
-        _text(place, middle + 4, rate(row["tok_s"]), "value"),
+        _text(LABELS - 6, middle + 4, label, "end"),
+        tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2, class_=kind),
+        None if low is None else _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+        _text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
     ])  # fmt: skip
 
 
@@ -90,7 +93,7 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
             _text(x + 8, place, technique_label(row), "name"),
         ]
     description = "; ".join(
-        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} AR at {figure(row['acceptance_length'])} each step"
+        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} AR, {figure(row['acceptance_length'])} tokens a step"
         for row in rows
     )
     return _svg("Speedup against acceptance length", description, height, drawn)
@@ -124,13 +127,14 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
 
 def score_dots(rows: Sequence[Row]) -> Markup:
     """Scores with 95 % Wilson intervals; they are of one arm each, differences are in the table of pairs."""
-    scale = Scale(0, 1, LABELS + 28, WIDTH - 12)
+    usual = usual_precision(rows)
+    scale = Scale(0, 1, LABELS, WIDTH - 12)
     drawn: list[Child] = []
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
         low, high = wilson_interval(row["score"], row["n"])
         drawn += [
-            _text(LABELS + 18, middle + 4, f"{row['precision']} {technique_label(row)}", "name end"),
+            _text(LABELS - 6, middle + 4, cell_name(row, usual), "end"),
             _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
             tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=f"fill {colour(row['technique'])}"),
         ]

@@ -15,7 +15,7 @@ def parity_section(view: View) -> Markup:
     """Token-for-token comparison, with AR against itself beside it."""
     rows = view.of(step="parity")
     lead = (
-        "The same prompts, greedily, with the technique off, on, and off again. The control is AR's second pass against "
+        "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass against "
         "its first: where AR does not repeat itself, a difference says nothing about the technique."
     )
     if not rows:
@@ -73,25 +73,24 @@ def accuracy_section(view: View) -> Markup:
     ]
     return section(
         "accuracy", "Accuracy", lead,
-        tag("div", *drawings, class_="plots"), table("Scores", columns, rows), _paired(view, rows), _traps(view),
+        tag("div", *drawings, class_="plots"), table("Scores", columns, rows), _paired(view), _traps(view),
     )  # fmt: skip
 
 
-def _paired(view: View, rows: list[Row]) -> Markup:
+def _paired(view: View) -> Markup:
     pairs = [pair for pair in view.pairs if pair["kind"] == "accuracy"]
     if not pairs:
         return tag("p", "No technique could be compared with AR question by question.")
     margin = pairs[0]["margin"]
-    words = {row["cell_key"]: _words(view, row) for row in rows}
     columns = [
-        *[heading for heading in naming(view) if heading.title != "family"],
+        *naming(view),
         Heading("difference", lambda pair: signed(pair["delta"])),
         Heading("95 % interval", lambda pair: f"{signed(pair['delta_lo'])} to {signed(pair['delta_hi'])}"),
         Heading("questions", lambda pair: figure(pair["n"], 0)),
         Heading("gained / lost", lambda pair: f"{pair['gained']} / {pair['lost']}"),
         Heading("McNemar p", lambda pair: figure(pair["mcnemar_p"], 3)),
         Heading("could have seen", lambda pair: figure(pair["mde"], 3)),
-        Heading(f"no worse within {margin:g}?", lambda pair: words.get(pair["cell_key"], NOTHING), ""),
+        Heading(f"no worse within {margin:g}?", lambda pair: _words(view, pair), ""),
     ]
     lead = (
         "Difference to AR on the same questions (Tango's interval, exact McNemar test). “Could have seen” is the "
@@ -102,11 +101,8 @@ def _paired(view: View, rows: list[Row]) -> Markup:
                  table("Paired accuracy differences", columns, pairs)])  # fmt: skip
 
 
-def _words(view: View, row: Row) -> str:
-    pair = view.accuracy_pair(row)
-    if pair is None:
-        return NOTHING
-    if lossless(view, row):
+def _words(view: View, pair: Row) -> str:
+    if lossless(view, pair):
         return "yes: lossless"
     return {"non-inferior": "yes", "worse": "no: worse", "inconclusive": "can't be said"}[pair["conclusion"]]
 

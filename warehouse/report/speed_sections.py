@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from warehouse.report.figures import NOTHING, Row, figure, rate, span, usd
 from warehouse.report.markup import Child, Markup, tag
-from warehouse.report.plots import acceptance_lines, rate_bars, speedup_scatter
+from warehouse.report.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.report.tables import Heading, naming, table, verdict_mark
 from warehouse.report.view import View, bench, headline_condition
 
@@ -23,7 +23,7 @@ def plot(title: str, note: str, drawing: Markup) -> Markup:
 
 def baseline_section(view: View) -> Markup:
     """The AR table: the denominator of every speedup."""
-    rows = [row for row in view.rates() if row["technique"] == "ar"]
+    rows = _by_load([row for row in view.rates() if row["technique"] == "ar"])
     lead = (
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
@@ -35,18 +35,17 @@ def baseline_section(view: View) -> Markup:
 
 def speed_section(view: View) -> Markup:
     """Bars per bench, and the table of speedups."""
-    rates = [row for row in view.rates() if row["verdict"] != "rejected"]
-    others = [row for row in view.rates() if row["technique"] != "ar"]
+    rates = _by_load([row for row in view.rates() if row["verdict"] != "rejected"])
+    others = _by_load([row for row in view.rates() if row["technique"] != "ar"])
     lead = (
         "Speedup is against the AR cell of the same run, model, precision, engine and machine under the same "
         "condition, with a 95 % bootstrap interval over the repeats of both. Only rows with verdict ok have one."
     )
     drawings = [
-        plot("Tokens per second", _bench_note(view, rows), rate_bars(_in_order(rows))) for rows in _by_bench(rates)
+        plot(f"Tokens per second, {shape}", _bench_note(rows), rate_bars(rows)) for shape, rows in _by_shape(rates)
     ]
     if not others:
         return section("speed", "Speed", lead, _plots(drawings), tag("p", "Nothing but AR has been measured."))
-    gained = [row for row in others if row["verdict"] == "ok" and row["speedup"] is not None]
     columns = [
         *naming(view),
         Heading("condition", lambda row: row["condition"], ""),
@@ -55,13 +54,12 @@ def speed_section(view: View) -> Markup:
         *_rate_columns(others)[1:],
         Heading("verdict", verdict_mark, ""),
     ]
-    best = max(gained, key=lambda row: row["speedup"], default=None)
-    return section("speed", "Speed", lead, _plots(drawings), table("Speedups over AR", columns, others, best))
+    return section("speed", "Speed", lead, _plots(drawings), table("Speedups over AR", columns, others))
 
 
 def acceptance_section(view: View) -> Markup:
     """What drafts are worth: acceptance length and by position."""
-    drafted = [row for row in view.rates() if row["acceptance_length"] is not None]
+    drafted = _by_load([row for row in view.rates() if row["acceptance_length"] is not None])
     lead = (
         "How much of what was drafted the target kept, by the engine's counters. A verification step commits one token "
         "plus the accepted ones, so a speedup above the dashed line can't be true and is flagged."
@@ -72,7 +70,7 @@ def acceptance_section(view: View) -> Markup:
     for rows in _by_bench([row for row in drafted if row["verdict"] != "rejected"]):
         shape = headline_condition(rows)
         here = [row for row in rows if (row["condition"], row["mode"]) == shape]
-        note = f"{_bench_note(view, here)} {shape[0] if shape else ''}"
+        note = f"{_bench_note(here)} {shape[0] if shape else ''}"
         fast = [row for row in here if row["speedup"] is not None]
         positions = [row for row in here if row["acceptance_by_position"]]
         drawings += [plot("Speedup against acceptance", note, speedup_scatter(fast))] if fast else []
@@ -82,8 +80,8 @@ def acceptance_section(view: View) -> Markup:
         *naming(view),
         Heading("condition", lambda row: row["condition"], ""),
         Heading("tokens per step", lambda row: figure(row["acceptance_length"])),
-        *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
         Heading("source", lambda row: row["acceptance_source"] or NOTHING, ""),
+        *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
     ]
     return section("acceptance", "Acceptance", lead, _plots(drawings), table("Acceptance", columns, drafted))
 
@@ -136,28 +134,35 @@ def _position(place: int) -> Callable[[Row], str]:
 def _by_bench(rows: Sequence[Row]) -> list[list[Row]]:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((*bench(row), row["precision"]), []).append(row)
+        groups.setdefault(bench(row), []).append(row)
     return [groups[key] for key in sorted(groups)]
 
 
-def _in_order(rows: Sequence[Row]) -> list[Row]:
-    """By load shape; inside, AR first and then by technique."""
+def _by_shape(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Rows that share a bar plot, with the name of their load shape."""
+    found: list[tuple[str, list[Row]]] = []
+    for group in _by_bench(rows):
+        shapes: dict[tuple[str, str], list[Row]] = {}
+        for row in group:
+            shapes.setdefault((row["condition"], row["mode"]), []).append(row)
+        found += [(name if mode == "fixed" else f"{name} ({mode})", shapes[name, mode]) for name, mode in shapes]
+    return found
+
+
+def _by_load(rows: Sequence[Row]) -> list[Row]:
+    """By load shape, lightest first; inside, AR first and then the fastest."""
+    shape = ("concurrency", "context_tokens")
     return sorted(
         rows,
         key=lambda row: (
-            row["concurrency"] or 0,
-            row["context_tokens"] or 0,
-            row["condition"],
-            row["technique"] != "ar",
-            row["technique"],
-            row["k"] or 0,
+            *(row[name] or 0 for name in shape), row["condition"], row["mode"], row["technique"] != "ar", -row["tok_s"],
         ),
-    )
+    )  # fmt: skip
 
 
-def _bench_note(view: View, rows: Sequence[Row]) -> str:
+def _bench_note(rows: Sequence[Row]) -> str:
     first = rows[0]
-    return f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+    return f"{first['model']} {usual_precision(rows)}, {first['engine']} on {first['gpu']}."
 
 
 def _plots(drawings: Sequence[Markup]) -> Markup | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from warehouse.report.figures import Row, technique_label
-from warehouse.report.markup import Child, Markup, tag
+from warehouse.report.markup import Child, Markup, join, tag
 from warehouse.report.view import View
 
 Cell = Callable[[Row], Child]
@@ -22,17 +21,16 @@ class Heading(NamedTuple):
     kind: str = "n"
 
 
-def table(label: str, headings: Sequence[Heading], rows: Sequence[Row], best: Row | None = None) -> Markup:
+def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Markup:
     """Rows in a box that scrolls sideways by itself; the first column stays in sight.
 
     Args:
         label: what the table shows, for screen readers.
         headings: its columns; the first one names the row.
         rows: what to show.
-        best: a row to set in bold.
     """
     head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
-    body = (tag("tr", *_cells(headings, row), class_="best" if row is best else None) for row in rows)
+    body = (tag("tr", *_cells(headings, row)) for row in rows)
     return tag(
         "div", tag("table", tag("thead", head), tag("tbody", *body)),
         class_="scroll", role="region", aria_label=label, tabindex=0,
@@ -55,13 +53,15 @@ def verdict_mark(row: Row) -> Markup:
 
 
 def naming(view: View) -> list[Heading]:
-    """Columns that say which cell a row is of: as many as this snapshot needs, and no more."""
-    columns = [Heading("technique", technique_label, "")]
-    columns += [
-        Heading(name, itemgetter(name), "")
-        for name in ("model", "precision", "engine", "gpu")
-        if name == "precision" or len({row[name] for row in view.rows}) > 1
-    ]
-    if view.several_runs():
-        columns.append(Heading("run", lambda row: row["run_id"], ""))
-    return columns
+    """The column that names a cell: technique and K, and below what else tells this snapshot's cells apart."""
+    names = [name for name in ("model", "precision", "engine", "gpu", "run_id") if _varies(view, name)]
+
+    def cell(row: Row) -> Markup:
+        others = " · ".join(str(row[name]) for name in names)
+        return join([technique_label(row), tag("small", others) if others else None])
+
+    return [Heading("technique", cell, "")]
+
+
+def _varies(view: View, name: str) -> bool:
+    return len({row[name] for row in view.rows}) > 1

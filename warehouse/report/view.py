@@ -58,10 +58,6 @@ class View(NamedTuple):
         """Every model, engine and machine that was measured."""
         return sorted({bench(row) for row in self.rows})
 
-    def several_runs(self) -> bool:
-        """Whether rows of more than one run are shown."""
-        return len({row["run_id"] for row in self.rows}) > 1
-
     def speed_pair(self, row: Row) -> Row | None:
         """The comparison of a speed row with AR."""
         shape = (row["condition"], row["mode"])

@@ -1,0 +1,53 @@
+"""Stores to test against: a folder, and S3 as moto serves it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from warehouse.store import Store, open_store
+
+BUCKET = "sweeps"
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def s3_store_url(moto_url: str, s3_environment: pytest.MonkeyPatch) -> str:
+    s3_environment.setenv("AWS_ENDPOINT_URL", moto_url)
+    boto3.client("s3", endpoint_url=moto_url).create_bucket(Bucket=BUCKET)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    url = str(tmp_path / "store") if request.param == "local" else request.getfixturevalue("s3_store_url")
+    return open_store(url)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
