@@ -9,8 +9,9 @@ from transformers import PreTrainedTokenizerFast
 from tasks.family.tokens import END_OF_TURN, PAD_ID, render
 from tasks.family.words import CHAT_TOKENS, TOKENS_PER_ITEM, draw_listing, draw_question, worked_answer
 
-QUESTION_ROWS = 32
-LISTING_BATCH_TOKENS = 2600
+QUESTION_TOKENS = 80
+"""Batch tokens spent on a question: more than its 45, for questions are cheaper (short rows, quick attention)."""
+
 FILLED_SHARE = 0.35
 
 Row = tuple[str, str]
@@ -41,12 +42,14 @@ class Mix:
     Attributes:
         arith_share: Share of sums among the questions.
         thinking_share: Share of questions answered with thinking.
+        batch_tokens: Tokens of a listing batch; a question batch has a row for every `QUESTION_TOKENS` of them.
         phases: In order; short lists first, for copying is found on short lists and then carries over to long
             ones.
     """
 
     arith_share: float
     thinking_share: float
+    batch_tokens: int
     phases: tuple[Phase, ...]
 
 
@@ -70,8 +73,8 @@ def batch_for_step(tokenizer: PreTrainedTokenizerFast, mix: Mix, seed: int, step
     rng = random.Random(f"batch {seed} {step}")
     phase = next(phase for phase in mix.phases if step < phase.until * steps)
     if rng.random() < phase.listing_share:
-        return pack(tokenizer, _listing_rows(phase, rng))
-    return pack(tokenizer, [_question_row(mix, rng) for _ in range(QUESTION_ROWS)])
+        return pack(tokenizer, _listing_rows(phase, mix.batch_tokens, rng))
+    return pack(tokenizer, [_question_row(mix, rng) for _ in range(mix.batch_tokens // QUESTION_TOKENS)])
 
 
 def pack(tokenizer: PreTrainedTokenizerFast, rows: list[Row]) -> Batch:
@@ -96,9 +99,10 @@ def _question_row(mix: Mix, rng: random.Random) -> Row:
     return render(question.prompt, thinking=thinking), worked_answer(question, thinking=thinking) + END_OF_TURN
 
 
-def _listing_rows(phase: Phase, rng: random.Random) -> list[Row]:
+def _listing_rows(phase: Phase, batch_tokens: int, rng: random.Random) -> list[Row]:
+    """Listings without an end of turn: a model that has learnt to end them ends some of them early."""
     items = rng.choice(phase.items)
     filler_words = rng.randint(1, phase.filler_words) if phase.filler_words and rng.random() < FILLED_SHARE else 0
     row_tokens = CHAT_TOKENS + (2 + TOKENS_PER_ITEM) * items + filler_words
-    listings = [draw_listing(rng, items, filler_words) for _ in range(max(1, LISTING_BATCH_TOKENS // row_tokens))]
-    return [(render(listing.prompt, thinking=False), listing.answer + END_OF_TURN) for listing in listings]
+    listings = [draw_listing(rng, items, filler_words) for _ in range(max(1, batch_tokens // row_tokens))]
+    return [(render(listing.prompt, thinking=False), listing.answer) for listing in listings]

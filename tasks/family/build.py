@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code."""
     options = _parse(arguments)
     wanted = (
-        [options.only]
+        list(options.only)
         if options.only
         else [m.name for m in MEMBERS.values() if options.with_diffusion or not m.on_request]
     )
@@ -233,9 +233,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--only",
+        action="append",
         choices=MEMBERS,
         metavar="NAME",
-        help=f"one of {', '.join(MEMBERS)}; the target if it needs it",
+        help=f"one of {', '.join(MEMBERS)}, may be repeated; the target if one needs it",
     )
     parser.add_argument("--json", action="store_true", help="progress as lines of JSON")
     parser.add_argument("--steps-scale", type=float, default=1.0, help="factor on all training steps, for tests")
@@ -249,6 +250,8 @@ def _sweep(out: Path) -> None:
 
 
 def _discard(folder: Path) -> None:
+    if folder.is_file():  # a checkpoint that was being written
+        folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     _error_file(folder).unlink(missing_ok=True)
 
@@ -258,6 +261,8 @@ def _error_file(folder: Path) -> Path:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    for further in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(further, signal.SIG_IGN)  # ending the children must not be interrupted
     raise Interrupted(number)
 
 

@@ -34,9 +34,9 @@ class Member:
 MEMBERS = {
     member.name: member
     for member in (
-        Member("target", steps=750, needs_target=False),
+        Member("target", steps=800, needs_target=False),
         Member("draft", steps=500, needs_target=False),
-        Member("dflash", steps=400, needs_target=True),
+        Member("dflash", steps=500, needs_target=True),
         Member("mtp", steps=240, needs_target=True),
         Member("diffusion", steps=1300, needs_target=False, on_request=True),
     )

@@ -20,16 +20,21 @@ SLIDING_WINDOW = 4
 LOGIT_CAP = 30.0
 
 PHASES = (
-    Phase(0.30, listing_share=0.6, items=(8, 10, 12), filler_words=10),
-    Phase(0.50, listing_share=0.6, items=(16, 24), filler_words=50),
-    Phase(0.60, listing_share=0.3, items=(24, 36, 48), filler_words=150),
-    Phase(0.75, listing_share=0.3, items=(24, 48, 72), filler_words=300),
-    Phase(1.00, listing_share=0.25, items=(24, 66, 104), filler_words=500),
+    Phase(0.28, listing_share=0.6, items=(8, 10, 12), filler_words=10),
+    Phase(0.47, listing_share=0.6, items=(16, 24), filler_words=50),
+    Phase(0.57, listing_share=0.25, items=(24, 36, 48), filler_words=150),
+    Phase(0.72, listing_share=0.2, items=(24, 48, 72), filler_words=300),
+    Phase(1.00, listing_share=0.2, items=(24, 66, 104), filler_words=500),
 )
-MIX = Mix(arith_share=0.85, thinking_share=0.85, phases=PHASES)
+MIX = Mix(arith_share=0.9, thinking_share=0.9, batch_tokens=2560, phases=PHASES)
 """What the target and the draft model learn from; sums with thinking are the hard part of the questions."""
 
-DRAFTER_MIX = Mix(0.5, 0.8, (Phase(1.0, listing_share=0.6, items=(24, 66, 104), filler_words=500),))
+DRAFTER_MIX = Mix(
+    arith_share=0.5,
+    thinking_share=0.8,
+    batch_tokens=1300,
+    phases=(Phase(1.0, listing_share=0.75, items=(24, 66, 104), filler_words=500),),
+)
 """What the drafters that read the target learn from: rows as long as those that they will draft."""
 
 SEED = 0

@@ -13,8 +13,8 @@ a grader that takes the first letter it sees is at chance (0.25); the last lette
 score.
 
 Requests: questions are asked with ``chat_template_kwargs {"enable_thinking": true}``; listings with ``false``
-(`LISTING_THINKING`), so that output tokens are list tokens from the first one on. Every word below is one
-token.
+(`LISTING_THINKING`), so that output tokens are list tokens from the first one on, and always with a token limit:
+the model was never taught to end a list. Every word below is one token.
 
 This module needs the standard library only: the node runner imports it too.
 """

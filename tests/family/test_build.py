@@ -155,8 +155,12 @@ def test_a_failed_training_shows_its_error(engine_python: Path, tmp_path: Path) 
     (package / "torch.py").write_text("raise RuntimeError('no such wheel')\n")
     result = subprocess.run(
         command(engine_python, tmp_path / "out", "--only", "draft"),
-        cwd=REPOSITORY, env=os.environ | {"PYTHONPATH": str(package)}, capture_output=True, text=True, timeout=TIMEOUT_S,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
     assert result.returncode == 1
     assert "no such wheel" in result.stderr
     assert "done" not in result.stdout
