@@ -13,7 +13,7 @@ help: ## show this list
 
 demo: ## measure a tiny model family on this machine, no GPU needed, and open the report
 	@bin/environment control node engine-cpu >/dev/null
-	@bin/sweep demo
+	@bin/sweep demo $(ARGS)
 
 test: ## all checks and tests: what CI runs
 	@bin/environment dev node s3servers engine-cpu >/dev/null

@@ -43,6 +43,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON documen
 PIPE_COLUMNS = 120
 """Width of what is printed where there is no terminal to ask."""
 
+
+class Interrupted(BaseException):
+    """Asked to stop by a signal. Not KeyboardInterrupt: the command line library swallows that one."""
+
+
 EXPECTED = (ConfigError, StoreError, InstallError, SessionFailed, PreparationFailed)
 """Errors whose text is all that a user needs."""
 
@@ -68,7 +73,9 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
 def demo(
     store: StoreOption = None,
     run_id: RunOption = None,
-    sweep: Annotated[str, typer.Option("--sweep", help="which sweep: a shipped one, or a path to your own YAML")] = "demo",
+    sweep: Annotated[
+        str, typer.Option("--sweep", help="which sweep: a shipped one, or a path to your own YAML")
+    ] = "demo",
 ) -> None:
     """Measure the demo on this machine through a Prefect server of our own. Run it again to continue."""
     from flows.demo import demo as run_demo
@@ -185,14 +192,14 @@ def main() -> None:
     except EXPECTED as error:
         print(f"sweep: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except Interrupted as interruption:
         print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + int(interruption.args[0]))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt
+    del frame
+    raise Interrupted(number)
 
 
 def _is_there(store: Store) -> bool:

@@ -125,9 +125,14 @@ class PrefectSession:
         self._python(["-m", "flows.heal", *([str(self._silence_s)] if self._silence_s else [])])
         self.spawn_worker()
 
-    def spawn_worker(self) -> None:
-        """Start a worker on the pool."""
-        self._spawn("worker", ["worker", "start", "--pool", WORK_POOL, "--type", "process", "--name", "local"])
+    def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
+        """Start a worker on the pool, with more environment variables for its flows if need be."""
+        earlier = self._processes.pop("worker", None)
+        if earlier is not None:
+            earlier.kill()
+            earlier.wait()
+        arguments = ["worker", "start", "--pool", WORK_POOL, "--type", "process", "--name", "local"]
+        self._spawn("worker", arguments, settings)
 
     def prefect(self, arguments: list[str]) -> str:
         """Run a Prefect command against this server; its output.
@@ -143,9 +148,7 @@ class PrefectSession:
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode != 0:
-            raise SessionFailed(
-                f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}"
-            )
+            raise SessionFailed(f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}")
         return done.stdout
 
     def raise_if_dead(self) -> None:
@@ -163,10 +166,9 @@ class PrefectSession:
 
     def stop(self) -> None:
         """Stop runners and flows first, then worker and server; afterwards nothing of the session is left."""
-        engines_apart = process_group.members(self.group, without=process_group.ENGINE_VARIABLE)
         server = self._processes.get("server")
-        first = [pid for pid in engines_apart if server is None or pid != server.pid]
-        process_group.stop(self.group, terminate=[], grace_s=0) if not first else self._stop_kindly(first)
+        flows = process_group.members(self.group, without=process_group.ENGINE_VARIABLE)
+        self._stop_kindly([pid for pid in flows if server is None or pid != server.pid])
         for process in self._processes.values():
             process.wait()
         self._record.unlink(missing_ok=True)
@@ -200,10 +202,10 @@ class PrefectSession:
             tell(f"starting a Prefect server of our own, {waited_s:.0f} s")
             time.sleep(0.5)
 
-    def _spawn(self, name: str, arguments: list[str]) -> None:
+    def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
         with self._log(name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env, stdout=log,
+                [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env | dict(settings or {}), stdout=log,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 

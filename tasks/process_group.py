@@ -74,7 +74,7 @@ def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S
         _signal(terminate, signal.SIGTERM)
         _wait_gone(group, grace_s)
     # a process may be forked between the look and the kill: look again until there is none
-    deadline = time.monotonic() + grace_s
+    deadline = time.monotonic() + GRACE_S
     while (left := members(group)) and time.monotonic() < deadline:
         _signal(left, signal.SIGKILL)
         time.sleep(0.05)

@@ -13,8 +13,8 @@ from typing import Any
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
-from warehouse.ledger import Commit, Ledger
 from warehouse.lease import Attempt, Leases
+from warehouse.ledger import Commit, Ledger
 from warehouse.parts import decode
 from warehouse.store import open_store
 
@@ -72,9 +72,22 @@ class FakeRun:
         self.key = self.planned.cell.cell_key
         self.leases = Leases(self.ledger, self.key)
 
-    def start(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> subprocess.Popen[str]:
+    def start(
+        self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
+    ) -> subprocess.Popen[str]:
         """Start the node runner."""
-        argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key, *arguments]
+        argv = [
+            str(python),
+            "-m",
+            "tasks.cell",
+            "--store",
+            self.store_url,
+            "--run",
+            "r1",
+            "--cell",
+            self.key,
+            *arguments,
+        ]
         return subprocess.Popen(
             argv, cwd=ROOT, env=self.env(lie) | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

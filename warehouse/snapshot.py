@@ -10,7 +10,6 @@ truth.
 from __future__ import annotations
 
 import hashlib
-import io
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from warehouse.clock import now_iso
 from warehouse.consolidate import consolidate
+from warehouse.consolidate.frames import polars_schema
 from warehouse.dataset import DICTIONARY_KEY, content_hash, data_dictionary, product_files, product_rows
 from warehouse.ledger import run_ids as all_run_ids
 from warehouse.parts import sha256_hex
@@ -145,7 +145,10 @@ def read_table(store: Store, manifest: Manifest, table: str) -> pl.DataFrame:
     """
     if table not in PRODUCT_TABLES:
         raise StoreError(f"no table {table!r}: use one of {', '.join(PRODUCT_TABLES)}")
-    return pl.read_parquet(io.BytesIO(_verified(store, manifest.file(f"{table}.parquet"))))
+    data = _verified(store, manifest.file(f"{table}.parquet"))
+    schema = polars_schema(PRODUCT_TABLES[table])
+    # an older snapshot lacks newer columns: null; a newer one has more than this version can explain: left out
+    return pl.scan_parquet(data, schema=schema, missing_columns="insert", extra_columns="ignore").collect()
 
 
 def _verified(store: Store, file: SnapshotFile) -> bytes:

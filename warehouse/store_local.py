@@ -40,7 +40,7 @@ class LocalStore:
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                return False
+                return self.get(key) == data
             _sync_folder(path.parent)
         return True
 

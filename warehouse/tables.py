@@ -215,6 +215,10 @@ ATTEMPTS = Table(
     (
         Column("run_id", "str", "the run", required=True),
         Column("cell_key", "str", "the cell", required=True),
+        Column("model", "str", "the target's short name"),
+        Column("precision", "str", "number format of the weights"),
+        Column("technique", "str", "how the cell decodes"),
+        Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
         Column("attempt", "i64", "which try, from 1", required=True),
         Column("outcome", "str", "completed, failed, stopped, lost or superseded", required=True),
         Column("reason", "str", "why, in one sentence"),

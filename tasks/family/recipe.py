@@ -36,7 +36,7 @@ MEMBERS = {
     for member in (
         Member("target", steps=800, needs_target=False),
         Member("draft", steps=500, needs_target=False),
-        Member("dflash", steps=500, needs_target=True),
+        Member("dflash", steps=700, needs_target=True),
         Member("mtp", steps=240, needs_target=True),
         Member("diffusion", steps=1300, needs_target=False, on_request=True),
     )

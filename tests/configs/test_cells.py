@@ -14,9 +14,7 @@ def keys(path: str) -> list[str]:
     return [planned.cell.cell_key for planned in expand(load_sweep(path), recipe="r").cells]
 
 
-def test_the_order_of_keys_and_the_style_of_the_yaml_do_not_change_a_key(
-    write: Write, sweep_text: str
-) -> None:
+def test_the_order_of_keys_and_the_style_of_the_yaml_do_not_change_a_key(write: Write, sweep_text: str) -> None:
     reordered = """\
 cells:
   - technique: ar
@@ -52,9 +50,7 @@ def test_the_name_suite_and_gpu_of_a_sweep_are_no_part_of_a_key(write: Write, sw
         ("r: mtp}", "r: mtp2}"),
     ],
 )
-def test_whatever_changes_what_is_served_changes_the_key(
-    write: Write, sweep_text: str, old: str, new: str
-) -> None:
+def test_whatever_changes_what_is_served_changes_the_key(write: Write, sweep_text: str, old: str, new: str) -> None:
     assert old in sweep_text
     assert keys(write(sweep_text))[1] != keys(write(sweep_text.replace(old, new)))[1]
 
@@ -70,9 +66,7 @@ def test_files_beside_the_users_sweep_come_before_ours_and_add_to_them(write: Wr
         "name: tiny-gemma4\nfamily: mine\nhub_id: me/mine\ntotal_params_b: 1\nactive_params_b: 1\n",
         "models/tiny-gemma4.yaml",
     )
-    write(
-        "name: own\nfamily: mine\nhub_id: me/own\ntotal_params_b: 1\nactive_params_b: 1\n", "models/own.yaml"
-    )
+    write("name: own\nfamily: mine\nhub_id: me/own\ntotal_params_b: 1\nactive_params_b: 1\n", "models/own.yaml")
     sweep = sweep_text + "  - {model: own, precision: bf16, technique: ar}\n"
     models = [planned.cell.model for planned in expand(load_sweep(write(sweep)), recipe="r").cells]
     assert [model.hub_id for model in models] == ["me/mine", "me/mine", "me/own"]

@@ -126,9 +126,7 @@ def test_a_file_that_holds_no_sweep_says_so(write: Write, kind: str) -> None:
 
 
 def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"gone\.yaml: can't be read \(No such file or directory\); accepted"
-    ):
+    with pytest.raises(ConfigError, match=r"gone\.yaml: can't be read \(No such file or directory\); accepted"):
         load_sweep(str(tmp_path / "gone.yaml"))
     (tmp_path / "latin.yaml").write_bytes("name: é\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"latin\.yaml: isn't UTF-8"):
@@ -136,9 +134,7 @@ def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
 
 
 def test_an_unknown_sweep_name_lists_the_names_and_suggests_one() -> None:
-    with pytest.raises(
-        ConfigError, match=r"sweeps: no file for 'ful'; accepted: demo, .*\(did you mean 'full'\?\)"
-    ):
+    with pytest.raises(ConfigError, match=r"sweeps: no file for 'ful'; accepted: demo, .*\(did you mean 'full'\?\)"):
         load_sweep("ful")
 
 

@@ -70,9 +70,7 @@ def test_full_measures_short_and_8k_at_512_tokens_and_runs_on_spot() -> None:
 
 
 def test_a_model_with_an_embedded_head_needs_no_draft() -> None:
-    qwen = [
-        p.cell for p in plan("full").cells if p.cell.model.name.startswith("qwen") and p.cell.k is not None
-    ]
+    qwen = [p.cell for p in plan("full").cells if p.cell.model.name.startswith("qwen") and p.cell.k is not None]
     assert len(qwen) == 2
     assert all(cell.draft is None and cell.technique.method == "mtp" for cell in qwen)
 

@@ -61,7 +61,9 @@ def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep
         (("run", "demo", "--run-id", "a/b"), "a/b"),
     ],
 )
-def test_a_users_mistake_is_one_line_with_the_remedy(finish_sweep: Finish, arguments: tuple[str, ...], words: str) -> None:
+def test_a_users_mistake_is_one_line_with_the_remedy(
+    finish_sweep: Finish, arguments: tuple[str, ...], words: str
+) -> None:
     code, said = finish_sweep(*arguments)
     assert code == 1
     assert words in said

@@ -16,7 +16,11 @@ from botocore.config import Config
 from tasks.engine.server import free_port
 from tasks.environments import ensure
 
-KEYS = {"AWS_ACCESS_KEY_ID": "testaccesskey", "AWS_SECRET_ACCESS_KEY": "testsecretkey1", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "testaccesskey",
+    "AWS_SECRET_ACCESS_KEY": "testsecretkey1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 BUCKET = "sweeps"
 
 
@@ -65,7 +69,13 @@ def make_server(kind: str, folder: Path) -> S3Server:
         argv = [str(environment_bin("dev") / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
         return S3Server(argv, port, {}, folder / "server.log")
     if kind == "ministack":
-        env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "S3_PERSIST": "1", "S3_DATA_DIR": str(disk)}
+        env = {
+            "BIND_HOST": "127.0.0.1",
+            "GATEWAY_PORT": str(port),
+            "SERVICES": "s3",
+            "S3_PERSIST": "1",
+            "S3_DATA_DIR": str(disk),
+        }
         return S3Server([str(environment_bin("s3servers") / "ministack")], port, env, folder / "server.log")
     assert kind == "rclone"
     argv = [str(environment_bin("s3servers") / "rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}"]

@@ -40,7 +40,8 @@ class StepWriter:
 
     def provenance(self, **columns: Any) -> None:
         known = {
-            "git_sha": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False, "config_hash": "feedfacefeedface",
+            "git_sha": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False,
+            "config_hash": "feedface00000000",
             "argv": "vllm serve /models/target --port 8001 --dtype bfloat16", "engine_version": "0.32.0+cpu",
             "gpu_name": "Test CPU", "host": "testhost", "cloud": "local", "spot": False, "price_usd_h": 0.0,
             "price_source": "Your own machine.", "seed": 0, "weights": "real", "model_revision": "recipe-1",
@@ -133,9 +134,7 @@ def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
     step.commit(wall_s=4.2)
 
 
-def _throughput(
-    ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str
-) -> None:
+def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str) -> None:
     cell = planned.cell
     step = StepWriter(ledger, cell.cell_key, "throughput")
     draw = random.Random(cell.label)
@@ -205,7 +204,9 @@ def _eval(ledger: Ledger, planned: PlannedCell, spec: EvalTinyStep, behaviour: B
     step.commit(wall_s=9.5)
 
 
-def item(index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A).") -> dict[str, Any]:
+def item(
+    index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A)."
+) -> dict[str, Any]:
     """An answered question; by default the first letter is right one time in five."""
     by_first = index % 5 == 0 if first_right is None else first_right
     return {

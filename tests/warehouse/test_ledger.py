@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
-from warehouse.lease import Heartbeat, Lease, LeaseHeld, Leases, lives_here, owner_name
+from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, lives_here, owner_name
 from warehouse.ledger import Ledger, run_ids
 from warehouse.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.snapshot import publish, read_current
@@ -130,9 +130,7 @@ def test_a_closed_attempt_frees_its_cell_at_once(leases: Leases) -> None:
     assert [attempt.outcome for attempt in leases.attempts()] == ["completed"]
 
 
-def _attempt(outcome: str) -> object:
-    from warehouse.lease import Attempt
-
+def _attempt(outcome: str) -> Attempt:
     return Attempt.model_validate({"attempt": 1, "outcome": outcome, "ended_at": NOW})
 
 

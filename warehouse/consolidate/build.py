@@ -26,7 +26,7 @@ from warehouse.tables import EVAL_ITEMS, PARITY_OUTPUTS, WINDOWS
 BATCH_ROWS = 200_000
 """Raw rows reduced at a time, unless a single comparison group has more: bounds memory, whatever the store holds."""
 
-BATCH_PARTS = 4_000
+BATCH_PARTS = 1_000
 """Parts read at a time."""
 
 ROW_ORDER = (
@@ -129,10 +129,16 @@ def has_table(step: CommittedStep, name: str) -> bool:
 
 
 def _attempt_rows(history: CellHistory) -> list[Row]:
-    return [
-        {"run_id": history.run_id, "cell_key": history.cell_key, **attempt.model_dump(exclude={"price_usd_h"})}
-        for attempt in history.attempts
-    ]
+    cell = history.planned.cell
+    identity = {
+        "run_id": history.run_id,
+        "cell_key": cell.cell_key,
+        "model": cell.model.name,
+        "precision": cell.precision.name,
+        "technique": cell.technique.name,
+        "k": cell.k,
+    }
+    return [{**identity, **attempt.model_dump(exclude={"price_usd_h"})} for attempt in history.attempts]
 
 
 def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:

@@ -42,7 +42,7 @@ class CellHistory(NamedTuple):
     """Closed attempts of one cell of one run, oldest first."""
 
     run_id: str
-    cell_key: str
+    planned: PlannedCell
     attempts: tuple[Attempt, ...]
 
 
@@ -69,7 +69,7 @@ def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
             except ValidationError as error:
                 raise StoreError(f"run {run_id!r} was written by another version of specsweep: {error}") from error
             for history, committed in found:
-                histories.append(history)
+                histories += history
                 steps += committed
     return Inventory(tuple(steps), tuple(histories))
 
@@ -81,12 +81,13 @@ def _cells(ledger: Ledger) -> list[tuple[str, list[str]]]:
     return [(key, sorted(committed.get(key, ()))) for key in sorted(planned | set(committed))]
 
 
-def _cell(ledger: Ledger, cell_key: str, step_names: Sequence[str]) -> tuple[CellHistory, list[CommittedStep]]:
+def _cell(ledger: Ledger, cell_key: str, step_names: Sequence[str]) -> tuple[list[CellHistory], list[CommittedStep]]:
+    """Attempts and committed steps of one cell; nothing of a cell that nobody has tried yet."""
     attempts = tuple(Leases(ledger, cell_key).attempts())
-    history = CellHistory(ledger.run_id, cell_key, attempts)
-    if not step_names:
-        return history, []
+    if not step_names and not attempts:
+        return [], []
     planned = ledger.planned_cell(cell_key)
+    history = [CellHistory(ledger.run_id, planned, attempts)]
     commits = [ledger.read_commit(cell_key, name) for name in step_names]
     found = [commit for commit in commits if commit is not None]
     return history, [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]

@@ -57,7 +57,9 @@ def agreement(reference: Outputs, others: Outputs) -> Agreement:
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     """Index of the first token that differs; where one ends early, its length; none if they are equal."""
+    if one == other:  # the usual case, and the fast one
+        return None
     for index, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return index
-    return None if len(one) == len(other) else min(len(one), len(other))
+    return min(len(one), len(other))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warehouse.report.answer import control_of, lossless
-from warehouse.report.figures import NOTHING, Row, figure, signed
+from warehouse.report.figures import NOTHING, Row, figure, signed, technique_label
 from warehouse.report.markup import Child, Markup, join, tag
 from warehouse.report.plots import score_dots
 from warehouse.report.speed_sections import plot, section
@@ -22,12 +22,34 @@ def parity_section(view: View) -> Markup:
         return section("parity", "Parity", lead, tag("p", "Parity has not been measured."))
     columns = [
         *naming(view),
-        Heading("equal outputs", _equal),
+        Heading("equal outputs", _equal_mark),
         Heading("first difference at token", lambda row: _first(row)),
         Heading("control: AR twice", lambda row: NOTHING if row["technique"] == "ar" else _control(view, row)),
         Heading("verdict", verdict_mark, ""),
     ]
-    return section("parity", "Parity", lead, table("Greedy outputs compared with AR", columns, rows))
+    return section(
+        "parity", "Parity", lead, _departures(view, rows), table("Greedy outputs compared with AR", columns, rows)
+    )  # fmt: skip
+
+
+def _departures(view: View, rows: list[Row]) -> Markup | None:
+    """The finding that a table alone would hide: techniques that differ from an AR that does not."""
+    left = [
+        f"{technique_label(row)} ({_equal(row)} equal, first difference at token {_first(row)})"
+        for row in rows
+        if _differs(row) and (control := control_of(view, row)) is not None and not _differs(control)
+    ]
+    if not left:
+        return None
+    return tag("p", f"Not the outputs of AR, though AR repeats itself in full: {', '.join(left)}.", class_="caveat")
+
+
+def _differs(row: Row) -> bool:
+    return row["parity_n"] is not None and bool(row["parity_equal"] < row["parity_n"])
+
+
+def _equal_mark(row: Row) -> Markup:
+    return tag("span", _equal(row), class_="suspect" if _differs(row) else None)
 
 
 def _equal(row: Row) -> str:

@@ -50,7 +50,10 @@ p.lead { color:var(--soft); margin:0 0 14px; max-width:50em; }
   overflow-x:auto; border:1px solid var(--rule); border-radius:8px; background:var(--card); margin:0 0 14px;
 }
 .scroll:focus-visible { outline:2px solid var(--accent); }
-table { border-collapse:separate; border-spacing:0; width:100%; font-size:14px; font-variant-numeric:tabular-nums; }
+table {
+  border-collapse:separate; border-spacing:0; width:100%; font-size:14px; line-height:20px;
+  font-variant-numeric:tabular-nums;
+}
 th, td {
   padding:7px 12px; text-align:left; white-space:nowrap; border-bottom:1px solid var(--rule);
   vertical-align:top;

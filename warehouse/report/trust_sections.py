@@ -22,7 +22,7 @@ LOG_CHARS = 2000
 def flagged_section(view: View) -> Markup:
     """Every row that is not ok, with its reasons in full."""
     rows = view.flagged()
-    lead = "Rejected rows can't be true or can't be used; suspect ones may be. None of them enters a comparison above."
+    lead = "Rejected rows can't be true or can't be used; suspect ones need a look. None enters a comparison above."
     if not rows:
         return section("flagged", "Rejected and suspect", lead, tag("p", "Every row passed its guards."))
     columns = [
@@ -51,15 +51,11 @@ def _figure(row: Row) -> str:
 def attempts_section(view: View) -> Markup:
     """How every try of every cell went, the newest first; logs of those that did not end well."""
     attempts = sorted(view.attempts, key=lambda row: row["ended_at"] or "", reverse=True)
-    names = {
-        (row["run_id"], row["cell_key"]): f"{row['model']} {row['precision']} {technique_label(row)}"
-        for row in view.rows
-    }
     lead = "Failed and preempted tries are rows too, and what they cost is counted."
     if not attempts:
         return section("attempts", "Attempts", lead, tag("p", "No attempt has been closed yet."))
     columns = [
-        Heading("cell", lambda row: names.get((row["run_id"], row["cell_key"]), row["cell_key"]), ""),
+        Heading("cell", _cell_name, ""),
         Heading("run", lambda row: row["run_id"], ""),
         Heading("try", lambda row: figure(row["attempt"], 0)),
         Heading("ended", lambda row: row["outcome"], ""),
@@ -76,8 +72,12 @@ def attempts_section(view: View) -> Markup:
     return section("attempts", "Attempts", lead, tag("p", summary), shown, _more(attempts, "attempts"), *logs)
 
 
+def _cell_name(row: Row) -> str:
+    return f"{row['model']} {row['precision']} {technique_label(row)}"
+
+
 def _log(row: Row) -> Markup:
-    title = f"Log of {row['run_id']} {row['cell_key']}, try {row['attempt']} ({row['outcome']})"
+    title = f"Log of {_cell_name(row)} in {row['run_id']}, try {row['attempt']} ({row['outcome']})"
     return tag("details", tag("summary", title), tag("pre", row["log_tail"][-LOG_CHARS:]))
 
 
@@ -107,7 +107,7 @@ def provenance_section(view: View) -> Markup:
 
 def _cell(rows: Sequence[Row]) -> Markup:
     first = rows[0]
-    title = f"{first['model']} {first['precision']} {technique_label(first)}"
+    title = _cell_name(first)
     names = ["cell_key", "run_id", "engine", "gpu", "weights", *(column.name for column in PROVENANCE_COLUMNS)]
     values = {name: _values(rows, name) for name in dict.fromkeys(names)}
     items = [part for name, text in values.items() if text for part in (tag("dt", name), tag("dd", tag("code", text)))]

@@ -1,0 +1,117 @@
+"""Statistics against figures from the literature, from seed 004 and from hand."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from warehouse.bootstrap import interval, quantile, ratio_interval, resampled_means
+from warehouse.compare import (
+    carries_lossless,
+    compare_accuracy,
+    mcnemar_p,
+    minimal_detectable_difference,
+    proportion_stderr,
+    tango_interval,
+    wilson_interval,
+)
+
+Z95 = 1.959963984540054
+
+
+def test_mcnemar_is_exact() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(0, 6) == pytest.approx(2 / 64)  # six discordant of one kind: findings/evals.md, .031
+    assert mcnemar_p(12, 18) == pytest.approx(0.36, abs=0.005)
+    assert mcnemar_p(5, 0) == pytest.approx(0.0625)
+    assert mcnemar_p(1000, 1000) == 1.0
+
+
+def test_tangos_limits_are_where_the_constrained_likelihood_ratio_scores_z() -> None:
+    n, gained, lost = 44, 0, 1
+    for limit in tango_interval(n, gained, lost, Z95):
+        # the nuisance parameter found by brute force over the multinomial likelihood, not by the closed form
+        best = max(
+            (share / 1e5 for share in range(1, 50_000)), key=lambda p: _log_likelihood(n, gained, lost, limit, p)
+        )
+        z = (gained - lost - n * limit) / (n * (2 * best + limit * (1 - limit))) ** 0.5
+        assert abs(z) == pytest.approx(Z95, abs=2e-3)
+
+
+def _log_likelihood(n: int, gained: int, lost: int, difference: float, p_lost: float) -> float:
+    p_gained = p_lost + difference
+    rest = 1 - p_lost - p_gained
+    if p_gained < 0 or rest <= 0 or (gained and p_gained == 0):
+        return -math.inf
+    return (
+        lost * math.log(p_lost) + (gained * math.log(p_gained) if gained else 0) + (n - gained - lost) * math.log(rest)
+    )
+
+
+def test_no_discordant_item_still_leaves_room_for_a_difference() -> None:
+    low, high = tango_interval(198, 0, 0, Z95)
+    assert (low, high) == pytest.approx((-(Z95**2) / (198 + Z95**2), Z95**2 / (198 + Z95**2)))
+    assert compare_accuracy(48, 0, 0).conclusion == "inconclusive"
+    assert compare_accuracy(198, 0, 0).conclusion == "non-inferior"
+
+
+def test_tangos_interval_solves_its_own_equation_at_the_edges() -> None:
+    for n, gained, lost in ((5, 5, 0), (5, 0, 5), (1, 0, 0), (1, 1, 0), (20, 10, 10)):
+        low, high = tango_interval(n, gained, lost, Z95)
+        assert -1 <= low <= (gained - lost) / n <= high <= 1
+
+
+def test_the_seeds_diffusion_loss_is_worse_and_its_mtp_is_not_decided() -> None:
+    diffusion = compare_accuracy(198, 10, 50)
+    assert (diffusion.delta, diffusion.conclusion) == (pytest.approx(-40 / 198), "worse")
+    mtp = compare_accuracy(198, 12, 18)
+    assert (mtp.delta, mtp.conclusion) == (pytest.approx(-0.0303, abs=1e-4), "inconclusive")
+    assert mtp.delta_lo < mtp.bound_lo < mtp.delta < mtp.delta_hi
+
+
+def test_what_an_n_could_have_seen() -> None:
+    assert minimal_detectable_difference(198, 0, 30) == pytest.approx(0.077, abs=0.002)  # findings: 15 % -> .077
+    assert minimal_detectable_difference(198, 0, 0) > 0
+
+
+def test_one_arms_spread() -> None:
+    assert proportion_stderr(0.75, 48) == pytest.approx(0.0625)
+    assert wilson_interval(1.0, 10) == pytest.approx((0.7225, 1.0), abs=1e-3)
+    assert wilson_interval(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-3)
+
+
+def test_lossless_needs_parity_control_and_accuracy() -> None:
+    full = (12, 12)
+    assert carries_lossless(full, full, "non-inferior")
+    assert not carries_lossless((11, 12), full, "non-inferior")
+    assert not carries_lossless(full, (4, 12), "non-inferior")
+    assert not carries_lossless(full, full, "inconclusive")
+    assert not carries_lossless((3, 3), (3, 3), "non-inferior")
+    assert not carries_lossless(None, full, "non-inferior")
+    assert not carries_lossless(full, None, "non-inferior")
+
+
+def test_a_bootstrap_can_be_repeated_and_differs_between_rows() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert resampled_means(values, "row") == resampled_means(values, "row")
+    assert resampled_means(values, "row") != resampled_means(values, "other row")
+    low, high = interval(resampled_means(values, "row"))
+    assert 1.5 <= low <= 2.0 and 4.0 <= high <= 4.5  # exact bootstrap distribution of five repeats: 1.8 and 4.2
+    assert interval(resampled_means([7.0, 7.0], "row")) == (7.0, 7.0)
+
+
+def test_a_bootstrap_interval_covers_most_of_the_time() -> None:
+    draw = random.Random(7)
+    covered = 0
+    for number in range(200):
+        low, high = interval(resampled_means([draw.gauss(100, 5) for _ in range(20)], str(number)))
+        covered += low <= 100 <= high
+    assert 0.85 <= covered / 200 <= 0.99
+
+
+def test_a_ratios_interval_and_a_quantile_by_hand() -> None:
+    assert ratio_interval([2.0, 2.0], [1.0, 1.0]) == (2.0, 2.0)
+    assert quantile([0.0, 10.0], 0.25) == 2.5
+    assert quantile([3.0], 0.9) == 3.0

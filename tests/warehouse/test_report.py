@@ -1,0 +1,158 @@
+"""The page: derived from the data, complete, offline, and deaf to whatever a model wrote."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
+from warehouse.ledger import Ledger
+from warehouse.report import write_report
+from warehouse.report.markup import Markup, tag
+from warehouse.report.scale import Scale, apart
+from warehouse.snapshot import publish
+from warehouse.store import Store, StoreError
+
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """Elements of a page, checked to be well nested."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.stack: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert self.stack == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.stack:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def count(self, name: str) -> int:
+        return sum(tag == name for tag, _ in self.elements)
+
+
+def page_of(store: Store) -> Page:
+    publish(store)
+    return Page(Path(write_report(store)).read_text(encoding="utf-8"))
+
+
+def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
+    write_demo_run(local)
+    page = page_of(local)
+    assert "Run mtp K=4: 1.91 × AR." in page.text  # noqa: RUF001
+    assert "can't rule out one of 5 points" in page.text
+    assert "lossless." not in page.text and "lossless (" not in page.text
+    assert "they are small" in page.text
+    for reason in ("looping_text", "stream_burst", "first-letter reads 0.208", "the node was preempted"):
+        assert reason in page.text
+    assert "draft_model K=4 (9 of 12 equal, first difference at token 212)" in page.text
+    assert page.count("svg") >= 4
+    assert {"ar", "speed", "acceptance", "accuracy", "parity", "latency", "flagged", "attempts", "provenance"} <= {
+        facts.get("id") for _, facts in page.elements
+    }
+
+
+def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
+    write_demo_run(local)
+    page = page_of(local)
+    text = Path(local.uri("report.html")).read_text(encoding="utf-8")
+    assert len(text.encode()) < 2_000_000
+    assert page.count("script") == page.count("link") == page.count("img") == page.count("iframe") == 0
+    assert not re.search(r"url\(|@import|src=", text)
+    addresses = set(re.findall(r"https?://[^\"' <]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert page.count("title") == 1 + page.count("svg") and page.count("desc") == page.count("svg")
+    assert all(facts.get("role") == "img" for tag, facts in page.elements if tag == "svg")
+    assert page.count("html") == 1 and ("html", {"lang": "en"}) in page.elements
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_hostile_text_stays_text(local: Store) -> None:
+    write_demo_run(local, text=HOSTILE)
+    page = page_of(local)
+    text = Path(local.uri("report.html")).read_text(encoding="utf-8")
+    assert page.count("script") == page.count("img") == 0
+    assert not any(name.startswith("on") for _, facts in page.elements for name in facts)
+    assert HOSTILE[:20] in " ".join(page.words)
+    assert "<script" not in text
+
+
+def test_an_element_escapes_whatever_is_not_markup() -> None:
+    assert tag("td", HOSTILE, title='"><script>').count("<") == 2
+    assert tag("p", tag("b", "a<b"), None, "c&d") == "<p><b>a&lt;b</b>c&amp;d</p>"
+    assert isinstance(tag("p"), Markup)
+
+
+def test_a_store_without_results_has_a_page_that_says_so(local: Store) -> None:
+    with pytest.raises(StoreError, match="publish before"):
+        write_report(local)
+    page = page_of(local)
+    assert "Nothing to recommend yet." in page.text
+    ledger = Ledger(local, "failed")
+    ledger.write_plan(demo_plan())
+    close_attempt(ledger, demo_plan().cells[0].cell.cell_key, 1, "failed", "the engine died: out of memory", "log")
+    assert "the engine died: out of memory" in page_of(local).text
+
+
+def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, behaviour in DEMO.items():
+        if key[1] != "ar":
+            monkeypatch.setitem(DEMO, key, behaviour._replace(tok_s=300))
+    write_demo_run(local)
+    assert "Stay with AR" in page_of(local).text
+
+
+def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
+    local: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), Behaviour(982, (0.9, 0.8, 0.7, 0.6), right=20))
+    write_demo_run(local)
+    text = page_of(local).text
+    assert "Run mtp K=2" in text
+    assert "hence not recommended: mtp K=4" in text
+    assert "no: worse" in text
+
+
+def test_only_the_newest_run_of_a_cell_is_shown_and_the_rest_is_counted(local: Store) -> None:
+    write_demo_run(local, "demo-1")
+    write_demo_run(local, "demo-2")
+    text = page_of(local).text
+    assert "rows of earlier runs of the same cells" in text
+    assert "2 runs · snapshot 1" in text
+
+
+def test_a_report_is_kept_for_every_snapshot(store: Store) -> None:
+    manifest = publish(store)
+    assert write_report(store).endswith("report.html")
+    assert store.get(f"reports/{manifest.version}.html") == store.get("report.html")
+
+
+def test_labels_are_kept_apart_and_ticks_are_round() -> None:
+    places = apart([10.0, 11.0, 50.0, 10.5], 12, 0, 100)
+    ordered = sorted(places)
+    assert all(b - a >= 12 for a, b in pairwise(ordered))
+    assert places.index(min(places)) == 0
+    assert apart([98.0, 99.0], 10, 0, 100) == [90.0, 100.0]
+    assert Scale(0, 2269, 0, 1).ticks() == [0, 500, 1000, 1500, 2000]
+    assert Scale(0, 1, 0, 1).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert Scale(0, 10, 100, 200).at(20) == 200
