@@ -2,8 +2,8 @@
 
     bin/run python bench/nothing_to_do.py [CELLS]
 
-Commits every step of every cell through the ledger, then times planning, the forecast and the look at the ledger. The last
-line is one JSON document.
+Commits every step of every cell through the ledger, then times planning, the forecast and the look at the ledger.
+The last line is one JSON document.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     bin/run python bench/step_overhead.py
 
-Runs one cell against the fake engine of the tests, whose speed is known, and compares the step's wall clock with the sum
-of its windows, warm-ups and prefill probes. The last line is one JSON document.
+Runs one cell against the fake engine of the tests, whose speed is known, and compares the step's wall clock with the
+sum of its windows, warm-ups and prefill probes. The last line is one JSON document.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ HEALTHY_TIMEOUT_S = 180.0
 """How long a server may take to answer; 7 to 47 s were seen on two busy cores."""
 
 OUR_SETTINGS = {
+    # nothing leaves this machine
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
@@ -35,10 +36,12 @@ OUR_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
     # in memory, a concurrency slot whose holder and server both die is never given back
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    # the shortest that Prefect allows: `flows.heal` takes silence for death
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    # at its default of 20 s an ephemeral server did not start on two busy cores
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
 }
-"""Settings that ../docs/operations.md explains; measured, not guessed."""
+"""How our server, worker and flows are set up; what each prevents was seen, not guessed."""
 
 
 class SessionFailed(Exception):
@@ -205,8 +208,8 @@ class PrefectSession:
     def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
         with self._log(name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env | dict(settings or {}), stdout=log,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env | dict(settings or {}),
+                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
     def _log(self, name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,6 +15,9 @@ from flows.plans import engine_environments, family_members
 from flows.prefect_session import ROOT
 from tasks import environments
 from tasks.family.recipe import family_dir, missing
+
+LINE_EVERY_S = 20.0
+"""Pause between two lines of progress where there is no terminal to show a moving one."""
 
 
 class PreparationFailed(Exception):
@@ -51,9 +55,13 @@ def build_family(members: Sequence[str], console: Console) -> None:
         console.status("training") as status,
     ):
         try:
+            said = time.monotonic()
             for line in builder.stdout or ():
                 last = line.strip() or last
                 status.update(_training_line(last))
+                if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
+                    console.print(_training_line(last), highlight=False)
+                    said = time.monotonic()
         except BaseException:
             builder.terminate()
             raise

@@ -14,13 +14,14 @@ StepState = Literal["ok", "suspect", "rejected", "running", "waiting", "skipped"
 
 
 class CellProgress(NamedTuple):
-    """One cell: the state of each step, and its last heartbeat while an owner lives."""
+    """One cell: the state of each step, its last heartbeat while an owner lives, and how its last attempt failed."""
 
     label: str
     cell_key: str
     steps: Mapping[str, StepState]
     heartbeat: Heartbeat | None
     attempts: int
+    failure: str = ""
 
     def document(self) -> dict[str, object]:
         """The cell as a script wants it."""
@@ -84,7 +85,9 @@ class ProgressReader:
         beat = leases.heartbeat() if lease is not None and not leases.is_free(lease) else None
         if beat is not None and beat.step is not None and states.get(beat.step) == "waiting":
             states[beat.step] = "running"
-        return CellProgress(label, key, states, beat, lease.epoch if lease else 0)
+        ended = leases.closed(lease.epoch) if lease is not None and beat is None else None
+        failure = f"attempt {ended.attempt} {ended.outcome}: {ended.reason}" if ended and ended.reason else ""
+        return CellProgress(label, key, states, beat, lease.epoch if lease else 0, failure)
 
     def _verdict(self, key: str, step: str) -> StepState:
         if (key, step) not in self._verdicts:

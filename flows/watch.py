@@ -64,6 +64,9 @@ class RunWatcher:
             over = ended()
             progress = self._reader.read()
             for cell in progress.cells:
+                if cell.failure and cell.failure not in self._said:
+                    self._said.add(cell.failure)
+                    self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
                 for step, state in cell.steps.items():
                     line = f"{cell.label} / {step}: {state}"
                     if state in ("ok", "suspect", "rejected", "running") and line not in self._said:
@@ -121,6 +124,6 @@ def _state(cell: CellProgress, step: str) -> Text:
 def _now(cell: CellProgress) -> str:
     beat = cell.heartbeat
     if beat is None:
-        return f"attempt {cell.attempts}" if cell.attempts > 1 else ""
+        return cell.failure
     again = f"attempt {beat.attempt}, " if beat.attempt > 1 else ""
     return f"{again}{beat.last_line or beat.phase}"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -17,6 +19,9 @@ from typing import NamedTuple
 
 GRACE_S = 30.0
 """How long a group may take to leave after SIGTERM before it is killed."""
+
+LONGEST_SCRATCH_BASE = 40
+"""Longest temporary folder in which an engine's sockets still find room."""
 
 ENGINE_VARIABLE = "SPECSWEEP_ENGINE"
 """Environment variable that holds the mark of an engine's processes."""
@@ -30,6 +35,12 @@ class ProcessGroup(NamedTuple):
 
     variable: str
     mark: str
+
+    @property
+    def scratch(self) -> Path:
+        """A temporary folder of the group's own. Short: sockets in it may have 107 characters, name included."""
+        base = Path(tempfile.gettempdir())
+        return (base if len(str(base)) <= LONGEST_SCRATCH_BASE else Path("/tmp")) / f"specsweep-{self.mark[:12]}"
 
     @property
     def env(self) -> dict[str, str]:
@@ -58,6 +69,7 @@ def end_recorded(path: Path) -> bool:
         return False
     left = members(group)
     stop(group, terminate=())
+    shutil.rmtree(group.scratch, ignore_errors=True)
     path.unlink(missing_ok=True)
     return bool(left)
 

@@ -1,8 +1,8 @@
 """A FAKE engine: a small OpenAI-compatible server that lies in a chosen way, to see whether the guards notice.
 
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
-honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies. It counts every chat request it answers in the
-file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice.
+honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies. It counts every chat request in the file
+FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice.
 """
 
 from __future__ import annotations

@@ -53,6 +53,12 @@ steps:
   - {step: eval-tiny, items: 24}
 """
 
+ENGINE = """
+name: fake
+command: [{python}, {root}/tests/fake_engine.py]
+start_timeout_s: 30
+"""
+
 TECHNIQUES = {"ar": "ar", "mtp": "mtp, k: 4, draft: {hub_id: some/draft}", "ngram": "ngram, k: 4"}
 
 
@@ -136,7 +142,7 @@ def write_user_configs(folder: Path, technique: str) -> None:
         "sweep.yaml": SWEEP.format(technique=TECHNIQUES[technique], suite="fake-suite"),
         "models/fake-model.yaml": MODEL,
         "suites/fake-suite.yaml": SUITE,
-        "engines/fake.yaml": f"name: fake\ncommand: [{sys.executable}, {ROOT}/tests/fake_engine.py]\nstart_timeout_s: 30\n",
+        "engines/fake.yaml": ENGINE.format(python=sys.executable, root=ROOT),
     }
     for name, text in files.items():
         path = folder / name

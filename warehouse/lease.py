@@ -158,6 +158,11 @@ class Leases:
             attempt = attempt.model_copy(update={"wall_s": wall_s, "cost_usd": cost_usd})
         return self.store.put_new(self._attempt_key(attempt.attempt), attempt.model_dump_json(indent=1).encode())
 
+    def closed(self, epoch: int) -> Attempt | None:
+        """How one attempt went; none while it runs."""
+        data = self.store.get(self._attempt_key(epoch))
+        return None if data is None else Attempt.model_validate_json(data)
+
     def attempts(self) -> list[Attempt]:
         """Closed attempts, oldest first."""
         found = (self.store.get(key) for key in self.store.list(f"{self.root}/attempts"))

@@ -30,7 +30,7 @@ class LocalCluster:
         """Start `python -m tasks.cell` (see `Cluster.launch`)."""
         python = environments.python_of("node")
         if python is None:
-            raise LaunchFailed("the node environment is not installed: run `make node`")
+            raise LaunchFailed("the node environment is not installed: run `bin/environment node`")
         self._workdir = cell_workdir(job.run_id, job.cell_key)
         self._workdir.mkdir(parents=True, exist_ok=True)
         self._log_path = self._workdir / "node.log"

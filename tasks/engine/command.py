@@ -91,13 +91,12 @@ def _checkpoint(source: Model | Draft) -> str:
 def _executable(cell: Cell) -> tuple[str, ...]:
     if cell.engine.command is not None:
         return cell.engine.command
-    if cell.engine.environment is None:
+    name = cell.engine.environment
+    if name is None:
         return ("vllm",)
-    python = environments.python_of(cast(environments.Name, cell.engine.environment))
+    python = environments.python_of(cast(environments.Name, name))
     if python is None:
-        raise EngineUnavailable(
-            f"the environment {cell.engine.environment!r} is not installed: run `make {cell.engine.environment}`"
-        )
+        raise EngineUnavailable(f"the environment {name!r} is not installed: run `bin/environment {name}`")
     return (str(python.parent / "vllm"),)
 
 
@@ -111,7 +110,6 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         # else process titles overwrite /proc/<pid>/environ, by which `group` knows its processes
         "SPT_NOENV": "1",
         "VLLM_CACHE_ROOT": str(workdir / "vllm-cache"),
-        "TMPDIR": str(workdir / "tmp"),
     }
     if cell.model.family_member is not None:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import time
@@ -61,10 +62,10 @@ class Engine:
         Raises:
             EngineFailed: it died or was not healthy in time.
         """
-        (self._workdir / "tmp").mkdir(parents=True, exist_ok=True)
         self._group = process_group.new_group(process_group.ENGINE_VARIABLE)
         process_group.record(self._group, self._record_path)
-        env = full_environment(self.command) | self._group.env
+        self._group.scratch.mkdir(parents=True)
+        env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
         started = time.monotonic()
         with self.log_path.open("wb") as log:
             log.write((shlex.join(self.command.argv) + "\n").encode())
@@ -114,6 +115,7 @@ class Engine:
         """End the whole group; nothing of it is left afterwards. May be called at any time, more than once."""
         if self._group is not None:
             process_group.stop(self._group, terminate=[self._process.pid] if self._process and self.alive else [])
+            shutil.rmtree(self._group.scratch, ignore_errors=True)
         if self._process is not None:
             self._process.wait()
         self._record_path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The real vLLM on the CPU, the real tiny family, a real Prefect: killed at every level, and it still comes out right."""
+"""The real vLLM on the CPU, the real tiny family, a real Prefect: killed at every level, and it comes out right."""
 
 from __future__ import annotations
 

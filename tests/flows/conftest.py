@@ -20,10 +20,14 @@ def start_sweep(tmp_path: Path) -> Sweep:
     """Starts `sweep ARGUMENTS` with state and store of its own; `FAKE_ENGINE...` may be given as keywords."""
 
     def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
-        full = os.environ | {
-            "PYTHONPATH": str(ROOT), "SPECSWEEP_STORE": str(tmp_path / "store"), "SPECSWEEP_STATE": str(tmp_path / "state"),
-            "FAKE_ENGINE_COUNT": str(tmp_path / "requests.jsonl"), "COLUMNS": "160", **env,
-        }  # fmt: skip
+        own = {
+            "PYTHONPATH": str(ROOT),
+            "SPECSWEEP_STORE": str(tmp_path / "store"),
+            "SPECSWEEP_STATE": str(tmp_path / "state"),
+            "FAKE_ENGINE_COUNT": str(tmp_path / "requests.jsonl"),
+            "COLUMNS": "160",
+        }
+        full = os.environ | own | env
         return subprocess.Popen(
             [sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, env=full, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,

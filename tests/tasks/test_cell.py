@@ -107,7 +107,7 @@ def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: P
     run = FakeRun(tmp_path)
     text = run.planned.model_dump_json().replace("tests/fake_engine.py", "tests/no_such_engine.py")
     (tmp_path / "store/runs/r1/cells" / run.key / "cell.json").write_text(text)
-    code, said = run.finish(node_python)
+    code, _ = run.finish(node_python)
     assert code == 1
     assert "No such file" in run.attempts()[0].reason
 
