@@ -40,6 +40,9 @@ RunOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What ends a command; the terminal's Ctrl-C is the second."""
+
 PIPE_COLUMNS = 120
 """Width of what is printed where there is no terminal to ask."""
 
@@ -185,7 +188,7 @@ def reproduce(
 def main() -> None:
     """Run the command; an expected error is one line on stderr and exit code 1."""
     # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
     try:
         app(prog_name="sweep")
@@ -199,6 +202,9 @@ def main() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     del frame
+    for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleaning up short
+        signal.signal(each, signal.SIG_IGN)
+    print("sweep: stopping", file=sys.stderr)
     raise Interrupted(number)
 
 

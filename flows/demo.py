@@ -18,6 +18,9 @@ from warehouse.ledger import Ledger
 DEPLOYED = ("demo", "full", "nightly")
 """Sweeps with a deployment of their own in `prefect.yaml`."""
 
+SERVER_SILENCE_S = 300.0
+"""Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""
+
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 
@@ -70,13 +73,26 @@ class _FlowRun:
     def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
         self._session = session
         self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
+        self._heard = time.monotonic()
         self.state = "SCHEDULED"
         self.message = ""
 
     def ended(self) -> bool:
-        """Whether the run is over; raises SessionFailed when the server or the worker is."""
+        """Whether the run is over.
+
+        Raises:
+            SessionFailed: the server or the worker is gone, or the server has not answered for `SERVER_SILENCE_S`.
+        """
         self._session.raise_if_dead()
-        answer = httpx.get(self._url, timeout=30, trust_env=False).raise_for_status().json()
+        try:
+            answer = httpx.get(self._url, timeout=10, trust_env=False).raise_for_status().json()
+        except httpx.HTTPError as error:
+            # a server whose database is locked for a while measures nothing: the flow and the ledger go on without it
+            silent_s = time.monotonic() - self._heard
+            if silent_s > SERVER_SILENCE_S:
+                raise SessionFailed(f"the Prefect server has not answered for {silent_s:.0f} s: {error!r}") from error
+            return False
+        self._heard = time.monotonic()
         self.state = answer["state"]["type"]
         self.message = answer["state"].get("message") or ""
         return self.state in FINAL_STATES
