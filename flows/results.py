@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
+from rich import box
 from rich.table import Table
-from warehouse.snapshot import read_current
 
+from warehouse.snapshot import read_current
 from warehouse.store import Store
 
 COLUMNS = {
@@ -17,7 +18,7 @@ COLUMNS = {
     "condition": "condition",
     "tok_s": "tok/s",
     "speedup": "speedup",
-    "acceptance_length": "accept. len",
+    "acceptance_length": "accept.",
     "score": "score",
     "parity": "parity",
     "verdict": "verdict",
@@ -39,9 +40,11 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
 
 def results_table(store: Store, run_id: str) -> Table:
     """The same rows as a table for the terminal."""
-    table = Table(title=f"results_consolidated, run {run_id}", title_justify="left")
+    title = f"results_consolidated, run {run_id}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
     for name, heading in COLUMNS.items():
-        table.add_column(heading, justify="left" if name in ("cell", "step", "condition", "verdict") else "right")
+        wide = name in ("cell", "step", "condition", "verdict")
+        table.add_column(heading, justify="left" if wide else "right", no_wrap=name != "verdict")
     for row in result_rows(store, run_id):
         verdict = row["verdict"].split(" ")[0]
         table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
