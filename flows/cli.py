@@ -43,7 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON documen
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """What ends a command; the terminal's Ctrl-C is the second."""
 
-PIPE_COLUMNS = 120
+PIPE_COLUMNS = 130
 """Width of what is printed where there is no terminal to ask."""
 
 

@@ -44,7 +44,7 @@ def results_table(store: Store, run_id: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
     for name, heading in COLUMNS.items():
         wide = name in ("cell", "step", "condition", "verdict")
-        table.add_column(heading, justify="left" if wide else "right", no_wrap=name != "verdict")
+        table.add_column(heading, justify="left" if wide else "right", no_wrap=name != "verdict", min_width=7)
     for row in result_rows(store, run_id):
         verdict = row["verdict"].split(" ")[0]
         table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])

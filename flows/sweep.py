@@ -20,8 +20,6 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
-from warehouse.report import write_report
-from warehouse.snapshot import publish
 
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
@@ -30,6 +28,8 @@ from flows.clusters.local import LocalCluster
 from flows.plans import make_plan, store_url
 from flows.results import result_rows
 from warehouse.ledger import Ledger
+from warehouse.report import write_report
+from warehouse.snapshot import publish
 from warehouse.store import Store, open_store
 from warehouse.store_proof import require_create_only
 

@@ -66,6 +66,8 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
         parameters = ["--param", f"name={json.dumps(str(tmp_path / 'sweep.yaml'))}", "--param", 'run_id="r1"']
         said = session.prefect(["deployment", "run", "sweep/demo", *parameters])
         flow_run = said.split("UUID:")[1].split()[0]
+        nightly = httpx.get(f"{session.url}/api/deployments/name/sweep/nightly", trust_env=False).json()["schedules"][0]
+        assert (nightly["active"], nightly["schedule"]["timezone"]) == (False, "Europe/Berlin")
         state: Callable[[], str] = lambda: flow_run_state(session, flow_run)["type"]  # noqa: E731
         wait_until(lambda: run.ledger.read_commit(run.key, "smoke") is not None, "the smoke step", 120)
         wait_until(lambda: seconds_running(session, flow_run) > 35, "a heartbeat: none, no silence", 60)
