@@ -7,12 +7,12 @@ import shlex
 from typing import Any
 
 import polars as pl
-from warehouse.snapshot import read_current
 
 from configs.schema import PlannedCell, ThroughputStep
 from tasks.client import request_body
 from tasks.prompts import build_prompt, prompt_seed
 from warehouse.ledger import Ledger
+from warehouse.snapshot import read_current
 from warehouse.store import Store, StoreError
 
 
