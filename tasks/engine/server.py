@@ -50,6 +50,7 @@ class Engine:
         self.start_timeout_s = start_timeout_s
         self._record_path = workdir / ENGINE_RECORD
         self._workdir = workdir
+        self._healthy = False
         self._process: subprocess.Popen[bytes] | None = None
         self._group: process_group.ProcessGroup | None = None
 
@@ -87,6 +88,7 @@ class Engine:
                     )
                 tell(f"engine starting, {waited_s:.0f} s: {self.last_line()}")
                 await asyncio.sleep(POLL_S)
+        self._healthy = True
         return time.monotonic() - started
 
     @property
@@ -114,7 +116,9 @@ class Engine:
     def stop(self) -> None:
         """End the whole group; nothing of it is left afterwards. May be called at any time, more than once."""
         if self._group is not None:
-            process_group.stop(self._group, terminate=[self._process.pid] if self._process and self.alive else [])
+            # while it starts, vLLM swallows SIGTERM and would be waited for in vain
+            asked = [self._process.pid] if self._process and self._healthy and self.alive else []
+            process_group.stop(self._group, terminate=asked)
             shutil.rmtree(self._group.scratch, ignore_errors=True)
         if self._process is not None:
             self._process.wait()
