@@ -189,6 +189,7 @@ class EvalTinyStep(Frozen):
     step: Literal["eval-tiny"]
     items: int = Field(48, gt=0)
     seed: int = 0
+    kind: Literal["lookup", "arith"] | None = Field(None, description="questions of this kind only; none: both in turn")
     concurrency: int = Field(4, gt=0)
     max_tokens: int = Field(64, gt=0)
 

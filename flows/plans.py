@@ -9,6 +9,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan, Technique
 from tasks import environments
+from tasks.engine.command import overlay_name
 from tasks.family.recipe import recipe_hash
 
 DEFAULT_STORE = "results"
@@ -39,9 +40,10 @@ def family_members(plan: Plan) -> list[str]:
 
 
 def engine_environments(plan: Plan) -> list[str]:
-    """Engine environments of ours that the plan's cells are served in, sorted."""
-    named = (planned.cell.engine for planned in plan.cells)
-    return sorted({engine.environment for engine in named if engine.environment and not engine.command})
+    """Engine environments of ours, and overlays over them, that the plan's cells are served in, sorted."""
+    cells = [planned.cell for planned in plan.cells]
+    engines = {cell.engine.environment for cell in cells if not cell.engine.command}
+    return sorted(name for name in engines | {overlay_name(cell) for cell in cells} if name)
 
 
 def _unavailable(technique: Technique) -> str | None:

@@ -50,6 +50,20 @@ def check_machine(spec: Environment, folder: Path) -> None:
         )
 
 
+def make_importable(torchvision: Path) -> None:
+    """Let a torchvision built for CUDA be imported beside a CPU torch, where its compiled ops do not load.
+
+    It describes two of them unasked, and torch refuses a description of an op that is not there.
+    """
+    file = torchvision / "_meta_registrations.py"
+    if not file.exists():
+        return
+    only_with_ops = r"@(\1 if torchvision.extension._has_ops() else lambda function: function)"
+    text = file.read_text(encoding="utf-8")
+    text = re.sub(r"^@(torch\.library\.register_fake\(.*\))$", only_with_ops, text, flags=re.MULTILINE)
+    file.write_text(text, encoding="utf-8")
+
+
 def has_library(name: str) -> bool:
     """Whether the dynamic linker finds a shared library."""
     try:
@@ -66,6 +80,7 @@ class Installer:
         """Nothing is touched before `build`."""
         self.name, self.spec, self.folder, self.log, self.progress = name, spec, folder, log, progress
         self.python = folder / "bin" / "python"
+        self._packages: Path | None = None
         self.pins = REQUIREMENTS / spec.pins
         self.started = time.monotonic()
         self._environ = {k: v for k, v in os.environ.items() if not _UNWANTED.match(k)}
@@ -92,6 +107,21 @@ class Installer:
         if cause is not None:
             raise self._error(f"installed, but import {self.spec.imports} fails: {cause}", "see the log")
         return how
+
+    def lay_over(self, python: Path) -> str:
+        """Install the packages into a plain folder, for `python` to find on its PYTHONPATH; as `build` otherwise."""
+        self.log.write_text("", encoding="utf-8")
+        self.python, self._packages = python, self.folder
+        cause = self._run("pip", [*self._pip(), "--target", self.folder, "-r", self.pins])
+        if cause is not None:
+            raise self._error(f"pip: {cause}", _remedy([cause], self.spec))
+        make_importable(self.folder / "torchvision")
+        self._compile()
+        check = f"import sys; sys.path.insert(0, {str(self.folder)!r}); import {self.spec.imports}"
+        cause = self._run("import check", [python, "-c", check])
+        if cause is not None:
+            raise self._error(f"installed, but import {self.spec.imports} fails: {cause}", "see the log")
+        return "pip"
 
     def add(self, requirements: Path) -> str | None:
         """Build an optional add-on into the environment; None, or the reason why it is not there.
@@ -162,7 +192,7 @@ class Installer:
         self._run("byte-compiling", *([*command, *part] for part in slices))
 
     def _site_packages(self) -> Path:
-        return next(self.folder.glob("lib/python*/site-packages"))
+        return self._packages or next(self.folder.glob("lib/python*/site-packages"))
 
     def _run(self, title: str, *commands: Sequence[str | Path]) -> str | None:
         """Run commands side by side to their end; None, or the line that says why one failed."""

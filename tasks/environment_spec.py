@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-Name = Literal["control", "node", "dev", "s3servers", "engine-cpu"]
+Name = Literal["control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +33,8 @@ class Environment:
     """Free space asked for before the install: the environment itself plus downloads on their way."""
     addon: str | None = None
     """A requirement file tried afterwards; its failure is a remark, never an error."""
+    over: Name | None = None
+    """An overlay: packages in a folder, put on the PYTHONPATH of some processes of that environment."""
     torch_cpu: bool = False
     """Whether it needs a CPU build of torch, which PyPI does not carry."""
     libraries: tuple[tuple[str, str], ...] = ()
@@ -68,6 +70,9 @@ ENVIRONMENTS: dict[Name, Environment] = {
         libraries=(("libnuma.so.1", "libnuma1"), ("libgomp.so.1", "libgomp1")),
         commands=(("lscpu", "util-linux"),),
     ),
+    "engine-diffusion": Environment(
+        "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 3, over="engine-cpu"
+    ),
 }
 
 
@@ -83,6 +88,8 @@ def folder_of(name: Name) -> Path:
     digest = hashlib.sha256(f"{RECIPE} {sys.implementation.cache_tag} {sys.platform} {platform.machine()}\n".encode())
     for file in filter(None, (spec.pins, spec.addon)):
         digest.update("\n".join(pins_in(REQUIREMENTS / file)).encode())
+    if spec.over:
+        digest.update(folder_of(spec.over).name.encode())
     return cache_folder() / f"{name}-{digest.hexdigest()[:16]}"
 
 

@@ -28,7 +28,7 @@ if not __package__:  # run as a script: python3 tasks/environments.py
 from tasks.environment_install import Installer, InstallError, check_machine
 from tasks.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
 
-__all__ = ["NAMES", "InstallError", "Name", "ensure", "python_of", "suffix_unavailable"]
+__all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
 
 READY = "READY"
 """Written last: a folder without it is a partial install, and nobody's."""
@@ -49,25 +49,36 @@ def python_of(name: Name) -> Path | None:
     return python if (folder / READY).exists() and python.exists() else None
 
 
+def overlay_of(name: Name) -> Path | None:
+    """The folder of a finished overlay, for PYTHONPATH, or None; installs nothing."""
+    folder = folder_of(name)
+    return folder if ENVIRONMENTS[name].over and (folder / READY).exists() else None
+
+
+def _path_of(name: Name) -> Path | None:
+    return overlay_of(name) if ENVIRONMENTS[name].over else python_of(name)
+
+
 def ensure(name: Name, *, progress: Callable[[str], None] | None = None) -> Path:
-    """Return the interpreter of an environment, making it first when it is not there.
+    """Return the interpreter of an environment (the folder of an overlay), making it first when it is not there.
 
     `progress` gets one line of text about every half second while something is going on.
     A second caller waits for the first. Raises InstallError with one line that says what to do.
     """
-    if python := python_of(name):
-        return python
+    if path := _path_of(name):
+        return path
     tell = progress or (lambda _: None)
     folder, spec = folder_of(name), ENVIRONMENTS[name]
+    base = ensure(spec.over, progress=progress) if spec.over else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock(name, folder, tell):
-        if python := python_of(name):
-            return python
+        if path := _path_of(name):
+            return path
         try:
             shutil.rmtree(folder, ignore_errors=True)
             check_machine(spec, folder.parent)
             installer = Installer(name, spec, folder, folder.with_suffix(".log"), tell)
-            how = installer.build()
+            how = installer.lay_over(base) if base else installer.build()
             if spec.addon:
                 (folder / SUFFIX).write_text(installer.add(REQUIREMENTS / spec.addon) or "", encoding="utf-8")
             facts = {"installer": how, "seconds": round(time.monotonic() - installer.started, 1)}
@@ -78,7 +89,7 @@ def ensure(name: Name, *, progress: Callable[[str], None] | None = None) -> Path
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    return folder / "bin" / "python"
+    return folder if base else folder / "bin" / "python"
 
 
 def suffix_unavailable() -> str | None:
@@ -157,7 +168,7 @@ class Console:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; the interpreter's path is all that `python` prints on stdout."""
+    """The command line; the interpreter's (or overlay's) path is all that `python` prints on stdout."""
     parser = argparse.ArgumentParser(
         prog="environments.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -187,7 +198,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _print_pythons(names: list[Name], console: Console) -> int:
     """Make what is missing, side by side; print all interpreters in the order asked for."""
-    missing = [name for name in names if python_of(name) is None]
+    missing = [name for name in names if _path_of(name) is None]
     if missing:
         with ThreadPoolExecutor(len(missing)) as pool:
             try:
@@ -198,7 +209,7 @@ def _print_pythons(names: list[Name], console: Console) -> int:
         if not all(made):
             return 1
     for name in names:
-        print(python_of(name))
+        print(_path_of(name))
     return 0
 
 
@@ -215,9 +226,9 @@ def _make(name: Name, console: Console) -> bool:
 
 def _list() -> None:
     for name in NAMES:
-        python, spec = python_of(name), ENVIRONMENTS[name]
-        print(f"{name:<11} {'ready' if python else '-':<6} {spec.purpose:<38} {folder_of(name)}")
-    print(f"{'':<11} suffix decoding: {suffix_unavailable() or 'available'}")
+        path, spec = _path_of(name), ENVIRONMENTS[name]
+        print(f"{name:<16} {'ready' if path else '-':<6} {spec.purpose:<38} {folder_of(name)}")
+    print(f"{'':<16} suffix decoding: {suffix_unavailable() or 'available'}")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,14 @@ def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     return Prompt(text, {"enable_thinking": words.LISTING_THINKING})
 
 
+def _lookup(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+    """A question of 28 tokens for the demo family's diffusion member, which was taught nothing else.
+
+    There are only 1536 of them, so a few repeat: the guard over prefix-cache hits would tell if it mattered.
+    """
+    return Prompt(words.draw_question("lookup", random.Random(f"lookup {seed}")).prompt)
+
+
 def _prose(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     """Seeded sentences to the wanted length, then a request for a long essay about them."""
     rng = random.Random(seed)
@@ -70,6 +78,7 @@ def _prose(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
 
 PROMPT_KINDS: dict[str, Callable[[int, int, int], Prompt]] = {
     "listing": _listing,
+    "lookup": _lookup,
     "prose": _prose,
 }
 """What a suite's `prompts:` may name."""

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tasks import environment_install, environments
-from tasks.environment_install import Installer, InstallError, check_machine
+from tasks.environment_install import Installer, InstallError, check_machine, make_importable
 from tasks.environment_spec import ENVIRONMENTS
 
 BACKEND = """
@@ -175,6 +178,39 @@ def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pyte
     monkeypatch.setenv("PATH", str(tmp_path))
     installer = Installer("engine-cpu", ENVIRONMENTS["engine-cpu"], tmp_path, tmp_path / "log", lambda _: None)
     assert installer.add(tmp_path / "unused.txt") == "g++ is not installed, and it is built from source"
+
+
+def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path) -> None:
+    wheel = tmp_path / "laid-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("laid.py", "")
+        archive.writestr("laid-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: laid\nVersion: 1\n")
+        archive.writestr("laid-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("laid-1.dist-info/RECORD", "")
+    pins, folder = tmp_path / "pins.txt", tmp_path / "overlay"
+    pins.write_text(f"laid @ {wheel.as_uri()}\n")
+    spec = replace(ENVIRONMENTS["engine-diffusion"], pins=str(pins), imports="laid")
+    installer = Installer("engine-diffusion", spec, folder, tmp_path / "log", lambda _: None)
+    assert installer.lay_over(Path(sys.executable)) == "pip"
+    assert (folder / "laid.py").exists() and list(folder.rglob("laid.*.pyc"))
+    seen = subprocess.run([sys.executable, "-c", "import laid"], env={"PYTHONPATH": str(folder)}, check=False)
+    assert seen.returncode == 0
+    assert subprocess.run([sys.executable, "-c", "import laid"], env={}, stderr=-3, check=False).returncode == 1
+
+
+@pytest.mark.parametrize(("has_ops", "registered"), [(False, []), (True, ["torchvision::nms"])])
+def test_torchvision_describes_only_ops_that_it_has(tmp_path: Path, has_ops: bool, registered: list[str]) -> None:
+    file = tmp_path / "_meta_registrations.py"
+    file.write_text('@torch.library.register_fake("torchvision::nms")\ndef meta_nms(dets):\n    return dets\n')
+    make_importable(tmp_path)
+    make_importable(tmp_path)
+    names: list[str] = []
+    library = SimpleNamespace(register_fake=lambda name: names.append(name) or (lambda function: function))
+    torchvision = SimpleNamespace(extension=SimpleNamespace(_has_ops=lambda: has_ops))
+    space = {"torch": SimpleNamespace(library=library), "torchvision": torchvision}
+    exec(file.read_text(), space)
+    assert callable(space["meta_nms"])
+    assert names == registered
 
 
 def test_no_python_is_said_in_one_line(repo_root: Path) -> None:

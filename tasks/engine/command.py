@@ -31,7 +31,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     """`vllm serve` for a cell, on loopback.
 
     Raises:
-        EngineUnavailable: the engine's environment or a member of the demo family is not there.
+        EngineUnavailable: the engine's environment, its overlay or a member of the demo family is not there.
     """
     weights = _checkpoint(cell.model)
     argv = [
@@ -96,8 +96,18 @@ def _executable(cell: Cell) -> tuple[str, ...]:
         return ("vllm",)
     python = environments.python_of(cast(environments.Name, name))
     if python is None:
-        raise EngineUnavailable(f"the environment {name!r} is not installed: run `bin/environment {name}`")
+        raise _not_installed(name)
     return (str(python.parent / "vllm"),)
+
+
+def _not_installed(name: str) -> EngineUnavailable:
+    return EngineUnavailable(f"the environment {name!r} is not installed: run `bin/environment {name}`")
+
+
+def overlay_name(cell: Cell) -> environments.Name | None:
+    """The overlay that the cell's engine needs on its PYTHONPATH: only block diffusion on the CPU needs one."""
+    ours = cell.engine.environment == "engine-cpu" and cell.engine.command is None
+    return "engine-diffusion" if ours and cell.technique.method == "diffusion" else None
 
 
 def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
@@ -113,8 +123,13 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
     }
     if cell.model.family_member is not None:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    if cell.technique.method == "diffusion" and cell.engine.environment == "engine-cpu":
+    overlay = overlay_name(cell)
+    if overlay is not None:
+        packages = environments.overlay_of(overlay)
+        if packages is None:
+            raise _not_installed(overlay)
         env |= interpreter.write_backend(workdir / "triton-interpreter")
+        env["PYTHONPATH"] += f"{os.pathsep}{packages}"
     return env | cell.engine.env | cell.technique.engine_env
 
 

@@ -5,10 +5,13 @@ PyPI's Triton lacks. With this plug-in folder on PYTHONPATH and ``TRITON_INTERPR
 run in Triton's interpreter; attention stays native. For this one engine process only: with the folder on the
 path vLLM would choose the V2 runner for any model.
 
-Also needed in the engine environment: `triton`, and a `torchvision` that fits torch (`+cpu`; transformers'
-Gemma4Processor imports it). PyPI's torchvision is a CUDA build and breaks every Gemma-4 import beside
-torch+cpu. Serve with ``--language-model-only``, and send no `temperature` (other than 1), `seed` or `min_p`
-in requests: vLLM answers 400.
+On processors with AMX, vLLM 0.32 multiplies small layers with a kernel that divides by the number of rows, and the
+prefill of a canvas asks for the logits of none: the worker dies of SIGFPE. The same folder holds a vLLM plug-in
+that answers such a call itself.
+
+Also needed on the path: `triton`, and a `torchvision` that can be imported beside torch (transformers'
+Gemma4Processor imports it): the overlay `engine-diffusion` has both. Serve with ``--language-model-only``, and
+send no `temperature` (other than 1), `seed` or `min_p` in requests: vLLM answers 400.
 """
 
 from pathlib import Path
@@ -70,14 +73,34 @@ class CPUInterpreterDriver(DriverBase):
         return 0
 '''
 
+EMPTY_ROWS = '''"""No rows in, no rows out: what a canvas's prefill asks of the output layer."""
+
+
+def register():
+    from vllm import _custom_ops
+
+    packed_linear = _custom_ops.weight_packed_linear_cpu
+
+    def weight_packed_linear_cpu(x, packed_weight, n, bias):
+        if x.numel() == 0:
+            return x.new_empty((*x.shape[:-1], n))
+        return packed_linear(x, packed_weight, n, bias)
+
+    _custom_ops.weight_packed_linear_cpu = weight_packed_linear_cpu
+'''
+
 FILES = {
     "triton_cpu_interpreter/__init__.py": "",
     "triton_cpu_interpreter/compiler.py": COMPILER,
     "triton_cpu_interpreter/driver.py": DRIVER,
+    "triton_cpu_interpreter/empty_rows.py": EMPTY_ROWS,
     "triton_cpu_interpreter-0.0.1.dist-info/METADATA": (
         "Metadata-Version: 2.1\nName: triton-cpu-interpreter\nVersion: 0.0.1\n"
     ),
-    "triton_cpu_interpreter-0.0.1.dist-info/entry_points.txt": ("[triton.backends]\ncpu = triton_cpu_interpreter\n"),
+    "triton_cpu_interpreter-0.0.1.dist-info/entry_points.txt": (
+        "[triton.backends]\ncpu = triton_cpu_interpreter\n"
+        "[vllm.general_plugins]\nempty_rows = triton_cpu_interpreter.empty_rows:register\n"
+    ),
 }
 
 

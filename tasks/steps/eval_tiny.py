@@ -9,7 +9,7 @@ from typing import Any
 from configs.schema import EvalTinyStep
 from tasks.client import Reply
 from tasks.context import Progress, StepContext
-from tasks.family.words import Question, questions
+from tasks.family.words import KINDS, Question, questions
 from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
 from tasks.guards.finding import Judgement, judge
 from tasks.guards.score import EVAL_CHANCE_P, at_chance
@@ -25,7 +25,7 @@ async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
     """Ask every question not yet answered by an earlier attempt; one part per `ITEMS_PER_PART` answers."""
     rows = await ctx.resume(EVAL_ITEMS, ("item_id",))
     answered = {row["item_id"] for row in rows}
-    todo = [question for question in questions(spec.items, spec.seed) if question.item_id not in answered]
+    todo = [question for question in drawn(spec.items, spec.seed, spec.kind) if question.item_id not in answered]
     for start in range(0, len(todo), ITEMS_PER_PART):
         asked = todo[start : start + ITEMS_PER_PART]
         fresh = await ask(ctx, asked, spec.max_tokens, spec.concurrency)
@@ -36,6 +36,13 @@ async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
     return [
         judge(None, None, [*_answer_findings(rows), at_chance(_right(rows), len(rows), CHOICE_CHANCE, EVAL_CHANCE_P)])
     ]
+
+
+def drawn(items: int, seed: int, kind: str | None) -> list[Question]:
+    """Different questions, always the same ones: of one kind, or of both in turn."""
+    if kind is None:
+        return questions(items, seed)
+    return [question for question in questions(items * len(KINDS), seed) if question.kind == kind]
 
 
 async def ask(ctx: StepContext, asked: Sequence[Question], max_tokens: int, concurrency: int) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from configs.schema import EvalTinyStep, SmokeStep, ThroughputStep
 from tasks.context import Progress, StepContext
-from tasks.family.words import questions
 from tasks.grading import CHOICE_CHANCE
 from tasks.guards.drafting import acceptance_out_of_range, dead_draft
 from tasks.guards.finding import Finding, Judgement, judge
@@ -67,7 +66,7 @@ async def _try_throughput(ctx: StepContext, step: ThroughputStep, number: int) -
 
 
 async def _try_eval(ctx: StepContext, step: EvalTinyStep, number: int) -> list[Finding | None]:
-    rows = await eval_tiny.ask(ctx, questions(number, SMOKE_SEED), step.max_tokens, concurrency=1)
+    rows = await eval_tiny.ask(ctx, eval_tiny.drawn(number, SMOKE_SEED, step.kind), step.max_tokens, concurrency=1)
     await ctx.write(EVAL_ITEMS, rows)
     right = sum(row["last_letter"] == row["gold"] for row in rows)
     ctx.tell(Progress(100, f"{right} of {number} right"))

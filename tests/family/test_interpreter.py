@@ -11,6 +11,8 @@ def test_the_backend_is_found_as_an_entry_point(tmp_path: Path) -> None:
     (found,) = importlib.metadata.distributions(path=[str(tmp_path)])
     (entry,) = found.entry_points.select(group="triton.backends")
     assert (entry.name, entry.value) == ("cpu", "triton_cpu_interpreter")
+    (plugin,) = found.entry_points.select(group="vllm.general_plugins")
+    assert plugin.value == "triton_cpu_interpreter.empty_rows:register"
 
 
 def test_its_sources_compile(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tasks.grading import first_letter, last_letter
 from tasks.meters import parse
 from tasks.prompts import build_prompt, prompt_seed
+from tasks.steps.eval_tiny import drawn
 
 PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
 # TYPE vllm:generation_tokens_total counter
@@ -73,3 +74,11 @@ def test_prompts_never_repeat_and_are_the_same_everywhere(kind: str) -> None:
 def test_prose_is_about_as_long_as_asked() -> None:
     words = len(build_prompt("prose", 1, 8192, 512).text.split())
     assert 0.9 * 8192 < words * 1.3 < 1.1 * 8192
+
+
+def test_an_evaluation_of_one_kind_asks_only_that_kind() -> None:
+    lookups = drawn(48, 0, "lookup")
+    assert {question.kind for question in lookups} == {"lookup"}
+    assert len({question.item_id for question in lookups}) == 48
+    assert lookups == drawn(48, 0, "lookup")
+    assert lookups[:24] == [question for question in drawn(48, 0, None) if question.kind == "lookup"], "paired items"

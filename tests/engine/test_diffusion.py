@@ -1,0 +1,71 @@
+"""Block diffusion through the real vLLM and Triton's interpreter; hardly trained: what it says is garbage, but real."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flows.plans import engine_environments, make_plan
+from tasks import environments, meters
+from tasks.client import Client, Reply, StreamReply
+from tasks.engine import command
+from tasks.engine.server import Engine, free_port
+from tasks.meters import Counters
+from tasks.prompts import Prompt
+from tests.fake_run import ROOT
+
+pytestmark = pytest.mark.engine
+
+SCALE = 0.01
+MAX_TOKENS = 40
+"""One canvas and a part of the next."""
+
+PLAN = make_plan("demo-diffusion")
+CELL = PLAN.cells[0].cell
+
+
+@pytest.fixture(scope="module")
+def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A family's folder whose diffusion member had a hundredth of its training."""
+    folder = tmp_path_factory.mktemp("family")
+    argv = [engine_python, "-m", "tasks.family.build", "--only", "diffusion", "--steps-scale", str(SCALE)]
+    subprocess.run([*argv, "--out", folder], cwd=ROOT, check=True, timeout=60)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def served_from(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints come from that folder."""
+    monkeypatch.setattr(command, "family_dir", lambda: family)
+
+
+def test_without_its_overlay_the_cell_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "overlay_of", lambda _: None)
+    with pytest.raises(command.EngineUnavailable, match="run `bin/environment engine-diffusion`"):
+        command.engine_command(CELL, 1, tmp_path)
+
+
+def test_a_canvas_model_is_served_and_returns_exactly_what_is_asked(tmp_path: Path) -> None:
+    assert engine_environments(PLAN) == ["engine-cpu", "engine-diffusion"]
+    environments.ensure("engine-diffusion")
+    reply, streamed, counted = asyncio.run(ask(tmp_path))
+    assert (reply.completion_tokens, reply.finish_reason) == (MAX_TOKENS, "length")
+    assert (streamed.completion_tokens, streamed.finish_reason) == (MAX_TOKENS, "length")
+    assert counted.generation_tokens == 2 * MAX_TOKENS
+    assert counted.denoising_steps and counted.drafts is None
+    assert (counted.committed_tokens or 0) >= counted.generation_tokens
+
+
+async def ask(workdir: Path) -> tuple[Reply, StreamReply, Counters]:
+    port = free_port()
+    engine = Engine(command.engine_command(CELL, port, workdir), port, workdir, CELL.engine.start_timeout_s)
+    try:
+        await engine.start(lambda _: None)
+        async with Client(engine.base_url, CELL.model, CELL.technique) as client:
+            body = client.request(Prompt("what color is fox ?"), MAX_TOKENS, fixed=True)
+            return await client.complete(body), await client.stream(body), meters.parse(await client.text("/metrics"))
+    finally:
+        engine.stop()
