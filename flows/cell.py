@@ -111,7 +111,9 @@ def _follow(cluster: Cluster, leases: Leases, tell: Callable[[], None]) -> int:
         tell()
         lease = leases.current()
         if time.monotonic() - started > HEARTBEAT_DEADLINE_S and lease is not None and leases.is_free(lease):
-            return Exit.FAILED
+            # a killed runner frees its lease in the same moment: ask again before calling it silent
+            code = cluster.exit_code()
+            return Exit.FAILED if code is None else code
         time.sleep(POLL_S)
     return code
 
