@@ -104,9 +104,10 @@ class Handler(BaseHTTPRequestHandler):
         size = tokens // 2 if LIE == "bursts" else CHUNK_TOKENS
         if LIE == "bursts":  # everything is computed, then thrown at the client in two lumps
             time.sleep(tokens * TOKEN_S)
+        started = time.monotonic()
         for sent in range(size, tokens + 1, size):
-            if LIE != "bursts":
-                time.sleep(size * TOKEN_S)
+            if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
+                time.sleep(max(0.0, started + sent * TOKEN_S - time.monotonic()))
             part = " ".join(said[sent - size : sent]) + " "
             event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": sent}}
             self.event(event)
