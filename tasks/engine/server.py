@@ -24,7 +24,7 @@ POLL_S = 0.25
 ENGINE_RECORD = "engine.group.json"
 """Name of the file, beside the log, that says which processes the engine is made of."""
 
-_CAUSE = re.compile(r"(?:^|\s)([A-Za-z_.]+(?:Error|Exception|Interrupt|Refused)\b.*)$")
+_CAUSE = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)\b.*)$")
 _NOISE = re.compile(r"^\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*|^(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*")
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tasks.engine.command import EngineCommand
+from tasks.engine.server import Engine
 from tasks.grading import first_letter, last_letter
 from tasks.meters import parse
 from tasks.prompts import build_prompt, prompt_seed
@@ -82,3 +86,16 @@ def test_an_evaluation_of_one_kind_asks_only_that_kind() -> None:
     assert len({question.item_id for question in lookups}) == 48
     assert lookups == drawn(48, 0, "lookup")
     assert lookups[:24] == [question for question in drawn(48, 0, None) if question.kind == "lookup"], "paired items"
+
+
+ENGINE_LOG = """(EngineCore pid=7) ERROR 11-20 21:23:00 [core.py:1] Worker proc died, shutting down executor.
+(APIServer pid=5) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.
+(APIServer pid=5) INFO:     127.0.0.1:41000 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error
+INFO:     Finished server process [5]
+"""
+
+
+def test_the_cause_of_an_engines_death_is_its_last_exception(tmp_path: Path) -> None:
+    (tmp_path / "engine.log").write_text(ENGINE_LOG)
+    engine = Engine(EngineCommand(("vllm",), {}, "m", None, None), 1, tmp_path, 1)
+    assert engine.cause() == "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
