@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +23,9 @@ WORK_POOL = "local"
 
 HEALTHY_TIMEOUT_S = 180.0
 """How long a server may take to answer; 7 to 47 s were seen on two busy cores."""
+
+SERVER_GRACE_S = 10.0
+"""How long the server may take to leave; it holds nothing that is needed afterwards."""
 
 OUR_SETTINGS = {
     # nothing leaves this machine
@@ -171,22 +173,11 @@ class PrefectSession:
         """Stop runners and flows first, then worker and server; afterwards nothing of the session is left."""
         server = self._processes.get("server")
         flows = process_group.members(self.group, without=process_group.ENGINE_VARIABLE)
-        self._stop_kindly([pid for pid in flows if server is None or pid != server.pid])
+        process_group.ask_to_leave([pid for pid in flows if server is None or pid != server.pid])
+        process_group.stop(self.group, terminate=[server.pid] if server else [], grace_s=SERVER_GRACE_S)
         for process in self._processes.values():
             process.wait()
         self._record.unlink(missing_ok=True)
-
-    def _stop_kindly(self, first: list[int]) -> None:
-        for pid in first:
-            try:
-                os.kill(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                continue
-        deadline = time.monotonic() + process_group.GRACE_S
-        while time.monotonic() < deadline and any(_is_alive(pid) for pid in first):
-            time.sleep(0.1)
-        server = self._processes.get("server")
-        process_group.stop(self.group, terminate=[server.pid] if server else [], grace_s=10)
 
     def _wait_healthy(self, tell: Callable[[str], None]) -> None:
         started = time.monotonic()
@@ -214,11 +205,3 @@ class PrefectSession:
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"
-
-
-def _is_alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

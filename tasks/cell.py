@@ -79,6 +79,7 @@ class Runner:
     def __init__(self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, pulse: Pulse) -> None:
         """Bind to a lease that was just granted."""
         self.ledger, self.planned, self.leases, self.lease, self.pulse = ledger, planned, leases, lease, pulse
+        self.config_hash = ledger.plan().config_hash
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
 
@@ -108,8 +109,7 @@ class Runner:
             ctx = StepContext(self.planned, client, self.ledger, spec.step, attempt, self.pulse.tell)
             try:
                 judgements = await measure(ctx, spec)
-                config_hash = self.ledger.plan().config_hash
-                await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, config_hash)])
+                await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, self.config_hash)])
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])

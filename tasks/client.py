@@ -36,7 +36,6 @@ class Reply(NamedTuple):
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int | None
     token_ids: list[int] | None
     wall_s: float
 
@@ -195,7 +194,6 @@ def _reply(answer: dict[str, Any], wall_s: float) -> Reply:
         finish_reason=finish_reason,
         prompt_tokens=usage["prompt_tokens"],
         completion_tokens=usage["completion_tokens"],
-        cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
         token_ids=choice.get("token_ids"),
         wall_s=wall_s,
     )

@@ -82,12 +82,12 @@ class StepContext:
             identity: names of the columns that tell one measurement from another.
             only: identities that may be taken; none: any.
         """
-        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self.cell.cell_key, self.step)))
+        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self.cell.cell_key, self.step, table)))
         kept: list[dict[str, Any]] = []
         taken: set[tuple[Any, ...]] = set()
         for part, rows in found:
             keys = {tuple(row.get(column) for column in identity) for row in rows}
-            wanted = part.table == table.name and not keys & taken and (only is None or keys <= set(only))
+            wanted = not keys & taken and (only is None or keys <= set(only))
             if wanted:
                 taken |= keys
                 kept += rows

@@ -92,6 +92,14 @@ def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S
         time.sleep(0.05)
 
 
+def ask_to_leave(pids: Sequence[int], grace_s: float = GRACE_S) -> None:
+    """SIGTERM to each process, then wait until all of them are gone or the grace is over; kills nothing."""
+    _signal(pids, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while time.monotonic() < deadline and any(_is_alive(Path(f"/proc/{pid}")) for pid in pids):
+        time.sleep(0.05)
+
+
 def members(group: ProcessGroup, without: str | None = None) -> list[int]:
     """Living processes of the group, but those that also carry the variable `without`."""
     needle = f"{group.variable}={group.mark}".encode()
@@ -101,7 +109,7 @@ def members(group: ProcessGroup, without: str | None = None) -> list[int]:
             continue
         try:
             entries = (folder / "environ").read_bytes().split(b"\0")
-            if needle in entries and not _is_zombie(folder):
+            if needle in entries and _is_alive(folder):
                 if without is None or not any(entry.startswith(without.encode() + b"=") for entry in entries):
                     found.append(int(folder.name))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -109,9 +117,13 @@ def members(group: ProcessGroup, without: str | None = None) -> list[int]:
     return found
 
 
-def _is_zombie(folder: Path) -> bool:
-    stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    return stat.rpartition(")")[2].split()[0] == "Z"
+def _is_alive(folder: Path) -> bool:
+    """Whether the process of a `/proc` folder runs: it is there, and no zombie."""
+    try:
+        stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:

@@ -22,7 +22,6 @@ from warehouse.clock import now_iso
 from warehouse.columns import Table
 from warehouse.parts import Row, decode, encode, sha256_hex
 from warehouse.store import Store, StoreError
-from warehouse.tables import RAW_TABLES
 
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
 """What a run may be called: it becomes a folder name and part of a cluster name."""
@@ -124,15 +123,15 @@ class Ledger:
             raise StoreError(f"{self.store.uri(key)} exists already: a part name was drawn twice")
         return Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data))
 
-    def orphan_parts(self, cell_key: str, step: str) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
-        """Parts that earlier attempts of an uncommitted step left, with their rows, oldest attempt first."""
+    def orphan_parts(self, cell_key: str, step: str, table: Table) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
+        """Parts of one table that earlier attempts of an uncommitted step left, with their rows, oldest first."""
         for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
-            data = self.store.get(key)
-            table = key.rsplit("/", 1)[1].split("-", 1)[0]
-            if data is None or table not in RAW_TABLES:
+            named = key.rsplit("/", 1)[1].split("-", 1)[0]
+            data = self.store.get(key) if named == table.name else None
+            if data is None:
                 continue
             rows = decode(data, key)
-            yield Part(key=key, table=table, rows=len(rows), sha256=sha256_hex(data)), rows
+            yield Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data)), rows
 
     def commit(self, cell_key: str, commit: Commit) -> CommitResult:
         """Make a step's parts visible, once. Losing the race is a normal ending: "superseded"."""

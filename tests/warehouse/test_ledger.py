@@ -89,7 +89,7 @@ def test_orphan_parts_are_found_again(local: Store) -> None:
     ledger = Ledger(local, "one")
     step = StepWriter(ledger, "c" * 16, "eval-tiny")
     step.write(EVAL_ITEMS, [{"item_id": "q-1", "gold": "A"}])
-    [(part, rows)] = list(ledger.orphan_parts("c" * 16, "eval-tiny"))
+    [(part, rows)] = list(ledger.orphan_parts("c" * 16, "eval-tiny", EVAL_ITEMS))
     assert part == step.parts[0]
     assert [row["item_id"] for row in rows] == ["q-1"]
 
