@@ -10,10 +10,7 @@ Verdict = Literal["ok", "suspect", "rejected"]
 
 
 class Reason(StrEnum):
-    """Reason codes of the node. A row keeps them for ever; a code is added, never renamed.
-
-    Codes of findings that need several cells are in `warehouse.consolidate.rows`.
-    """
+    """Reason codes. A row keeps them for ever; a code is added, never renamed."""
 
     DEAD_DRAFT = "dead_draft"
     """The technique drafts, and (almost) nothing it drafts is accepted."""
@@ -41,10 +38,16 @@ class Reason(StrEnum):
     """Answers cut off by the length limit before they ended."""
     AT_CHANCE = "at_chance"
     """A score that guessing could have reached."""
+    EXTRACTORS_DISAGREE = "extractors_disagree"
+    """The answer read at another place gives another score: diagnostic, not a result."""
     IMPOSSIBLE_SPEED = "impossible_speed"
     """Faster than the memory bandwidth of the machine allows."""
+    SPEEDUP_ABOVE_ACCEPTANCE = "speedup_above_acceptance"
+    """A speculative cell gains more than it commits per step."""
     NO_GREEDY = "no_greedy"
     """The technique has no greedy decoding, so outputs can't be compared token for token."""
+    NO_BASELINE = "no_baseline"
+    """The run has no measured AR cell to compare with."""
 
 
 Severity = Literal["suspect", "rejected"]
