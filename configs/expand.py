@@ -58,6 +58,7 @@ def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | 
         gpu=gpu,
         concurrency=sweep.concurrency,
         max_attempts=sweep.max_attempts,
+        cloud=sweep.cloud,
         cells=tuple(cells),
         left_out=tuple(left_out),
     )

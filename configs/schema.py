@@ -237,6 +237,24 @@ class CellRow(Frozen):
     optional: bool = Field(False, description="left out, with the reason in the plan, where it can't run")
 
 
+class Budget(Frozen):
+    """Dollars that may be spent; none: no limit. What would exceed one does not start, what does is stopped."""
+
+    cell_usd: float | None = Field(None, gt=0)
+    run_usd: float | None = Field(None, gt=0)
+    month_usd: float | None = Field(None, gt=0, description="all runs of the store, by calendar month, UTC")
+
+
+class Cloud(Frozen):
+    """How a sweep's clusters are rented. No part of what is measured: with another budget the same run goes on."""
+
+    task: str = Field(description="a task of sky/ without its .yaml, or a path to your own SkyPilot YAML")
+    on_demand_after: int = Field(3, ge=0, description="losses of one cell after which it is rented on demand")
+    finish_by_h: float | None = Field(None, gt=0, description="hours after the run's start by which it shall be done")
+    wait_h: float = Field(12, ge=0, description="hours to wait for capacity before a cell is given up")
+    budget: Budget = Field(default_factory=lambda: Budget.model_validate({}))
+
+
 class Sweep(Frozen):
     """A matrix of cells and the suite that measures them."""
 
@@ -247,6 +265,7 @@ class Sweep(Frozen):
     spot: bool = True
     concurrency: int = Field(1, gt=0, description="cells measured at the same time")
     max_attempts: int = Field(3, gt=0, description="tries per cell before the run gives it up")
+    cloud: Cloud | None = Field(None, description="none: cells run on this machine")
     serving: Serving | None = Field(None, description="used by every cell that has no `serving` of its own")
     cells: tuple[CellRow, ...] = Field(min_length=1)
 
@@ -270,11 +289,15 @@ class Plan(Frozen):
     gpu: Gpu
     concurrency: int
     max_attempts: int
+    cloud: Cloud | None = None
     cells: tuple[PlannedCell, ...]
     left_out: tuple[tuple[str, str], ...] = Field((), description="(cell label, why it is not run)")
 
     @property
     def config_hash(self) -> str:
-        """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
+
+        How it is rented is left out: a raised budget continues the same run.
+        """
+        text = json.dumps(self.model_dump(mode="json", exclude={"cloud"}), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

@@ -1,27 +1,67 @@
-"""One cell until it is measured: launch, follow, take down, and try again where that can help."""
+"""One cell until it is measured: choose where, launch, follow, take down, and try again where that can help."""
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple, Protocol
 
 from configs.schema import PlannedCell
-from flows.clusters.protocol import CellJob, Cluster, LaunchFailed
+from flows.attempt import AttemptRun
+from flows.clock import Clock
+from flows.clusters.protocol import CellNeed, Ending, Site, Wait
+from flows.estimates import step_s
 from tasks.cell import CellRejected, Exit, todo
-from warehouse.clock import now_iso
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Leases
 from warehouse.ledger import Ledger
+from warehouse.placement import Placements
 
-POLL_S = 1.0
-"""Pause between two looks at a node; cheap enough not to disturb a measurement on the same machine."""
+LOSSES = ("preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed")
+"""Ends of a placement that cost a try; `no_capacity` rented nothing."""
 
-LOG_TAIL_LINES = 30
-"""Lines of the node's log kept in the row of a lost attempt."""
+NOT_THE_CELLS_FAULT = ("preempted", "no_capacity", "autodowned")
+"""Losses that are no failed try of the cell: spot nodes vanish, and the policy bounds how often."""
 
-RETRY_PAUSE_S = (1.0, 5.0)
-"""Bounds of the random pause before another attempt, so that cells of a fleet do not retry in step."""
+
+class OverBudget(Exception):
+    """What may be spent is spent; the text has the amounts."""
+
+
+class Purse(Protocol):
+    """What may still be spent (`flows.budget`)."""
+
+    def over_run(self) -> str | None:
+        """Why nothing more may be spent on this run or month; none: go on."""
+
+    def over_cell(self, cell_key: str) -> str | None:
+        """Why nothing more may be spent on this cell; none: go on."""
+
+
+class Crew(NamedTuple):
+    """What cells of one run share.
+
+    `name_of` gives a cell's cluster name; `managing` holds a cell against other flows and the reaper; `poll_s` is the
+    pause between two looks at a node.
+    """
+
+    site: Site
+    clock: Clock
+    max_attempts: int
+    wait_h: float
+    poll_s: float
+    name_of: Callable[[str], str]
+    managing: Callable[[str], AbstractContextManager[None]]
+    purse: Purse | None
+    say: Callable[[str], None]
+
+    def check_budget(self, cell_key: str) -> None:
+        """Stop when the money is spent.
+
+        Raises:
+            OverBudget: it is.
+        """
+        over = None if self.purse is None else self.purse.over_run() or self.purse.over_cell(cell_key)
+        if over is not None:
+            raise OverBudget(over)
 
 
 class CellOutcome(NamedTuple):
@@ -34,92 +74,126 @@ class CellOutcome(NamedTuple):
     attempts: int
 
 
-def measure_cell(
-    ledger: Ledger,
-    planned: PlannedCell,
-    cluster_of: Callable[[], Cluster],
-    max_attempts: int,
-    committed: Callable[[str], None],
-) -> CellOutcome:
-    """Attempts until the cell is measured, rejected by its smoke step, or tried `max_attempts` times.
+def measure_cell(ledger: Ledger, planned: PlannedCell, crew: Crew, committed: Callable[[str], None]) -> CellOutcome:
+    """Attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
     Args:
         ledger: the run.
         planned: the cell and its steps.
-        cluster_of: makes a place to run, one per attempt.
-        max_attempts: tries in this call; attempts of earlier calls do not count.
+        crew: where it may run, and what bounds it.
         committed: told the name of each step when its commit appears.
     """
-    key, label = planned.cell.cell_key, planned.cell.label
-    leases = Leases(ledger, key)
-    seen: set[str] = set()
-    reason = ""
-    for tried in range(1, max_attempts + 1):
+    return CellRun(ledger, planned, crew, committed).measure()
+
+
+class CellRun:
+    """One cell in the hands of one flow."""
+
+    def __init__(self, ledger: Ledger, planned: PlannedCell, crew: Crew, committed: Callable[[str], None]) -> None:
+        """Nothing happens yet."""
+        self._ledger, self._planned, self._crew, self._committed = ledger, planned, crew, committed
+        self._key, self._label = planned.cell.cell_key, planned.cell.label
+        self._placements = Placements(ledger, self._key)
+        self._seen: set[str] = set()
+        self._tried = self._faults = 0
+        self._reason = ""
+
+    def measure(self) -> CellOutcome:
+        """See `measure_cell`."""
         try:
-            if not todo(ledger, planned):
-                return CellOutcome(key, label, "measured", "", tried - 1)
+            if not todo(self._ledger, self._planned):
+                return self._outcome("measured", "")
+            self._wait_for_other_flow()
+            with self._crew.managing(self._key):
+                return self._measure()
         except CellRejected as error:
-            return CellOutcome(key, label, "rejected", str(error), tried - 1)
-        if tried > 1:
-            time.sleep(random.uniform(*RETRY_PAUSE_S))
-        code, reason = _attempt(ledger, planned, leases, cluster_of(), lambda: _tell(ledger, planned, seen, committed))
-        _tell(ledger, planned, seen, committed)
-        if code == Exit.DONE and not todo(ledger, planned):
-            return CellOutcome(key, label, "measured", "", tried)
-        if code == Exit.REJECTED:
-            return CellOutcome(key, label, "rejected", reason, tried)
-    return CellOutcome(key, label, "failed", reason, max_attempts)
+            return self._outcome("rejected", str(error))
+        except OverBudget as error:
+            return self._outcome("failed", str(error))
 
+    def _measure(self) -> CellOutcome:
+        adopted = self._adopted()
+        ending = adopted.follow(self.tell) if adopted is not None else None
+        while True:
+            self.tell()
+            if ending is not None and self._is_over(ending):
+                return self._outcome("measured" if ending.code == Exit.DONE else "rejected", self._reason)
+            if not todo(self._ledger, self._planned):  # by another runner, or before the node was lost
+                return self._outcome("measured", "")
+            if self._faults >= self._crew.max_attempts:
+                return self._outcome("failed", self._reason)
+            self._crew.check_budget(self._key)
+            attempt = self._next_attempt()
+            if attempt is None:
+                return self._outcome("failed", self._reason)
+            self._tried += 1
+            ending = attempt.run(self.tell)
 
-def _attempt(
-    ledger: Ledger, planned: PlannedCell, leases: Leases, cluster: Cluster, tell: Callable[[], None]
-) -> tuple[int, str]:
-    """One launch, followed to its end; the cluster is down afterwards, however this ends."""
-    key = planned.cell.cell_key
-    before = leases.current()
-    _wait_for_owner(leases)
-    try:
-        cluster.launch(CellJob(ledger.store.url, ledger.run_id, key))
-        code = _follow(cluster, leases, tell)
-    except LaunchFailed as error:
-        return Exit.FAILED, str(error)
-    finally:
-        cluster.down()
-    tail = cluster.log_tail(LOG_TAIL_LINES)
-    reason = tail[-1] if tail else f"the node runner ended with code {code}"
-    lease = leases.current()
-    if lease is not None and lease != before and code not in (Exit.LEASE_HELD, Exit.SUPERSEDED):
-        why = f"the node runner was killed by signal {-code}" if code < 0 else reason
-        leases.close(Attempt(
-            attempt=lease.epoch, outcome="lost" if code < 0 else "failed", reason=why, owner=lease.owner,
-            started_at=lease.granted_at, ended_at=now_iso(), log_tail="\n".join(tail),
-        ))  # fmt: skip
-        reason = why
-    return code, reason
+    def _is_over(self, ending: Ending) -> bool:
+        """Note how an attempt ended; whether the cell is done with."""
+        self._reason = ending.detail
+        if ending.loss is None and ending.code == Exit.REJECTED:
+            return True
+        if ending.loss is None and ending.code == Exit.DONE and not todo(self._ledger, self._planned):
+            return True
+        self._faults += ending.loss not in NOT_THE_CELLS_FAULT
+        self._crew.say(f"{self._label}: {ending.loss or 'the node runner failed'}: {ending.detail}")
+        return False
 
+    def _next_attempt(self) -> AttemptRun | None:
+        """Where to run next, waiting for capacity if need be; none: waited too long."""
+        waiting_since = self._crew.clock.now_s()
+        while isinstance(decision := self._crew.site.choose(self._need()), Wait):
+            self._reason = decision.why
+            if self._crew.clock.now_s() - waiting_since > self._crew.wait_h * 3600:
+                return None
+            self._crew.say(f"{self._label}: {decision.why}")
+            self._crew.clock.sleep(decision.until_s - self._crew.clock.now_s())
+        if decision.why:
+            self._crew.say(f"{self._label}: {decision.why}")
+        return AttemptRun(self._ledger, self._key, self._crew, decision.offer)
 
-def _wait_for_owner(leases: Leases) -> None:
-    """A live runner of an earlier flow has the cell: let it work, it is measuring what we want."""
-    while (lease := leases.current()) is not None and not leases.is_free(lease):
-        time.sleep(POLL_S)
+    def _adopted(self) -> AttemptRun | None:
+        """The cluster that an earlier flow left working, if there is one; one left in pieces goes down."""
+        story = self._placements.open()
+        if story is None:
+            return None
+        attempt = AttemptRun(self._ledger, self._key, self._crew, story.asked.offer, story.asked.number)
+        if attempt.adopt():
+            self._crew.say(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
+            return attempt
+        attempt.bury()
+        return None
 
+    def _need(self) -> CellNeed:
+        cell, gpu = self._planned.cell, self._planned.gpu
+        left = {spec.step for spec in todo(self._ledger, self._planned)}
+        seconds = {spec.step: step_s(cell, gpu, spec) for spec in self._planned.steps}
+        remaining_s = sum(seconds[step] for step in left)
+        ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
+        return CellNeed(
+            cell_key=self._key,
+            losses=sum(outcome in LOSSES for outcome in ends),
+            remaining_s=remaining_s,
+            done_s=sum(seconds.values()) - remaining_s,
+            elapsed_s=self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0,
+        )
 
-def _follow(cluster: Cluster, leases: Leases, tell: Callable[[], None]) -> int:
-    """Wait for the node runner's end; one that has fallen silent is given up."""
-    started = time.monotonic()
-    while (code := cluster.exit_code()) is None:
-        tell()
-        lease = leases.current()
-        if time.monotonic() - started > HEARTBEAT_DEADLINE_S and lease is not None and leases.is_free(lease):
-            # a killed runner frees its lease in the same moment: ask again before calling it silent
-            code = cluster.exit_code()
-            return Exit.FAILED if code is None else code
-        time.sleep(POLL_S)
-    return code
+    def _wait_for_other_flow(self) -> None:
+        """Another flow works on this cell: let it, it measures what we want."""
+        said = False
+        while self._placements.managed():
+            if not said:
+                self._crew.say(f"{self._label}: another flow works on it, waiting")
+                said = True
+            self._crew.clock.sleep(self._crew.poll_s)
 
+    def tell(self) -> None:
+        """Tell of every step committed since the last time."""
+        for spec in self._planned.steps:
+            if spec.step not in self._seen and self._ledger.read_commit(self._key, spec.step) is not None:
+                self._seen.add(spec.step)
+                self._committed(spec.step)
 
-def _tell(ledger: Ledger, planned: PlannedCell, seen: set[str], committed: Callable[[str], None]) -> None:
-    for spec in planned.steps:
-        if spec.step not in seen and ledger.read_commit(planned.cell.cell_key, spec.step) is not None:
-            seen.add(spec.step)
-            committed(spec.step)
+    def _outcome(self, ended: Literal["measured", "rejected", "failed"], reason: str) -> CellOutcome:
+        return CellOutcome(self._key, self._label, ended, reason, self._tried)

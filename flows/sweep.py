@@ -23,9 +23,11 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
-from flows.cell import CellOutcome, measure_cell
-from flows.clusters.local import LocalCluster
+from flows.cell import CellOutcome, Crew, measure_cell
+from flows.clock import Clock
+from flows.crew import crew_for, require_budget
 from flows.plans import make_plan, store_url
+from flows.pulse import FlowPulse
 from flows.results import result_rows
 from warehouse.ledger import Ledger
 from warehouse.report import write_report
@@ -60,6 +62,7 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
     require_create_only(opened)
     ledger = Ledger(opened, run_id or (_dated_run_id(name) if dated else default_run_id(plan)))
     ledger.write_plan(plan)
+    require_budget(ledger, plan)
     outcomes = measure_all(ledger, plan)
     report = publish_results(opened, ledger.run_id)
     failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended == "failed"]
@@ -72,21 +75,28 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: list[CellOutcome] = []
-    with ThreadPoolExecutor(plan.concurrency) as pool:
+    clock = Clock()
+    with FlowPulse(ledger) as pulse, ThreadPoolExecutor(plan.concurrency) as pool:
+        crew = crew_for(ledger, plan, clock, pulse, get_run_logger().info)
         pending: set[Future[CellOutcome]] = {
-            pool.submit(copy_context().run, _measured_or_failed, ledger, planned, plan.max_attempts)
-            for planned in plan.cells
+            pool.submit(copy_context().run, _measured_or_failed, ledger, planned, crew) for planned in plan.cells
         }
-        while pending:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            outcomes += [future.result() for future in done]
-            update_progress_artifact(artifact_id=progress, progress=100 * len(outcomes) / len(plan.cells))
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                outcomes += [future.result() for future in done]
+                update_progress_artifact(artifact_id=progress, progress=100 * len(outcomes) / len(plan.cells))
+        except BaseException as error:  # also a termination signal: clusters go down before the flow ends
+            clock.stop(f"the flow ends: {type(error).__name__}")
+            for future in pending:
+                future.cancel()
+            raise
     return outcomes
 
 
-def _measured_or_failed(ledger: Ledger, planned: PlannedCell, max_attempts: int) -> CellOutcome:
+def _measured_or_failed(ledger: Ledger, planned: PlannedCell, crew: Crew) -> CellOutcome:
     named = run_cell.with_options(task_run_name=planned.cell.label)
-    state = named(ledger, planned, max_attempts, return_state=True)
+    state = named(ledger, planned, crew, return_state=True)
     if state.is_completed():
         outcome: CellOutcome = state.result()
         return outcome
@@ -95,14 +105,14 @@ def _measured_or_failed(ledger: Ledger, planned: PlannedCell, max_attempts: int)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def run_cell(ledger: Ledger, planned: PlannedCell, max_attempts: int) -> CellOutcome:
+def run_cell(ledger: Ledger, planned: PlannedCell, crew: Crew) -> CellOutcome:
     """One cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
     logger = get_run_logger()
 
     def committed(step: str) -> None:
         step_measured.with_options(task_run_name=f"{planned.cell.label} / {step}")(ledger, planned.cell.cell_key, step)
 
-    outcome = measure_cell(ledger, planned, LocalCluster, max_attempts, committed)
+    outcome = measure_cell(ledger, planned, crew, committed)
     logger.info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
     return outcome
 

@@ -23,7 +23,7 @@ from tasks import provenance
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
 from tasks.engine.command import EngineCommand, EngineUnavailable, engine_command
-from tasks.engine.machine import cell_workdir, the_only_engine
+from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.guards.finding import Judgement, worst
 from tasks.heartbeat import INTERVAL_S, Pulse
@@ -80,6 +80,7 @@ class Runner:
         """Bind to a lease that was just granted."""
         self.ledger, self.planned, self.leases, self.lease, self.pulse = ledger, planned, leases, lease, pulse
         self.config_hash = ledger.plan().config_hash
+        self.at_risk_s = 0.0
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
 
@@ -98,6 +99,7 @@ class Runner:
                 for spec in steps:
                     await self._measure(spec, engine, command)
             finally:
+                self.at_risk_s = self.pulse.at_risk_s()
                 self.pulse.phase("stopping")
                 engine.stop()
 
@@ -106,9 +108,10 @@ class Runner:
         cell, started = self.planned.cell, time.monotonic()
         async with Client(engine.base_url, cell.model, cell.technique) as client:
             attempt = self.lease.epoch
-            ctx = StepContext(self.planned, client, self.ledger, spec.step, attempt, self.pulse.tell)
+            ctx = StepContext(self.planned, client, self.ledger, spec.step, attempt, self.pulse.tell, self.pulse.kept)
             try:
-                judgements = await measure(ctx, spec)
+                async with undisturbed(spec, self.pulse.line):
+                    judgements = await measure(ctx, spec)
                 await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, self.config_hash)])
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
@@ -119,18 +122,22 @@ class Runner:
             spec.step, attempt, self.lease.owner, verdict, reasons, time.monotonic() - started, ctx.parts
         )
         result = self.ledger.commit(cell.cell_key, commit)
+        self.pulse.kept()
         print(f"{spec.step}: {result} ({verdict}{': ' + ', '.join(reasons) if reasons else ''})", flush=True)
         if spec.step == "smoke" and verdict == "rejected":
             raise CellRejected(f"smoke rejected this cell: {', '.join(reasons)}")
 
-    def close(self, outcome: Outcome, reason: str) -> None:
+    def close(self, outcome: Outcome, reason: str, exit_code: Exit) -> None:
         """Write the attempt's row; the first one stands."""
+        spent, lost_s = self.pulse.spent_s(), 0.0 if outcome == "completed" else self.at_risk_s
+        spent["measure" if spent["measure"] >= lost_s else "smoke"] -= lost_s
         price = provenance.price_usd_h(self.planned)
         log = self.workdir / "engine.log"
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
         attempt = Attempt(
             attempt=self.lease.epoch, outcome=outcome, reason=reason, owner=self.lease.owner,
-            started_at=self.lease.granted_at, ended_at=now_iso(), price_usd_h=price,
+            started_at=self.lease.granted_at, ended_at=now_iso(), load_s=spent["load"], smoke_s=spent["smoke"],
+            measure_s=spent["measure"], lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
             log_tail="" if outcome == "completed" else "\n".join(tail),
         )  # fmt: skip
         self.leases.close(attempt)
@@ -162,10 +169,13 @@ async def run(
         lost.set()
         work.cancel()
 
-    beating = asyncio.create_task(pulse.run(give_up))
+    def stop() -> None:
+        work.cancel()
+
+    beating = asyncio.create_task(pulse.run(give_up, stop))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         return await _ending(runner, work, beating, lost)
     finally:
@@ -185,23 +195,23 @@ async def _end_with_parent(work: asyncio.Task[None]) -> None:
 async def _ending(runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], lost: asyncio.Event) -> Exit:
     try:
         done, _ = await asyncio.wait({work, beating}, return_when=asyncio.FIRST_COMPLETED)
-        if beating in done and not lost.is_set():
+        if beating in done and not lost.is_set() and not work.cancelling():
             work.cancel()  # a store that can't take heartbeats can't take results either
             beating.result()
         await work
     except asyncio.CancelledError:
         if lost.is_set():
-            runner.close("superseded", "another runner took the cell over")
+            runner.close("superseded", "another runner took the cell over", Exit.SUPERSEDED)
             return _say(Exit.SUPERSEDED, "another runner took the cell over")
-        runner.close("stopped", "asked to stop")
+        runner.close("stopped", "asked to stop", Exit.STOPPED)
         return _say(Exit.STOPPED, "asked to stop; finished items are kept")
     except CellRejected as error:
-        runner.close("failed", str(error))
+        runner.close("failed", str(error), Exit.REJECTED)
         return _say(Exit.REJECTED, str(error))
     except (EngineFailed, EngineUnavailable, StoreError) as error:
-        runner.close("failed", str(error))
+        runner.close("failed", str(error), Exit.FAILED)
         return _say(Exit.FAILED, str(error))
-    runner.close("completed", "")
+    runner.close("completed", "", Exit.DONE)
     return Exit.DONE
 
 

@@ -37,6 +37,7 @@ class StepContext:
         step: str,
         attempt: int,
         tell: Callable[[Progress], None],
+        kept: Callable[[], None],
     ) -> None:
         """Bind a step to where its rows go."""
         self.planned = planned
@@ -44,6 +45,7 @@ class StepContext:
         self.client = client
         self.step = step
         self.tell = tell
+        self._kept = kept
         self.parts: list[Part] = []
         self._ledger = ledger
         self._attempt = attempt
@@ -68,6 +70,7 @@ class StepContext:
             self._ledger.write_part, self.cell.cell_key, self.step, table, stamped, self._attempt
         )
         self.parts.append(part)
+        self._kept()
 
     async def resume(
         self, table: Table, identity: Sequence[str], only: Collection[tuple[Any, ...]] | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-Name = Literal["control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion"]
+Name = Literal["control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,6 +73,7 @@ ENVIRONMENTS: dict[Name, Environment] = {
     "engine-diffusion": Environment(
         "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 3, over="engine-cpu"
     ),
+    "lab": Environment("the pocket cloud of `sweep cloud-lab`", "lab.txt", "moto.server, asyncssh, boto3, yaml", 1),
 }
 
 

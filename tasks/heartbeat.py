@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from tasks.context import Progress
@@ -29,13 +30,33 @@ class Pulse:
         self._step: str | None = None
         self._progress = Progress(0, "")
         self._changed = asyncio.Event()
+        self._spent_s = dict.fromkeys(("load", "smoke", "measure"), 0.0)
+        self._since = time.monotonic()
+        self._kept_at = time.monotonic()
 
     def phase(self, phase: str, step: str | None = None) -> None:
-        """Enter a phase: starting, engine, measuring, stopping. Also printed, for the node's log."""
+        """Enter a phase: starting, waiting, engine, measuring, stopping. Also printed, for the node's log."""
+        self._spent_s = self.spent_s()
+        self._since = self._kept_at = time.monotonic()
         self._phase, self._step = phase, step
         self._progress = Progress(0, "")
         print(f"[{phase}] {step or ''}".rstrip(), flush=True)
         self._changed.set()
+
+    def spent_s(self) -> dict[str, float]:
+        """Seconds so far by what the bill calls them: `load` (engine start), `smoke`, `measure` (all other steps)."""
+        spent, bill = dict(self._spent_s), self._bill()
+        if bill is not None:
+            spent[bill] += time.monotonic() - self._since
+        return spent
+
+    def kept(self) -> None:
+        """Rows were stored: what was measured until now survives this node."""
+        self._kept_at = time.monotonic()
+
+    def at_risk_s(self) -> float:
+        """Seconds of measuring since rows were last stored."""
+        return time.monotonic() - self._kept_at if self._phase == "measuring" else 0.0
 
     def tell(self, progress: Progress) -> None:
         """Note progress; it goes out with the next beat."""
@@ -45,12 +66,15 @@ class Pulse:
         """Note a line without a percentage."""
         self._progress = self._progress._replace(line=text)
 
-    async def run(self, on_lost: Callable[[], None]) -> None:
-        """Beat until cancelled; calls `on_lost` and ends when the lease is lost."""
+    async def run(self, on_lost: Callable[[], None], on_stop: Callable[[], None]) -> None:
+        """Beat until cancelled; calls `on_lost` and ends when the lease is lost, `on_stop` when asked to stop."""
         while True:
             self._changed.clear()
             if not await asyncio.to_thread(self._leases.still_mine, self._lease):
                 on_lost()
+                return
+            if await asyncio.to_thread(self._leases.stop_asked, self._lease) is not None:
+                on_stop()
                 return
             await asyncio.to_thread(self._leases.beat, self._now())
             try:
@@ -58,8 +82,15 @@ class Pulse:
             except TimeoutError:
                 continue
 
+    def _bill(self) -> str | None:
+        if self._phase == "measuring":
+            return "smoke" if self._step == "smoke" else "measure"
+        return "load" if self._phase == "engine" else None
+
     def _now(self) -> Heartbeat:
+        spent = self.spent_s()
         return Heartbeat(
             attempt=self._lease.epoch, phase=self._phase, step=self._step, percent=self._progress.percent,
-            last_line=self._progress.line, tok_s=self._progress.tok_s, at=now_iso(),
+            last_line=self._progress.line, tok_s=self._progress.tok_s, load_s=spent["load"], smoke_s=spent["smoke"],
+            measure_s=spent["measure"], at_risk_s=self.at_risk_s(), at=now_iso(),
         )  # fmt: skip

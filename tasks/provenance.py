@@ -57,7 +57,7 @@ async def gather(planned: PlannedCell, command: EngineCommand, client: Client, c
         "model_revision": command.model_revision,
         "draft_revision": command.draft_revision,
         "host": platform.node(),
-        "spot": planned.spot,
+        "spot": os.environ.get("SPECSWEEP_SPOT", "1" if planned.spot else "0") == "1",
         "price_usd_h": price_usd_h(planned),
         "price_source": os.environ.get("SPECSWEEP_PRICE_SOURCE") or planned.gpu.price_source,
         "seed": 0,

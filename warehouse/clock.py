@@ -7,7 +7,12 @@ from datetime import UTC, datetime
 
 def now_iso() -> str:
     """This moment, ISO 8601 with milliseconds, UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return iso_of(datetime.now(UTC).timestamp())
+
+
+def iso_of(epoch_s: float) -> str:
+    """A moment given in seconds since 1970."""
+    return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
 
 
 def seconds_between(start_iso: str, end_iso: str) -> float:

@@ -4,6 +4,7 @@
                                               the number of the attempt
     cells/<cell_key>/heartbeat.json           written by the owner; silence past the deadline frees the cell
     cells/<cell_key>/attempts/<epoch>.json    how the attempt went; a lease whose attempt is closed is free
+    cells/<cell_key>/stop/<epoch>.json        somebody asks this attempt to stop; its runner sees it with its next beat
 
 Ages are read off the store's own clock, so two machines never compare theirs.
 """
@@ -41,7 +42,11 @@ class Lease(_Record):
 
 
 class Heartbeat(_Record):
-    """What the owner is doing, for people to see and for the deadline to run from."""
+    """What the owner is doing, for people to see and for the deadline to run from.
+
+    `load_s`, `smoke_s`, `measure_s`: spent so far on starting the engine, in the smoke step, in all others.
+    `at_risk_s`: measured since rows were last stored; lost if the node goes now.
+    """
 
     attempt: int
     phase: str
@@ -49,11 +54,15 @@ class Heartbeat(_Record):
     percent: float = 0.0
     last_line: str = ""
     tok_s: float | None = None
+    load_s: float = 0.0
+    smoke_s: float = 0.0
+    measure_s: float = 0.0
+    at_risk_s: float = 0.0
     at: str
 
 
 class Attempt(_Record):
-    """How one try of a cell went."""
+    """How one try of a cell went. `lost_s` is work that was not kept; `smoke_s` and `measure_s` are without it."""
 
     attempt: int
     outcome: Outcome
@@ -62,6 +71,11 @@ class Attempt(_Record):
     started_at: str | None = None
     ended_at: str
     wall_s: float | None = None
+    load_s: float | None = None
+    smoke_s: float | None = None
+    measure_s: float | None = None
+    lost_s: float | None = None
+    exit_code: int | None = None
     price_usd_h: float | None = None
     cost_usd: float | None = None
     log_tail: str = ""
@@ -132,14 +146,27 @@ class Leases:
         """Whether the lease's attempt is closed, its process is known dead, or it has been silent too long."""
         if self.store.get(self._attempt_key(lease.epoch)) is not None or lives_here(lease.owner) is False:
             return True
-        beat = self.heartbeat()
-        heard = "heartbeat.json" if beat and beat.attempt == lease.epoch else f"leases/{lease.epoch:06d}.json"
-        age_s = self.store.age_s(f"{self.root}/{heard}")
+        age_s = self.silence_s(lease)
         return age_s is None or age_s > self.deadline_s
 
     def still_mine(self, lease: Lease) -> bool:
         """Whether nobody has taken the cell over."""
         return self.store.get(self._lease_key(lease.epoch + 1)) is None
+
+    def ask_to_stop(self, lease: Lease, why: str) -> None:
+        """Ask the lease's runner to flush and end; it sees this with its next beat."""
+        self.store.put(self._stop_key(lease.epoch), why.encode())
+
+    def stop_asked(self, lease: Lease) -> str | None:
+        """Why the lease's runner shall stop; none: nobody asked."""
+        why = self.store.get(self._stop_key(lease.epoch))
+        return None if why is None else why.decode()
+
+    def silence_s(self, lease: Lease) -> float | None:
+        """Seconds since the lease's runner was heard of, by the store's clock: its heartbeat, else its lease."""
+        beat = self.heartbeat()
+        heard = "heartbeat.json" if beat and beat.attempt == lease.epoch else f"leases/{lease.epoch:06d}.json"
+        return self.store.age_s(f"{self.root}/{heard}")
 
     def beat(self, heartbeat: Heartbeat) -> None:
         """Be heard."""
@@ -170,6 +197,9 @@ class Leases:
 
     def _lease_key(self, epoch: int) -> str:
         return f"{self.root}/leases/{epoch:06d}.json"
+
+    def _stop_key(self, epoch: int) -> str:
+        return f"{self.root}/stop/{epoch:06d}.json"
 
     def _attempt_key(self, epoch: int) -> str:
         return f"{self.root}/attempts/{epoch:06d}.json"

@@ -6,15 +6,33 @@ import os
 import subprocess
 from pathlib import Path
 
-from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed, LossKind
 from tasks import environments, process_group
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import ENGINE_RECORD
+from warehouse.placement import Offer
 
 ROOT = Path(__file__).resolve().parents[2]
 
 STOP_GRACE_S = 60.0
 """How long a node runner may take to stop its engine and close its attempt before it is killed."""
+
+
+class LocalSite:
+    """This machine: always there, for nothing."""
+
+    def choose(self, need: CellNeed) -> Launch:
+        """Here."""
+        del need
+        return Launch(None)
+
+    def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
+        """One subprocess."""
+        del cell_key, offer
+        return LocalCluster()
+
+    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
+        """Nothing to remember: this machine has no zones."""
 
 
 class LocalCluster:
@@ -25,6 +43,10 @@ class LocalCluster:
         self._process: subprocess.Popen[bytes] | None = None
         self._log_path: Path | None = None
         self._workdir: Path | None = None
+
+    def adopt(self) -> bool:
+        """Never: a local runner ends with the flow that started it."""
+        return False
 
     def launch(self, job: CellJob) -> None:
         """Start `python -m tasks.cell` (see `Cluster.launch`)."""
@@ -45,9 +67,11 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
-    def exit_code(self) -> int | None:
-        """The node runner's exit code (see `Cluster.exit_code`)."""
-        return None if self._process is None else self._process.poll()
+    def look(self, heard_s: float | None) -> Ending | None:
+        """The node runner's exit code (see `Cluster.look`)."""
+        del heard_s
+        code = None if self._process is None else self._process.poll()
+        return None if code is None else Ending(code)
 
     def log_tail(self, lines: int) -> list[str]:
         """The last lines of the node's log."""

@@ -1,8 +1,18 @@
-"""What the flow asks of a place to run: launch, look, take down."""
+"""What the flow asks of a place to run: where next, launch, look, take down.
+
+A `Site` knows what can be rented and remembers where it failed; a `Cluster` is one rented place that runs one cell's
+node runner. `local` is this machine, `sky` is whatever SkyPilot reaches.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+from warehouse.placement import Offer
+
+LossKind = Literal["no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed"]
+"""How a placement ended early. `no_capacity`: nothing was rented; `silent`: neither heartbeat nor a working job, for
+longer than the deadline; `autodowned`: the cluster's own timer took it down; `launch_failed`: nobody knows why."""
 
 
 class CellJob(NamedTuple):
@@ -16,9 +26,60 @@ class CellJob(NamedTuple):
 class LaunchFailed(Exception):
     """A cluster could not be started; the text says why and what to do."""
 
+    def __init__(self, text: str, kind: LossKind = "launch_failed") -> None:
+        """Say why in one line."""
+        super().__init__(text)
+        self.kind: LossKind = kind
+
+
+class Ending(NamedTuple):
+    """How a node runner, or the cluster under it, ended.
+
+    `code` is the runner's exit code where it had one (negative: killed by that signal); `loss` is set when the
+    cluster ended rather than the runner.
+    """
+
+    code: int | None
+    loss: LossKind | None = None
+    detail: str = ""
+
+
+class Launch(NamedTuple):
+    """Rent this now; none: the site has no choice of offers (this machine)."""
+
+    offer: Offer | None
+    why: str = ""
+
+
+class Wait(NamedTuple):
+    """Nothing can be rented now; try again at `until_s` (the clock's seconds). `why` tells what was tried."""
+
+    until_s: float
+    why: str
+
+
+Decision = Launch | Wait
+
+
+class CellNeed(NamedTuple):
+    """What a site has to know of a cell to choose for it.
+
+    `losses`: placements of this cell that were preempted or otherwise lost, over all flows of the run;
+    `remaining_s`, `done_s`: forecast work left, and already measured; `elapsed_s`: since the run first started.
+    """
+
+    cell_key: str
+    losses: int
+    remaining_s: float
+    done_s: float
+    elapsed_s: float
+
 
 class Cluster(Protocol):
     """A place that runs one cell's node runner."""
+
+    def adopt(self) -> bool:
+        """Whether an earlier flow's cluster of this name still runs the cell; then it is followed, not launched."""
 
     def launch(self, job: CellJob) -> None:
         """Start the node runner.
@@ -27,11 +88,29 @@ class Cluster(Protocol):
             LaunchFailed: it could not be started.
         """
 
-    def exit_code(self) -> int | None:
-        """The node runner's exit code; none while it runs. Negative: killed by that signal."""
+    def look(self, heard_s: float | None) -> Ending | None:
+        """How it ended; none while it runs. Never blocks long.
+
+        Args:
+            heard_s: seconds since the runner's last heartbeat reached the store; none: never heard of. A cluster
+                may trust a fresh heartbeat and ask nobody else.
+        """
 
     def log_tail(self, lines: int) -> list[str]:
-        """The last lines that the node runner printed."""
+        """The last lines that the node runner printed; empty if they can't be had."""
 
     def down(self) -> None:
         """Take everything down. May be called at any time, more than once."""
+
+
+class Site(Protocol):
+    """Where clusters come from."""
+
+    def choose(self, need: CellNeed) -> Decision:
+        """Where the cell's next cluster shall be, or when to ask again."""
+
+    def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
+        """A cluster for one cell, not launched yet."""
+
+    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
+        """Remember how a placement went (none: it did its work)."""

@@ -8,12 +8,17 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
+from configs.schema import Step
 from tasks import process_group
 from tasks.engine.server import ENGINE_RECORD
 
 POLL_S = 0.5
-"""Pause between two tries of the lock."""
+"""Pause between two tries of a lock."""
+
+SPEED_LOCK_VARIABLE = "SPECSWEEP_SPEED_LOCK"
+"""File that the nodes of a pocket cloud share, because they share a machine: held while a speed is measured."""
 
 
 def state_dir() -> Path:
@@ -37,14 +42,34 @@ async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
     """
     state_dir().mkdir(parents=True, exist_ok=True)
     with (state_dir() / "engine.lock").open("ab") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                tell("waiting for the engine of another cell on this machine to end")
-                await asyncio.sleep(POLL_S)
+        await _lock(lock, lambda: tell("waiting for the engine of another cell on this machine to end"))
         for record in (state_dir() / "cells").glob(f"*/{ENGINE_RECORD}"):
             if process_group.end_recorded(record):
                 tell("ended an engine that a killed runner had left behind")
         yield
+
+
+@asynccontextmanager
+async def undisturbed(spec: Step, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """Measure a speed while no neighbour measures one.
+
+    A node with a machine of its own has nothing to wait for.
+    """
+    shared = os.environ.get(SPEED_LOCK_VARIABLE)
+    if shared is None or spec.step != "throughput":
+        yield
+        return
+    with Path(shared).open("rb") as lock:
+        await _lock(lock, lambda: tell("waiting for the speed measurement of a neighbour on this machine"))
+        yield
+
+
+async def _lock(file: IO[bytes], waiting: Callable[[], None]) -> None:
+    """Take a lock of the kernel's, which a killed process gives back."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waiting()
+            await asyncio.sleep(POLL_S)

@@ -1,0 +1,43 @@
+"""The time as flows see it: one clock that can be stopped, so that no thread of a flow sleeps through its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from warehouse.clock import iso_of
+
+
+class FlowStopped(Exception):
+    """The flow is asked to end; clusters go down on the way out."""
+
+
+class Clock:
+    """The real clock. The simulated night of `bench/` has one of its own."""
+
+    def __init__(self) -> None:
+        """Not stopped."""
+        self._stopped = threading.Event()
+        self._why = ""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def now_iso(self) -> str:
+        """This moment as rows have it."""
+        return iso_of(self.now_s())
+
+    def sleep(self, seconds: float) -> None:
+        """Pause.
+
+        Raises:
+            FlowStopped: somebody called `stop`, before or meanwhile.
+        """
+        if self._stopped.wait(max(0.0, seconds)):
+            raise FlowStopped(self._why)
+
+    def stop(self, why: str) -> None:
+        """Wake every sleeper with `FlowStopped`."""
+        self._why = self._why or why
+        self._stopped.set()

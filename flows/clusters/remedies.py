@@ -1,0 +1,146 @@
+"""The errors that a new user of a cloud meets first, each as one line with its remedy.
+
+The patterns are SkyPilot 0.14.1's own sentences and the error codes of AWS and Google that it passes on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+LONGEST = 300
+"""Characters kept of an error that nothing here knows."""
+
+
+class _Known(NamedTuple):
+    """A pattern (its first match is quoted as the cause, unless `cause` says it shorter) and what to do."""
+
+    pattern: str
+    remedy: str
+    cause: str | None = None
+
+
+_PERMISSIONS = "give the account the permissions listed under docs.skypilot.co/en/latest/cloud-setup/cloud-permissions"
+
+KNOWN: tuple[_Known, ...] = (
+    _Known(
+        r"Could not connect to SkyPilot API server at \S+[^.\s]",
+        "run `bin/sky api start`, or unset SKYPILOT_API_SERVER_ENDPOINT to use one on this machine",
+    ),
+    _Known(
+        r"AWS access token is expired|InvalidCloudCredentials|ExpiredToken|RequestExpired",
+        "log in again (`aws sso login`, or new AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+        "the AWS credentials have expired",
+    ),
+    _Known(
+        r"Failed to access AWS services with credentials|InvalidClientTokenId|SignatureDoesNotMatch|AuthFailure",
+        "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or ~/.aws/credentials with `aws sts get-caller-identity`",
+        "AWS refuses the credentials",
+    ),
+    _Known(
+        r"AWS credentials are not set|Unable to locate credentials|\S*credentials does not exist",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or run `aws configure`, then `bin/sky check aws`",
+        "no AWS credentials were found",
+    ),
+    _Known(
+        r"GCP tools are not installed",
+        "install the Google Cloud CLI, and add the [gcp] extra of skypilot to requirements/control.in; then "
+        "`gcloud auth application-default login` and `bin/sky check gcp`",
+    ),
+    _Known(
+        r"Application credentials are not set|No GCP account is activated|Failed to get GCP project id"
+        r"|Getting project ID or user identity failed|gcloud auth application-default login",
+        "run `gcloud init` and `gcloud auth application-default login`, then `bin/sky check gcp`",
+        "no Google Cloud credentials were found",
+    ),
+    _Known(
+        r"Cloud access is not set up|No cloud is enabled",
+        "set up credentials of one cloud and run `bin/sky check`; `sweep doctor` shows what it found",
+        "no cloud is enabled",
+    ),
+    _Known(
+        r"Found no quota for (?P<cause>\S+ (?:spot|on-demand) instances in region \S+)",
+        "ask the cloud for quota in that region (AWS: Service Quotas, `All P5 Spot Instance Requests`, 16 vCPUs per "
+        "H100), or remove the region from any_of",
+        "no quota for {}",
+    ),
+    _Known(
+        r"MaxSpotInstanceCountExceeded|Max spot instance count exceeded",
+        "ask AWS for more of `All P5 Spot Instance Requests` (16 vCPUs per H100) in that region, or lower the sweep's "
+        "concurrency",
+        "the AWS spot quota of the region is used up",
+    ),
+    _Known(
+        r"VcpuLimitExceeded|more vCPU capacity than your current vCPU limit",
+        "ask AWS for more of `Running On-Demand P instances` (16 vCPUs per H100) in that region, or lower the sweep's "
+        "concurrency",
+        "the AWS on-demand quota of the region is used up",
+    ),
+    _Known(
+        r"Quota '[^']+' exceeded\.?(?:\s+Limit: [\d.]+(?: in region [\w-]+)?)?|quotaExceeded|QUOTA_EXCEEDED",
+        "ask Google for that quota in that region (IAM & Admin, Quotas), or remove the region from any_of",
+    ),
+    _Known(
+        r"No image found (?:in catalog )?for region [\w-]+|Image '[^']+' not found in (?:AWS region [\w-]+|GCP)",
+        "name an image_id that exists there, or remove the region from any_of of the task",
+    ),
+    _Known(
+        r"manifest(?: for \S+)? (?:unknown|not found)|pull access denied for \S+",
+        "check the engine's image name and tag; for a private registry list SKYPILOT_DOCKER_USERNAME, "
+        "SKYPILOT_DOCKER_PASSWORD and SKYPILOT_DOCKER_SERVER under secrets of the task and set them",
+    ),
+    _Known(
+        r"UnauthorizedOperation|AccessDenied\w*|You are not authorized to perform|does not have permission",
+        _PERMISSIONS,
+        "the cloud account lacks a permission",
+    ),
+    _Known(
+        r"(?:No|All) candidate subnets [^.?]+",
+        "give the region's default VPC a public subnet, or set aws.vpc_name in ~/.sky/config.yaml",
+    ),
+    _Known(
+        r"(?P<cause>InsufficientInstanceCapacity|SpotMaxPriceTooLow|ZONE_RESOURCE_POOL_EXHAUSTED\w*|stockout)",
+        "nothing to do: another zone is tried; more entries in any_of of the task help",
+        "the cloud has none left there ({})",
+    ),
+    _Known(
+        r"No launchable resource found|Catalog does not contain any instances",
+        "raise max_hourly_cost or widen any_of of the task, and see `sweep doctor` for offers and enabled clouds",
+        "no enabled cloud offers what the task asks for",
+    ),
+    _Known(
+        r"Failed to fetch \w+ catalog [\w./]+|raw\.githubusercontent\.com",
+        "let this machine reach raw.githubusercontent.com once, or copy the CSV files to ~/.sky/catalogs/v8",
+        "SkyPilot can't fetch its price catalogue",
+    ),
+    _Known(
+        r"(?:rsync|ssh)(?:: command not found|: not found| is not installed)",
+        "run `bin/debian-packages rsync openssh-client`, or install both with your package manager",
+    ),
+    _Known(
+        r"Failed to acquire resources(?: \([^)]*\))? in (?P<cause>(?:all zones in )?[\w-]+)",
+        "nothing to do: another zone is tried; more entries in any_of of the task help",
+        "the cloud has none left in {}",
+    ),
+)
+"""Most specific first: a refusal for want of quota also says that no resources could be acquired."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def explain(error_text: str) -> str:
+    """An error of SkyPilot's or of a cloud's as one line: `cause; remedy: what to do`.
+
+    An unknown error is quoted, shortened to its beginning and its end, without a remedy.
+    """
+    text = " ".join(_ANSI.sub("", error_text).split())
+    for known in KNOWN:
+        found = re.search(known.pattern, text, re.IGNORECASE)
+        if found:
+            quoted = found.groupdict().get("cause") or found[0]
+            cause = quoted if known.cause is None else known.cause.format(quoted)
+            return f"{cause}; remedy: {known.remedy}"
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]} ... {text[-half:]}"

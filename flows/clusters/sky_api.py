@@ -1,0 +1,261 @@
+"""SkyPilot's SDK as this project uses it: few calls, typed results, an API server that may restart at any time.
+
+Every call that fails because the server is gone starts the server again and is repeated; SkyPilot's requests are
+idempotent towards a cluster's name. The server is started outside our process groups: it serves all flows of a user.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flows.clusters import sky_home
+from tasks import process_group
+
+SERVER_START_S = 180.0
+"""How long an API server may take to answer; 5 to 42 s were seen."""
+
+SERVER_TRIES = 3
+"""How often one call may find the server gone before it is given up."""
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+_starting = threading.Lock()
+
+
+class SkyUnavailable(Exception):
+    """SkyPilot's API server can't be reached or started; the text says what to do."""
+
+
+class Rented(NamedTuple):
+    """One cluster that SkyPilot knows. `price_usd_h` is by its catalogue; `detail` says why an INIT one is INIT."""
+
+    name: str
+    status: str
+    launched_at_s: float | None
+    cloud: str | None
+    region: str | None
+    zone: str | None
+    spot: bool
+    price_usd_h: float | None
+    name_on_cloud: str | None
+    detail: str
+
+
+class Job(NamedTuple):
+    """The newest job of a cluster. `status` is SkyPilot's JobStatus by name; none: the cluster has no job."""
+
+    job_id: int | None
+    status: str | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it will never run again."""
+        return self.status in ("SUCCEEDED", "FAILED", "FAILED_SETUP", "FAILED_DRIVER", "CANCELLED")
+
+
+def sdk() -> Any:
+    """The `sky` module, imported on first use (seconds) and in the home that was asked for."""
+    sky_home.enter()
+    import sky
+
+    return sky
+
+
+def sky_errors() -> tuple[type[Exception], ...]:
+    """What SkyPilot raises when a cluster can't be asked: gone, not up, unreachable over ssh, cloud not answering."""
+    errors = sdk().exceptions
+    return (
+        errors.ClusterDoesNotExist,
+        errors.ClusterNotUpError,
+        errors.ClusterStatusFetchingError,
+        errors.FetchClusterInfoError,
+        errors.CommandError,
+        errors.NetworkError,
+        errors.CachedClusterUnavailable,
+        errors.SkyletInternalError,
+        errors.SkyletUnavailableError,
+    )
+
+
+def any_error() -> tuple[type[Exception], ...]:
+    """`sky_errors`, and no API server."""
+    return (*sky_errors(), SkyUnavailable)
+
+
+def text_of(error: BaseException) -> str:
+    """An error of SkyPilot's on one line, without colours."""
+    return " ".join(ANSI.sub("", str(error)).split()) or type(error).__name__
+
+
+def server_url() -> str:
+    """Address of the API server that this process would talk to."""
+    sdk()
+    from sky.server import common
+
+    return str(common.get_server_url())
+
+
+def ensure_server() -> None:
+    """Start the API server if it does not answer.
+
+    Raises:
+        SkyUnavailable: it is remote, or does not start.
+    """
+    sky = sdk()
+    with _starting:
+        if _healthy(sky):
+            return
+        if os.environ.get("SKYPILOT_API_SERVER_ENDPOINT"):
+            raise SkyUnavailable(
+                f"the SkyPilot API server at {server_url()} does not answer: start it, or log in again"
+            )
+        marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
+        env = {name: value for name, value in os.environ.items() if name not in marks}
+        log_path = Path.home() / ".sky" / "specsweep-api-start.log"
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.open("ab") as log:
+            done = subprocess.run(
+                [str(Path(sys.executable).parent / "sky"), "api", "start"],
+                env=env | sky_home.environment(), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False, timeout=SERVER_START_S,
+                start_new_session=True, cwd=Path.home(),
+            )  # fmt: skip
+        if done.returncode != 0 or not _healthy(sky):
+            raise SkyUnavailable(
+                f"`sky api start` ended with code {done.returncode}: see {log_path} and ~/.sky/api_server"
+            )
+
+
+def call(request: Callable[[Any], Any], log: Path | None = None) -> Any:
+    """The result of one SDK request; it raises what the request raises.
+
+    Args:
+        request: given the `sky` module, returns a request id.
+        log: file that gets what SkyPilot prints meanwhile.
+
+    Raises:
+        SkyUnavailable: the API server was gone `SERVER_TRIES` times.
+    """
+    sky = sdk()
+    for tried in range(1, SERVER_TRIES + 1):
+        ensure_server()
+        try:
+            request_id = request(sky)
+            if log is None:
+                return sky.get(request_id)
+            with log.open("a", encoding="utf-8") as stream:
+                return sky.stream_and_get(request_id, output_stream=stream)
+        except Exception as error:
+            if not _is_about_server(sky, error):
+                raise
+            if tried == SERVER_TRIES:
+                raise SkyUnavailable(f"SkyPilot's API server went away {tried} times: {text_of(error)}") from error
+            time.sleep(1.0)
+    raise AssertionError("the last try returns or raises")
+
+
+def rented(names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
+    """Clusters that SkyPilot knows, all or by name; `refresh` asks the cloud."""
+    from flows.clusters.names import PREFIX
+
+    sky = sdk()
+    mode = sky.StatusRefreshMode.FORCE if refresh else sky.StatusRefreshMode.NONE
+    records = call(lambda sky: sky.status(cluster_names=names, refresh=mode))
+    return [_rented(record) for record in records if record.name.startswith(PREFIX)]
+
+
+def take_down(name: str, *, purge: bool = False) -> bool:
+    """Terminate a cluster; False: there was none. Safe to call again, and by somebody else."""
+    sky = sdk()
+    try:
+        call(lambda sky: sky.down(name, purge=purge))
+    except sky.exceptions.ClusterDoesNotExist:
+        return False
+    return True
+
+
+def newest_job(name: str) -> Job:
+    """The newest job of a cluster, asked over ssh: costs the node a process or two.
+
+    Raises:
+        sky.exceptions.ClusterDoesNotExist: the cluster is gone.
+    """
+    statuses = call(lambda sky: sky.job_status(name))
+    for job_id, status in statuses.items():
+        return Job(None if job_id is None else int(job_id), None if status is None else str(status.value))
+    return Job(None, None)
+
+
+def cancel_jobs(name: str) -> None:
+    """Ask every job of a cluster to end."""
+    call(lambda sky: sky.cancel(name, all=True))
+
+
+def job_log(name: str, job_id: int | None, lines: int) -> list[str]:
+    """The last lines of a job's log, as the job printed them."""
+    ensure_server()
+    stream = io.StringIO()
+    sdk().tail_logs(name, job_id, follow=False, tail=lines, output_stream=stream)
+    return [_plain(line) for line in stream.getvalue().splitlines() if line.strip()][-lines:]
+
+
+def _plain(line: str) -> str:
+    """A log line without colours and without SkyPilot's `(task, pid=1234) `."""
+    return re.sub(r"^\([^()]*pid=\d+\)\s", "", ANSI.sub("", line)).rstrip()
+
+
+def _rented(record: Any) -> Rented:
+    resources = getattr(record.handle, "launched_resources", None)
+    return Rented(
+        name=record.name,
+        status=str(record.status.value),
+        launched_at_s=float(record.launched_at) if record.launched_at else None,
+        cloud=None if resources is None or resources.cloud is None else str(resources.cloud).lower(),
+        region=None if resources is None else resources.region,
+        zone=None if resources is None else resources.zone,
+        spot=bool(resources is not None and resources.use_spot),
+        price_usd_h=_price_usd_h(resources),
+        name_on_cloud=record.cluster_name_on_cloud or getattr(record.handle, "cluster_name_on_cloud", None),
+        detail=text_of(Exception(record.init_status_reason or "")) if record.init_status_reason else "",
+    )
+
+
+def _price_usd_h(resources: Any) -> float | None:
+    if resources is None or resources.instance_type is None:
+        return None
+    try:
+        return float(resources.get_cost(3600))
+    except (ValueError, KeyError):
+        return None  # a machine that the catalogue doesn't list (Slurm, Kubernetes) has no catalogue price
+
+
+def _healthy(sky: Any) -> bool:
+    from sky.server import common
+
+    try:
+        return bool(common.get_api_server_status().status == common.ApiServerStatus.HEALTHY)
+    except (sky.exceptions.ApiServerConnectionError, OSError):
+        return False
+
+
+def _is_about_server(sky: Any, error: Exception) -> bool:
+    """Whether the API server, rather than the request, failed."""
+    import requests
+
+    gone = (
+        sky.exceptions.ApiServerConnectionError,
+        sky.exceptions.ServerTemporarilyUnavailableError,
+        sky.exceptions.RequestInterruptedError,
+        requests.exceptions.ConnectionError,
+        requests.exceptions.ChunkedEncodingError,
+    )
+    forgotten = isinstance(error, RuntimeError) and "Failed to get request" in str(error)
+    return isinstance(error, gone) or forgotten

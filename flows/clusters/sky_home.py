@@ -1,0 +1,31 @@
+"""Whose SkyPilot a process talks to: the user's own, or one in a home of the project's (SPECSWEEP_SKY_HOME).
+
+Import `sky` only after `enter()`: it reads its home, its configuration and the API server's address at import.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HOME_VARIABLE = "SPECSWEEP_SKY_HOME"
+"""Folder that stands for the user's home towards SkyPilot: .sky, .aws, .ssh, .slurm and .config lie in it."""
+
+
+def environment() -> dict[str, str]:
+    """Variables of a process whose SkyPilot lives in the home of its own; empty if none is asked for."""
+    asked = os.environ.get(HOME_VARIABLE)
+    if not asked:
+        return {}
+    home = Path(asked).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # our environments stay where they are
+    return {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": cache,
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    }
+
+
+def enter() -> None:
+    """Make this process one of them; with no home asked for, nothing changes."""
+    os.environ.update(environment())

@@ -1,0 +1,244 @@
+"""A SkyPilot task of sky/ (or a user's own YAML), and one cell's copy of it: one exact offer, labels, secrets.
+
+What a cell's copy pins is never left to SkyPilot's optimizer, so that our policy alone decides where a cell runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import getpass
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from flows.clusters.names import LABEL, store_hash
+from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.sky_api import sdk, text_of
+from warehouse.placement import Offer
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "sky"
+
+RUN_LABEL, CELL_LABEL = f"{LABEL}-run", f"{LABEL}-cell"
+OWNER_LABEL, EXPIRY_LABEL = f"{LABEL}-owner", f"{LABEL}-expires"
+"""Besides `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse colons."""
+
+FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "HF_ENDPOINT")
+"""Variables that a node needs to reach the same store and hub as this process; passed if they are set here."""
+
+DOCKER = "docker:"
+"""SkyPilot's prefix of an `image_id` that is a container image."""
+
+LABEL_LENGTH = 63
+
+
+class TaskFileError(LaunchFailed):
+    """A task can't be used; the text names the file, the field, its value and the remedy."""
+
+
+class TaskFile(NamedTuple):
+    """A task as written: its path and its parsed YAML."""
+
+    path: Path
+    config: dict[str, Any]
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Secrets that the task asks for."""
+        return tuple(self.config.get("secrets") or {})
+
+    def wrong(self, field: str, value: object, remedy: str) -> TaskFileError:
+        """An error about one field, on one line."""
+        return TaskFileError(f"{_shown(self.path)}: {field} is {value!r}: {remedy}")
+
+
+class Rental(NamedTuple):
+    """What one cell's task needs besides the file.
+
+    Attributes:
+        offer: what is rented; none leaves the choice to SkyPilot.
+        image: the engine's container image, pinned as `name@sha256:...`; used where the task runs in a container.
+        expires_s: seconds since 1970 after which anybody may remove the cluster.
+        git_sha: commit of this checkout; the node gets no .git.
+        git_dirty: whether the checkout has changes.
+    """
+
+    job: CellJob
+    offer: Offer | None
+    image: str | None
+    expires_s: float
+    git_sha: str | None
+    git_dirty: bool | None
+
+
+def load_task(name_or_path: str) -> TaskFile:
+    """Read a task: a name of sky/ without its .yaml, or a path.
+
+    Raises:
+        TaskFileError: there is none, or it lacks what keeps a cluster from running for ever.
+    """
+    path = FOLDER / f"{name_or_path}.yaml"
+    if name_or_path.endswith((".yaml", ".yml")) or os.sep in name_or_path:
+        path = Path(name_or_path).expanduser()
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
+        raise TaskFileError(f"cloud.task is {name_or_path!r}: no such file; use one of {known}, or a path")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise TaskFileError(f"{_shown(path)}: is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict):
+        raise TaskFileError(f"{_shown(path)}: is no SkyPilot task: a mapping with resources, setup and run is expected")
+    file = TaskFile(path, config)
+    _check(file)
+    return file
+
+
+def sky_task(file: TaskFile) -> Any:
+    """The `sky.Task` as the file has it, with every place that it allows: what `offers` looks at.
+
+    Raises:
+        TaskFileError: SkyPilot refuses it.
+    """
+    return _task(file, copy.deepcopy(file.config))
+
+
+def task_for(file: TaskFile, rental: Rental) -> Any:
+    """The `sky.Task` of one cell, on one offer. Secrets are this process's, by the names that the file lists.
+
+    Raises:
+        TaskFileError: SkyPilot refuses it, or a node could not reach the store.
+    """
+    config, offer = copy.deepcopy(file.config), rental.offer
+    _require_reachable(file, rental)
+    config["workdir"] = str(ROOT)
+    config["name"] = f"cell-{rental.job.cell_key[:8]}"
+    if offer is not None:
+        config["resources"] = _pinned(config["resources"], offer)
+    resources = config["resources"]
+    resources["labels"] = (resources.get("labels") or {}) | _labels(rental)
+    if rental.image and str(resources.get("image_id", "")).startswith(DOCKER):
+        resources["image_id"] = DOCKER + rental.image
+    config["envs"] = {**(config.get("envs") or {}), **_envs(rental, resources)}
+    return _task(file, config)
+
+
+def _check(file: TaskFile) -> None:
+    resources = file.config.get("resources")
+    if not isinstance(resources, dict):
+        raise file.wrong("resources", resources, "say what to rent, e.g. resources: {accelerators: H100:1}")
+    autostop = resources.get("autostop")
+    if not isinstance(autostop, dict) or autostop.get("down") is not True or not autostop.get("idle_minutes"):
+        remedy = "write autostop: {idle_minutes: 10, down: true}, so that a forgotten cluster removes itself"
+        raise file.wrong("resources.autostop", autostop, remedy)
+    if file.config.get("num_nodes", 1) != 1:
+        raise file.wrong("num_nodes", file.config["num_nodes"], "a cell runs on one node; leave it out")
+    if not file.config.get("run"):
+        raise file.wrong("run", file.config.get("run"), "write run: exec bin/node run")
+    secrets = file.config.get("secrets") or {}
+    if not isinstance(secrets, dict):
+        raise file.wrong("secrets", secrets, "list them as NAME: null")
+    for name, value in secrets.items():
+        if value is not None:  # the value itself must not be shown
+            raise file.wrong(f"secrets.{name}", "...", "leave it null and set the variable where the sweep is started")
+
+
+def _pinned(resources: dict[str, Any], offer: Offer) -> dict[str, Any]:
+    """The resources with one exact place; of `any_of`, the common fields and the entry that names the place."""
+    entries = resources.pop("any_of", None) or resources.pop("ordered", None) or [{}]
+    merged = resources | next((entry for entry in entries if _allows(entry, offer)), {})
+    for replaced in ("cloud", "region", "zone", "infra"):
+        merged.pop(replaced, None)
+    parts = [offer.cloud, offer.region, offer.zone]
+    merged["infra"] = "/".join(part for part in parts if part)
+    merged["use_spot"] = offer.spot
+    if offer.instance_type:
+        merged["instance_type"] = offer.instance_type
+    return merged
+
+
+def _allows(entry: dict[str, Any], offer: Offer) -> bool:
+    from sky.utils.infra_utils import InfraInfo
+
+    infra = InfraInfo.from_str(entry.get("infra")) if entry.get("infra") else None
+    cloud = (infra.cloud if infra else entry.get("cloud")) or offer.cloud
+    asked = (str(cloud).lower(), infra and infra.region or entry.get("region"), infra and infra.zone or entry.get("zone"))
+    return all(want in (None, have) for want, have in zip(asked, (offer.cloud, offer.region, offer.zone), strict=True))
+
+
+def _labels(rental: Rental) -> dict[str, str]:
+    job = rental.job
+    owner = f"{getpass.getuser()}-{platform.node()}"
+    return {
+        LABEL: store_hash(job.store_url),
+        RUN_LABEL: _label_value(job.run_id),
+        CELL_LABEL: job.cell_key,
+        OWNER_LABEL: _label_value(owner),
+        EXPIRY_LABEL: str(int(rental.expires_s)),
+    }
+
+
+def _label_value(text: str) -> str:
+    """The text as every cloud takes it: GCP allows lower-case letters, digits, `_` and `-`."""
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
+
+
+def _envs(rental: Rental, resources: dict[str, Any]) -> dict[str, str]:
+    job, offer = rental.job, rental.offer
+    image = str(resources.get("image_id", "")).removeprefix(DOCKER)
+    known: dict[str, str | None] = {
+        "SPECSWEEP_STORE": job.store_url,
+        "SPECSWEEP_RUN": job.run_id,
+        "SPECSWEEP_CELL": job.cell_key,
+        "SPECSWEEP_GIT_SHA": rental.git_sha,
+        "SPECSWEEP_GIT_DIRTY": None if rental.git_dirty is None else str(int(rental.git_dirty)),
+        "SPECSWEEP_IMAGE_DIGEST": image if "@sha256:" in image else None,
+    }
+    if offer is not None:
+        price = offer.price_usd_h
+        known |= {
+            "SPECSWEEP_CLOUD": offer.cloud,
+            "SPECSWEEP_REGION": offer.region,
+            "SPECSWEEP_ZONE": offer.zone,
+            "SPECSWEEP_INSTANCE_TYPE": offer.instance_type,
+            "SPECSWEEP_SPOT": str(int(offer.spot)),
+            "SPECSWEEP_PRICE_USD_H": None if price is None else str(price),
+            "SPECSWEEP_PRICE_SOURCE": offer.price_source,
+        }
+    known |= {name: os.environ.get(name) for name in FORWARDED}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _task(file: TaskFile, config: dict[str, Any]) -> Any:
+    """SkyPilot's own reading of the config. Secret values go in beside it: no dump of the file's text has them."""
+    sky = sdk()
+    names = file.secret_names
+    config.pop("secrets", None)
+    secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
+    try:
+        task = sky.Task.from_yaml_config(config)
+        task.update_secrets(secrets)
+    except (ValueError, TypeError, AssertionError, sky.exceptions.InvalidSkyPilotConfigError) as error:
+        text = text_of(error)
+        for value in secrets.values():
+            text = text.replace(value, "...")
+        raise TaskFileError(f"{_shown(file.path)}: SkyPilot refuses it: {text}") from None
+    return task
+
+
+def _require_reachable(file: TaskFile, rental: Rental) -> None:
+    """Refuse a store that lies in a folder of this machine, unless the cluster may share its file systems."""
+    shared = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
+    if "://" not in rental.job.store_url and not shared:
+        raise TaskFileError(
+            f"the store {rental.job.store_url!r} is a folder of this machine, which a node of {_shown(file.path)} "
+            "can't reach: use --store s3://bucket/prefix or gs://bucket/prefix"
+        )
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -1,0 +1,160 @@
+"""What was rented for a cell, when, at what price, and how it ended: the bill, and the memory of where it failed.
+
+.../cells/<cell_key>/placements/<n>.json        asked for; written before anything is rented, so that whoever
+                                                comes later knows what may be running
+.../cells/<cell_key>/placements/<n>.up.json     the node runner was submitted
+.../cells/<cell_key>/placements/<n>.end.json    down again; create-only, the first word stands
+.../cells/<cell_key>/flow.json                  heartbeat of the flow that manages the cell's clusters
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from warehouse.lease import lives_here
+from warehouse.ledger import Ledger
+
+FLOW_DEADLINE_S = 120.0
+"""Silence after which a flow no longer counts as managing its clusters; it beats every 10 s."""
+
+PlacementOutcome = Literal[
+    "done", "no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed", "stopped"
+]
+"""`done`: the runner did its work; `stopped`: taken down on request (budget, Ctrl-C, reaper)."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Offer(_Record):
+    """One thing that can be rented. Region and zone are none where a cloud has none (Slurm, Kubernetes)."""
+
+    cloud: str
+    region: str | None
+    zone: str | None
+    instance_type: str | None
+    spot: bool
+    price_usd_h: float | None
+    price_source: str
+
+    @property
+    def where(self) -> str:
+        """Short name for people, e.g. `aws/us-east-1a spot`."""
+        return f"{self.cloud}/{self.zone or self.region or '-'} {'spot' if self.spot else 'on-demand'}"
+
+
+class Placement(_Record):
+    """A cluster that was asked for."""
+
+    cell_key: str
+    number: int
+    cluster: str
+    offer: Offer
+    asked_at: str
+    flow: str
+
+
+class PlacementUp(_Record):
+    """Its node runner was submitted."""
+
+    at: str
+
+
+class PlacementEnd(_Record):
+    """It is down. `attempt` is the lease's epoch it belongs to; none: nothing was rented."""
+
+    at: str
+    outcome: PlacementOutcome
+    detail: str = ""
+    attempt: int | None = None
+
+
+class FlowBeat(_Record):
+    """Who manages a cell's clusters now (`warehouse.lease.owner_name`)."""
+
+    owner: str
+    at: str
+    released: bool = False
+
+
+class PlacementStory(_Record):
+    """One placement from asking to down; `up` and `end` are none where it has not come to that."""
+
+    asked: Placement
+    up: PlacementUp | None
+    end: PlacementEnd | None
+
+
+class Placements:
+    """The placements of one cell of one run."""
+
+    def __init__(self, ledger: Ledger, cell_key: str) -> None:
+        """Open the cell; nothing is read or written yet."""
+        self.store = ledger.store
+        self.cell_key = cell_key
+        self.root = ledger.cell_root(cell_key)
+
+    def stories(self) -> list[PlacementStory]:
+        """Every placement, oldest first."""
+        keys = set(self.store.list(f"{self.root}/placements"))
+        numbers = sorted(int(key.rsplit("/", 1)[1].split(".")[0]) for key in keys if key.count(".") == 1)
+        return [self._story(number) for number in numbers]
+
+    def open(self) -> PlacementStory | None:
+        """The newest placement, if nobody has written its end."""
+        stories = self.stories()
+        return stories[-1] if stories and stories[-1].end is None else None
+
+    def ask(self, cluster: str, offer: Offer, flow: str, at: str) -> Placement:
+        """Record that a cluster is about to be rented."""
+        number = max((story.asked.number for story in self.stories()), default=0) + 1
+        while True:
+            placement = Placement(
+                cell_key=self.cell_key, number=number, cluster=cluster, offer=offer, asked_at=at, flow=flow
+            )
+            if self.store.put_new(self._key(number, ""), placement.model_dump_json(indent=1).encode()):
+                return placement
+            number += 1
+
+    def up(self, number: int, at: str) -> None:
+        """Record that the node runner was submitted; the first word stands."""
+        self.store.put_new(self._key(number, ".up"), PlacementUp(at=at).model_dump_json().encode())
+
+    def end(self, number: int, end: PlacementEnd) -> bool:
+        """Record that it is down. False: somebody said so before."""
+        return self.store.put_new(self._key(number, ".end"), end.model_dump_json(indent=1).encode())
+
+    def beat(self, beat: FlowBeat) -> None:
+        """Say that a flow manages this cell's clusters."""
+        self.store.put(f"{self.root}/flow.json", beat.model_dump_json().encode())
+
+    def managed(self) -> bool:
+        """Whether a flow that has been heard of lately, and is not known dead, manages this cell's clusters."""
+        silence_s, beat = self.flow_silence_s(), self.flow()
+        if silence_s is None or beat is None or beat.released or lives_here(beat.owner) is False:
+            return False
+        return silence_s < FLOW_DEADLINE_S
+
+    def flow_silence_s(self) -> float | None:
+        """Seconds since the managing flow was heard of, by the store's clock; none: never."""
+        return self.store.age_s(f"{self.root}/flow.json")
+
+    def flow(self) -> FlowBeat | None:
+        """The last word of the managing flow."""
+        data = self.store.get(f"{self.root}/flow.json")
+        return None if data is None else FlowBeat.model_validate_json(data)
+
+    def _story(self, number: int) -> PlacementStory:
+        asked, up, end = (self.store.get(self._key(number, word)) for word in ("", ".up", ".end"))
+        assert asked is not None, "placements are never deleted"
+        return PlacementStory(
+            asked=Placement.model_validate_json(asked),
+            up=None if up is None else PlacementUp.model_validate_json(up),
+            end=None if end is None else PlacementEnd.model_validate_json(end),
+        )
+
+    def _key(self, number: int, word: str) -> str:
+        return f"{self.root}/placements/{number:06d}{word}.json"
