@@ -14,6 +14,9 @@ from rich.console import Console
 
 from configs.expand import default_run_id
 from configs.load import ConfigError
+from flows.budget import BudgetExceeded
+from flows.clusters.protocol import LaunchFailed
+from flows.clusters.sky_api import SkyUnavailable
 from flows.plans import store_url
 from flows.prefect_session import SessionFailed
 from flows.prepare import PreparationFailed
@@ -51,25 +54,33 @@ class Interrupted(BaseException):
     """Asked to stop by a signal. Not KeyboardInterrupt: the command line library swallows that one."""
 
 
-EXPECTED = (ConfigError, StoreError, InstallError, SessionFailed, PreparationFailed)
+EXPECTED = (
+    BudgetExceeded, ConfigError, InstallError, LaunchFailed, PreparationFailed, SessionFailed, SkyUnavailable, StoreError
+)  # fmt: skip
 """Errors whose text is all that a user needs."""
 
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
 def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
-    """Show the matrix of a sweep, what is already measured, hours and dollars. Needs no network."""
+    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network."""
+    import time
+
+    from flows.budget import Purse
     from flows.forecast import forecast
     from flows.forecast_table import render
     from flows.plans import make_plan
 
     planned = make_plan(name)
     opened = open_store(store_url(store))
-    committed = Ledger(opened, run_id or default_run_id(planned)).committed_steps() if _is_there(opened) else {}
-    expected = forecast(planned, committed)
+    ledger = Ledger(opened, run_id or default_run_id(planned))
+    expected = forecast(planned, ledger.committed_steps() if _is_there(opened) else {})
+    cloud = planned.cloud
+    budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(expected)
     if as_json:
-        _print_json(expected.model_dump(mode="json"))
+        limits = [fit._asdict() | {"fits": fit.fits} for fit in budgets]
+        _print_json(expected.model_dump(mode="json") | {"budgets": limits})
     else:
-        _console().print(render(expected))
+        _console().print(render(expected, budgets))
 
 
 @app.command(epilog="Examples: sweep demo    sweep demo --store /tmp/mine    sweep demo --sweep tiny-quick")
@@ -122,6 +133,7 @@ def status(store: StoreOption = None, run_id: RunOption = None, as_json: JsonOpt
         progress = ProgressReader(ledger, ledger.plan()).read()
         documents.append({
             "run_id": name, "measured": progress.measured, "total": progress.total,
+            "spent_usd": progress.spent.usd if progress.spent else None,
             "cells": [cell.document() for cell in progress.cells],
         })  # fmt: skip
         if not as_json:
@@ -161,6 +173,32 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
         _console().print(f"{mark} {check.name}: {check.detail}{remedy}", soft_wrap=True, highlight=False)
     store_ok = all(check.ok for check in checks if check.name.startswith("store"))
     raise typer.Exit(0 if store_ok else 1)
+
+
+@app.command(epilog="Examples: sweep reap --dry-run    sweep reap --store s3://bucket/prefix --json")
+def reap(
+    store: StoreOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go down")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take down every cluster of ours that nobody owns, also those that SkyPilot has forgotten."""
+    import time
+
+    from flows.clusters import sky_api, sky_home
+    from flows.reaper import reap_store
+    from flows.reaper.clouds import accounts
+
+    opened = open_store(store_url(store))
+    sky_home.enter()
+    found = reap_store(opened, sky_api, accounts(), time.time(), dry_run=dry_run)
+    if as_json:
+        _print_json(found.document())
+    else:
+        if found.reaped:
+            _console().print(found.table())
+        for line in found.lines():
+            _console().print(line, soft_wrap=True, highlight=False, markup=False)
+    raise typer.Exit(0 if found.ok else 1)
 
 
 @app.command(epilog="Examples: sweep reproduce 3f2a    sweep reproduce 3f2a91c04b7d8e65 --run-id tuesday --json")

@@ -1,6 +1,8 @@
-"""The forecast as people read it in a terminal: the matrix, what isn't run and why, and the assumptions."""
+"""The forecast as people read it in a terminal: the matrix, budgets, what isn't run and why, and the assumptions."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -8,15 +10,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flows.budget import Fit
 from flows.forecast import CellForecast, Forecast
 
 MINUTE_S = 60
 HOUR_S = 3600
 
 
-def render(forecast: Forecast) -> Group:
+def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
     """Everything that `sweep plan` shows; fits 100 columns."""
     parts: list[RenderableType] = [cells_table(forecast), Text(summary(forecast))]
+    if budgets:
+        parts += [_heading("Budgets"), budgets_table(budgets)]
     if forecast.unbuilt:
         parts += [_heading("Planned, but not built yet (not in any figure above)"), _unbuilt_table(forecast)]
     if forecast.left_out:
@@ -62,6 +67,21 @@ def summary(forecast: Forecast) -> str:
     )
 
 
+def budgets_table(budgets: Sequence[Fit]) -> Table:
+    """One row per budget: what was spent, what is forecast, and whether both fit."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("budget", no_wrap=True)
+    table.add_column("of", overflow="fold")
+    for name in ("spent", "forecast", "limit"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for fit in budgets:
+        word, style = _fit(fit)
+        figures = (dollars(fit.spent_usd), dollars(fit.left_usd), dollars(fit.budget_usd))
+        table.add_row(fit.field, fit.who, *figures, Text(word, style=style))
+    return table
+
+
 def left_out_table(forecast: Forecast) -> Table:
     """What is in the sweep's file, but isn't run, and why."""
     table = _plain_table()
@@ -93,6 +113,13 @@ def duration(seconds: float) -> str:
 def dollars(usd: float | None) -> str:
     """An amount, or `?` where no price is known."""
     return "?" if usd is None else f"${usd:.2f}"
+
+
+def _fit(fit: Fit) -> tuple[str, str]:
+    """Whether a budget lets the run start, and the colour of that."""
+    if fit.fits:
+        return "fits", "green"
+    return ("no price: will not start" if fit.left_usd is None else "too much: will not start"), "red"
 
 
 def _unbuilt_table(forecast: Forecast) -> Table:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from configs.expand import default_run_id
 from configs.schema import Plan
+from flows.crew import require_budget
 from flows.plans import make_plan
 from flows.prefect_session import ROOT, default_home, our_environment
 from flows.progress import ProgressReader
@@ -28,12 +29,14 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
     Raises:
         ConfigError: the sweep is wrong.
         StoreError: the store can't be trusted, or the run exists with another plan.
+        BudgetExceeded: what is left of it would cost more than it may.
     """
     plan = make_plan(name)
     store = open_store(store_url)
     require_create_only(store)
     ledger = Ledger(store, run_id or default_run_id(plan))
     ledger.write_plan(plan)
+    require_budget(ledger, plan)
     return ledger, plan
 
 

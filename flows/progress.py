@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -9,6 +10,7 @@ from configs.schema import Plan
 from tasks.steps.registry import buildable
 from warehouse.lease import Heartbeat, Leases
 from warehouse.ledger import Ledger
+from warehouse.spending import Spending, Spent
 
 StepState = Literal["ok", "suspect", "rejected", "running", "waiting", "skipped", "not built"]
 
@@ -30,10 +32,11 @@ class CellProgress(NamedTuple):
 
 
 class RunProgress(NamedTuple):
-    """One run."""
+    """One run; `spent` is what its machines have cost so far, none where nothing was rented."""
 
     run_id: str
     cells: tuple[CellProgress, ...]
+    spent: Spent | None = None
 
     @property
     def measured(self) -> int:
@@ -59,6 +62,7 @@ class ProgressReader:
         self._ledger = ledger
         self._plan = plan
         self._verdicts: dict[tuple[str, str], StepState] = {}
+        self._spending = Spending(ledger.store, time.time)
 
     def read(self) -> RunProgress:
         """Where the run stands now."""
@@ -75,7 +79,8 @@ class ProgressReader:
                 else:
                     states[spec.step] = "skipped" if states.get("smoke") == "rejected" else "waiting"
             cells.append(self._with_owner(planned.cell.label, key, states))
-        return RunProgress(self._ledger.run_id, tuple(cells))
+        spent = self._spending.of_run(self._ledger.run_id)
+        return RunProgress(self._ledger.run_id, tuple(cells), spent if spent.by_cell else None)
 
     def _with_owner(self, label: str, key: str, states: dict[str, StepState]) -> CellProgress:
         if not any(state == "waiting" for state in states.values()):

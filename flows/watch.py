@@ -13,7 +13,7 @@ from rich.text import Text
 
 from configs.schema import Plan
 from flows.forecast import forecast
-from flows.forecast_table import duration
+from flows.forecast_table import dollars, duration
 from flows.progress import CellProgress, ProgressReader, RunProgress, StepState
 from warehouse.ledger import Ledger
 
@@ -78,7 +78,8 @@ class RunWatcher:
 
     def _summary(self, progress: RunProgress) -> str:
         elapsed_s = time.monotonic() - self._started
-        text = f"{progress.measured} of {progress.total} steps measured, {duration(elapsed_s)} so far"
+        spent = f", {dollars(progress.spent.usd)}" if progress.spent else ""
+        text = f"{progress.measured} of {progress.total} steps measured, {duration(elapsed_s)}{spent} so far"
         left_s = self._left_s(progress, elapsed_s)
         return text if left_s is None else f"{text}, about {duration(left_s)} left"
 
@@ -101,7 +102,8 @@ class RunWatcher:
 def progress_table(progress: RunProgress) -> Table:
     """Cells x steps, with what each live cell is doing now."""
     steps = list(dict.fromkeys(step for cell in progress.cells for step in cell.steps))
-    table = Table(box=box.SIMPLE_HEAD, title=f"run {progress.run_id}", title_justify="left", padding=(0, 1))
+    title = f"run {progress.run_id}{money(progress)}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1))
     table.add_column("cell", no_wrap=True)
     for step in steps:
         table.add_column(step, no_wrap=True)
@@ -109,6 +111,15 @@ def progress_table(progress: RunProgress) -> Table:
     for cell in progress.cells:
         table.add_row(cell.label, *(_state(cell, step) for step in steps), _now(cell))
     return table
+
+
+def money(progress: RunProgress) -> str:
+    """What the run's machines have cost so far and how many are up; nothing where none was rented."""
+    if progress.spent is None:
+        return ""
+    up = f", clusters up: {len(progress.spent.up)}" if progress.spent.up else ""
+    unknown = ", and machines without a known price" if progress.spent.unpriced else ""
+    return f": {dollars(progress.spent.usd)} spent{unknown}{up}"
 
 
 def _state(cell: CellProgress, step: str) -> Text:

@@ -33,6 +33,9 @@ FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "A
 DOCKER = "docker:"
 """SkyPilot's prefix of an `image_id` that is a container image."""
 
+IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"
+"""Tells the node which image it runs in, where it runs in one."""
+
 LABEL_LENGTH = 63
 
 
@@ -113,18 +116,12 @@ def task_for(file: TaskFile, rental: Rental) -> Any:
     Raises:
         TaskFileError: SkyPilot refuses it, or a node could not reach the store.
     """
-    config, offer = copy.deepcopy(file.config), rental.offer
     _require_reachable(file, rental)
+    config = copy.deepcopy(file.config)
     config["workdir"] = str(ROOT)
     config["name"] = f"cell-{rental.job.cell_key[:8]}"
-    if offer is not None:
-        config["resources"] = _pinned(config["resources"], offer)
-    resources = config["resources"]
-    resources["labels"] = (resources.get("labels") or {}) | _labels(rental)
-    if rental.image and str(resources.get("image_id", "")).startswith(DOCKER):
-        resources["image_id"] = DOCKER + rental.image
-    config["envs"] = {**(config.get("envs") or {}), **_envs(rental, resources)}
-    return _task(file, config)
+    config["envs"] = {**(config.get("envs") or {}), **_envs(rental)}
+    return _task(file, config, rental)
 
 
 def _check(file: TaskFile) -> None:
@@ -147,37 +144,36 @@ def _check(file: TaskFile) -> None:
             raise file.wrong(f"secrets.{name}", "...", "leave it null and set the variable where the sweep is started")
 
 
-def _pinned(resources: dict[str, Any], offer: Offer) -> dict[str, Any]:
-    """The resources with one exact place; of `any_of`, the common fields and the entry that names the place."""
-    entries = resources.pop("any_of", None) or resources.pop("ordered", None) or [{}]
-    merged = resources | next((entry for entry in entries if _allows(entry, offer)), {})
-    for replaced in ("cloud", "region", "zone", "infra"):
-        merged.pop(replaced, None)
-    parts = [offer.cloud, offer.region, offer.zone]
-    merged["infra"] = "/".join(part for part in parts if part)
-    merged["use_spot"] = offer.spot
-    if offer.instance_type:
-        merged["instance_type"] = offer.instance_type
-    return merged
+def _pinned(task: Any, rental: Rental) -> Any:
+    """The task's entry that allows the offer, with the exact place, the labels and the exact image."""
+    from sky.utils import registry
+
+    offer, entry = rental.offer, next(iter(task.resources))
+    exact: dict[str, Any] = {}
+    if offer is not None:
+        entry = next((entry for entry in task.resources if _allows(entry, offer)), entry)
+        exact = {
+            "cloud": registry.CLOUD_REGISTRY.from_str(offer.cloud), "region": offer.region, "zone": offer.zone,
+            "instance_type": offer.instance_type, "use_spot": offer.spot,
+        }  # fmt: skip
+    if rental.image and entry.extract_docker_image() is not None:
+        exact["image_id"] = DOCKER + rental.image
+    return entry.copy(labels=(entry.labels or {}) | _labels(rental), **exact)
 
 
-def _allows(entry: dict[str, Any], offer: Offer) -> bool:
-    from sky.utils.infra_utils import InfraInfo
-
-    infra = InfraInfo.from_str(entry.get("infra")) if entry.get("infra") else None
-    cloud = (infra.cloud if infra else entry.get("cloud")) or offer.cloud
-    asked = (str(cloud).lower(), infra and infra.region or entry.get("region"), infra and infra.zone or entry.get("zone"))
-    return all(want in (None, have) for want, have in zip(asked, (offer.cloud, offer.region, offer.zone), strict=True))
+def _allows(entry: Any, offer: Offer) -> bool:
+    cloud = None if entry.cloud is None else str(entry.cloud).lower()
+    pairs = ((cloud, offer.cloud), (entry.region, offer.region), (entry.zone, offer.zone))
+    return all(wanted in (None, offered) for wanted, offered in pairs)
 
 
 def _labels(rental: Rental) -> dict[str, str]:
     job = rental.job
-    owner = f"{getpass.getuser()}-{platform.node()}"
     return {
         LABEL: store_hash(job.store_url),
         RUN_LABEL: _label_value(job.run_id),
         CELL_LABEL: job.cell_key,
-        OWNER_LABEL: _label_value(owner),
+        OWNER_LABEL: _label_value(f"{getpass.getuser()}-{platform.node()}"),
         EXPIRY_LABEL: str(int(rental.expires_s)),
     }
 
@@ -187,16 +183,15 @@ def _label_value(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
 
 
-def _envs(rental: Rental, resources: dict[str, Any]) -> dict[str, str]:
+def _envs(rental: Rental) -> dict[str, str]:
     job, offer = rental.job, rental.offer
-    image = str(resources.get("image_id", "")).removeprefix(DOCKER)
     known: dict[str, str | None] = {
         "SPECSWEEP_STORE": job.store_url,
         "SPECSWEEP_RUN": job.run_id,
         "SPECSWEEP_CELL": job.cell_key,
+        "SPECSWEEP_OWNER": _label_value(getpass.getuser()),
         "SPECSWEEP_GIT_SHA": rental.git_sha,
         "SPECSWEEP_GIT_DIRTY": None if rental.git_dirty is None else str(int(rental.git_dirty)),
-        "SPECSWEEP_IMAGE_DIGEST": image if "@sha256:" in image else None,
     }
     if offer is not None:
         price = offer.price_usd_h
@@ -213,16 +208,20 @@ def _envs(rental: Rental, resources: dict[str, Any]) -> dict[str, str]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _task(file: TaskFile, config: dict[str, Any]) -> Any:
-    """SkyPilot's own reading of the config. Secret values go in beside it: no dump of the file's text has them."""
+def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) -> Any:
+    """SkyPilot's own reading of the config. Secret values go in beside it: the text that it keeps has none of them."""
     sky = sdk()
-    names = file.secret_names
     config.pop("secrets", None)
-    secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
+    secrets = {name: os.environ[name] for name in file.secret_names if os.environ.get(name)}
     try:
         task = sky.Task.from_yaml_config(config)
+        if rental is not None:
+            resources = _pinned(task, rental)
+            task.set_resources(resources)
+            image = resources.extract_docker_image()
+            task.update_envs({IMAGE_VARIABLE: image} if image and "@sha256:" in image else {})
         task.update_secrets(secrets)
-    except (ValueError, TypeError, AssertionError, sky.exceptions.InvalidSkyPilotConfigError) as error:
+    except (ValueError, TypeError, AssertionError) as error:
         text = text_of(error)
         for value in secrets.values():
             text = text.replace(value, "...")

@@ -1,0 +1,129 @@
+"""Where renting failed, how, and when: the memory that all cells of a run share.
+
+Pure: what happened goes in, a new memory comes out. After a failure a place is avoided as long as another can be had,
+longer for each failure in a row; and it rests for a shorter while, in which it is not asked at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from flows.clusters.protocol import LossKind
+from warehouse.placement import Offer
+
+AVOID_S: Mapping[LossKind, float] = MappingProxyType({
+    "no_capacity": 600.0,
+    "preempted": 1800.0,
+    "silent": 600.0,
+    "setup_failed": 300.0,
+    "autodowned": 300.0,
+    "job_failed": 300.0,
+    "launch_failed": 300.0,
+})  # fmt: skip
+"""How long a place is avoided after its first failure; a reclaim says most about the hour to come."""
+
+AVOID_MOST_S = 4 * 3600.0
+"""The longest that a place is avoided, however often it failed: spot capacity follows the time of day."""
+
+PROVEN_S = 1800.0
+"""A node that lived this long shows that its place works; its end is the first failure of a new row."""
+
+
+class Place(NamedTuple):
+    """What is remembered: an instance type in a zone, spot and on-demand apart."""
+
+    cloud: str
+    region: str | None
+    zone: str | None
+    instance_type: str | None
+    spot: bool
+
+
+class Event(NamedTuple):
+    """A placement that ended; `loss` is none if it did its work. `lived_s`: since it was asked for."""
+
+    cell_key: str
+    place: Place
+    loss: LossKind | None
+    at_s: float
+    lived_s: float
+
+
+class Trouble(NamedTuple):
+    """The last failure of a place, and how many there were in a row."""
+
+    kind: LossKind
+    at_s: float
+    in_a_row: int
+
+    @property
+    def avoid_s(self) -> float:
+        """How long the place is avoided: doubled for each failure in a row."""
+        return min(AVOID_MOST_S, AVOID_S[self.kind] * 2.0 ** min(self.in_a_row - 1, 16))
+
+    @property
+    def avoided_until_s(self) -> float:
+        """The moment from which the place is as good as any other."""
+        return self.at_s + self.avoid_s
+
+
+class Memory(NamedTuple):
+    """Places in trouble, and the place that each cell lost last."""
+
+    troubles: Mapping[Place, Trouble] = MappingProxyType({})
+    lost_by: Mapping[str, Place] = MappingProxyType({})
+
+    def is_clear(self, place: Place, now_s: float) -> bool:
+        """Whether nothing speaks against a place."""
+        trouble = self.troubles.get(place)
+        return trouble is None or now_s >= trouble.avoided_until_s
+
+
+class Backoff(NamedTuple):
+    """Bounds of the pauses when every place is avoided."""
+
+    first_s: float = 30.0
+    most_s: float = 600.0
+
+    def rest_s(self, trouble: Trouble) -> float:
+        """Seconds after a failure in which nobody asks that place again; room is left for `jitter_s`."""
+        return min(self.most_s / (1 + JITTER), self.first_s * 2.0 ** min(trouble.in_a_row - 1, 16))
+
+    def rested_s(self, trouble: Trouble) -> float:
+        """The moment from which the place may be asked again, if there is no better one."""
+        return trouble.at_s + self.rest_s(trouble)
+
+
+BACKOFF = Backoff()
+"""What is used outside of rehearsals: a catalogue of zones is asked through once in half a minute at first."""
+
+JITTER = 0.5
+"""Part of a rest that is added at random, so that the cells of a run don't all come back in the same second."""
+
+
+def place_of(offer: Offer) -> Place:
+    """What is remembered of an offer: not its price."""
+    return Place(offer.cloud, offer.region, offer.zone, offer.instance_type, offer.spot)
+
+
+def remember(memory: Memory, event: Event) -> Memory:
+    """The memory after a placement has ended.
+
+    A failure counts as one more in a row if the place was asked for after the failure before, which lies no further
+    back than twice its avoidance. What was asked for earlier (a wave of reclaims, several cells that asked the same
+    zone at once) tells the same thing again. A placement that did its work ends the row.
+    """
+    troubles, lost_by = dict(memory.troubles), dict(memory.lost_by)
+    known = troubles.get(event.place)
+    asked_s = event.at_s - event.lived_s
+    if event.loss is None:
+        if known is not None and asked_s >= known.at_s:
+            del troubles[event.place]
+        return Memory(troubles, lost_by)
+    lost_by[event.cell_key] = event.place
+    new_row = known is None or event.lived_s >= PROVEN_S or event.at_s > known.at_s + 2 * known.avoid_s
+    in_a_row = 1 if known is None or new_row else known.in_a_row + (asked_s >= known.at_s)
+    troubles[event.place] = Trouble(event.loss, event.at_s, in_a_row)
+    return Memory(troubles, lost_by)

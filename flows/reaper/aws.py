@@ -1,0 +1,116 @@
+"""EC2 instances of SkyPilot clusters of ours, in every region that the account has enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from flows.clusters.names import PREFIX
+from flows.reaper.clouds import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
+
+BILLED_STATES = ("pending", "running", "stopping", "stopped")
+"""A stopped instance still pays for its disk."""
+
+REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")
+"""Error codes of a region that the account, or a policy of its organisation, keeps closed."""
+
+FIRST_REGION = "us-east-1"
+"""Asked for the list of regions when the user's configuration names none."""
+
+REGIONS_AT_ONCE = 8
+
+
+class AwsAccount:
+    """The account that boto3 finds credentials of."""
+
+    cloud = "aws"
+
+    def look(self) -> Sighting:
+        """Instances of every enabled region (see `Account.look`)."""
+        session = boto3.Session()
+        if session.get_credentials() is None:
+            raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
+        regions = _regions(session)
+        clients = [_client(session, region) for region in regions]  # made in one thread: a session is not safe in many
+        with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
+            answers = list(pool.map(_in_region, clients))
+        refused = tuple(where for answer in answers for where in answer.refused)
+        if len(refused) == len(regions):
+            raise CloudError(f"aws: no region may be looked into ({refused[0]}): allow ec2:DescribeInstances")
+        return Sighting(
+            self.cloud,
+            instances=tuple(instance for answer in answers for instance in answer.instances),
+            refused=refused,
+            problems=tuple(problem for answer in answers for problem in answer.problems),
+        )
+
+    def terminate(self, instances: Sequence[Instance]) -> None:
+        """Terminate by id (see `Account.terminate`)."""
+        session, failed = boto3.Session(), []
+        for instance in instances:
+            with closing(_client(session, instance.region)) as client:
+                try:
+                    client.terminate_instances(InstanceIds=[instance.instance_id])
+                except ClientError as error:
+                    if not _code(error).startswith("InvalidInstanceID"):
+                        failed.append(f"{instance.where} {instance.instance_id}: {error}")
+                except BotoCoreError as error:
+                    failed.append(f"{instance.where} {instance.instance_id}: {error}")
+        if failed:
+            raise CloudError("; ".join(failed))
+
+
+def _regions(session: Any) -> list[str]:
+    with closing(_client(session, session.region_name or FIRST_REGION)) as client:
+        try:
+            return sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
+        except (ClientError, BotoCoreError) as error:
+            raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
+
+
+def _client(session: Any, region: str) -> Any:
+    config = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 3})
+    return session.client("ec2", region_name=region, config=config)
+
+
+def _in_region(client: Any) -> Sighting:
+    region = client.meta.region_name
+    filters = [
+        {"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{PREFIX}*"]},
+        {"Name": "instance-state-name", "Values": list(BILLED_STATES)},
+    ]
+    with closing(client):
+        try:
+            pages = list(client.get_paginator("describe_instances").paginate(Filters=filters))
+        except ClientError as error:
+            said = f"aws/{region}: {_code(error)}"
+            return Sighting("aws", refused=(said,)) if _code(error) in REFUSALS else Sighting("aws", problems=(said,))
+        except BotoCoreError as error:
+            return Sighting("aws", problems=(f"aws/{region}: {error}",))
+    found = (each for page in pages for reservation in page["Reservations"] for each in reservation["Instances"])
+    return Sighting("aws", instances=tuple(_instance(region, each) for each in found))
+
+
+def _instance(region: str, record: dict[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in record.get("Tags", [])}
+    return Instance(
+        cloud="aws",
+        region=region,
+        zone=record.get("Placement", {}).get("AvailabilityZone"),
+        instance_id=record["InstanceId"],
+        cluster=tags[CLUSTER_TAG],
+        state=record["State"]["Name"],
+        spot=record.get("InstanceLifecycle") == "spot",
+        launched_at_s=record["LaunchTime"].timestamp() if "LaunchTime" in record else None,
+        labels=tags,
+    )
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

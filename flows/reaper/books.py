@@ -1,0 +1,127 @@
+"""What the store knows of rented clusters: whose each is, whether somebody still works with it, and its closing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flows.clusters.names import cluster_name, store_hash
+from warehouse.clock import now_iso
+from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, owner_name
+from warehouse.ledger import Ledger
+from warehouse.placement import PlacementEnd, PlacementOutcome, Placements, PlacementStory
+from warehouse.store import Store
+
+
+class CellOfRun(NamedTuple):
+    """The cell of the run that a cluster was rented for."""
+
+    run_id: str
+    cell_key: str
+
+
+class Owner(NamedTuple):
+    """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.lease.owner_name`)."""
+
+    name: str
+    doing: str
+
+
+class Books:
+    """A store's runs, from one listing; owners are read anew with every question."""
+
+    def __init__(self, store: Store) -> None:
+        """List the runs of a store."""
+        self._store = store
+        self.hash = store_hash(store.url)
+        self.clusters: dict[str, CellOfRun] = {}
+        unended: dict[CellOfRun, set[str]] = {}
+        for key in store.list("runs"):
+            parts = key.split("/")
+            if len(parts) < 5 or parts[2] != "cells":
+                continue
+            cell = CellOfRun(parts[1], parts[3])
+            if parts[4] == "cell.json":
+                self.clusters[cluster_name(store.url, *cell)] = cell
+            elif parts[4] == "placements":
+                number, _, word = parts[5].partition(".")
+                unended.setdefault(cell, set()).symmetric_difference_update(
+                    {number} if word in ("json", "end.json") else ()
+                )
+        self.rented_once = bool(unended)
+        self.open = {name: cell for name, cell in self.clusters.items() if unended.get(cell)}
+
+    def owner(self, cell: CellOfRun) -> Owner | None:
+        """Who measures the cell or manages its clusters; none: nobody that has been heard of lately."""
+        leases, placements = self._leases(cell), self._placements(cell)
+        lease = leases.current()
+        if lease is not None and not leases.is_free(lease):
+            return Owner(lease.owner, f"attempt {lease.epoch} of run {cell.run_id} measures on it")
+        flow = placements.flow()
+        if flow is not None and placements.managed():
+            return Owner(flow.owner, f"a flow of run {cell.run_id} manages it")
+        return None
+
+    def story(self, cell: CellOfRun) -> PlacementStory | None:
+        """The newest placement of a cell, which has its price and its place."""
+        stories = self._placements(cell).stories()
+        return stories[-1] if stories else None
+
+    def close(self, cell: CellOfRun, outcome: PlacementOutcome, detail: str, reason: str) -> None:
+        """Write down that a cell's cluster is gone, where nobody has done so.
+
+        Args:
+            cell: whose.
+            outcome: of the placement.
+            detail: of the placement.
+            reason: of the attempt, which is lost.
+        """
+        placements, leases = self._placements(cell), self._leases(cell)
+        stories = placements.stories()
+        open_ones = [story for story in stories if story.end is None]
+        attempt = self._close_attempt(leases, stories, open_ones[-1], reason) if open_ones else None
+        for story in open_ones:
+            number = attempt if story is open_ones[-1] else None
+            end = PlacementEnd(at=now_iso(), outcome=outcome, detail=detail, attempt=number)
+            placements.end(story.asked.number, end)
+
+    def _close_attempt(
+        self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, reason: str
+    ) -> int | None:
+        """Close the attempt of a placement; its number, a fresh one if its node never got as far as to take one."""
+        lease = leases.current()
+        if lease is not None and leases.closed(lease.epoch) is not None:
+            claimed = {each.end.attempt for each in stories if each.end is not None}
+            if lease.epoch not in claimed and lease.granted_at >= story.asked.asked_at:
+                return lease.epoch  # its runner has said itself how it ended
+            lease = None
+        if lease is None:
+            try:
+                lease = leases.acquire(owner_name())
+            except LeaseHeld:
+                return None  # a new owner came this moment; the number is theirs
+        leases.close(_lost(lease, leases.heartbeat(), story, reason))
+        return lease.epoch
+
+    def _leases(self, cell: CellOfRun) -> Leases:
+        return Leases(Ledger(self._store, cell.run_id), cell.cell_key)
+
+    def _placements(self, cell: CellOfRun) -> Placements:
+        return Placements(Ledger(self._store, cell.run_id), cell.cell_key)
+
+
+def _lost(lease: Lease, beat: Heartbeat | None, story: PlacementStory, reason: str) -> Attempt:
+    """The row of an attempt whose owner is gone, with what its last heartbeat said."""
+    heard = beat if beat is not None and beat.attempt == lease.epoch else Heartbeat(attempt=0, phase="", at="")
+    return Attempt(
+        attempt=lease.epoch,
+        outcome="lost",
+        reason=reason,
+        owner=lease.owner,
+        started_at=lease.granted_at,
+        ended_at=now_iso(),
+        load_s=heard.load_s,
+        smoke_s=heard.smoke_s,
+        measure_s=max(0.0, heard.measure_s - heard.at_risk_s),
+        lost_s=heard.at_risk_s,
+        price_usd_h=story.asked.offer.price_usd_h,
+    )

@@ -1,0 +1,128 @@
+"""SkyPilot's list and the clouds' lists put together: one entry per cluster, with everything known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from flows.clusters.sky_api import Rented
+from flows.clusters.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.reaper.clouds import Instance
+
+FORGOTTEN = "forgotten"
+"""Status of machines whose cluster SkyPilot does not know."""
+
+STRAY = "stray"
+"""Status of machines that an earlier launch left in another region than that where their cluster is up."""
+
+
+class Found(NamedTuple):
+    """A cluster, or machines that a cluster left.
+
+    Attributes:
+        cluster: its name, as `names.cluster_name` made it.
+        status: SkyPilot's word, or one of the above.
+        in_sky: whether SkyPilot can be asked to take it down.
+        where: cloud and zone or region, e.g. `aws/us-east-1a spot`.
+        since_s: launched then, seconds since 1970.
+        price_usd_h: by SkyPilot's catalogue, of one machine.
+        instances: its machines, as their cloud says.
+        clouds_asked: whether its cloud was asked, so that no instances means that there are none.
+    """
+
+    cluster: str
+    status: str
+    in_sky: bool
+    where: str
+    since_s: float | None
+    price_usd_h: float | None
+    instances: tuple[Instance, ...]
+    clouds_asked: bool
+
+    @property
+    def expires_s(self) -> float | None:
+        """When anybody may remove it, seconds since 1970; none: its machines don't say, or were not seen."""
+        said = [each.labels.get(EXPIRY_LABEL, "") for each in self.instances]
+        return max((float(text) for text in said if text.isdecimal()), default=None)
+
+    @property
+    def rented_by(self) -> str | None:
+        """User and host that rented it, by its label."""
+        return next((each.labels[OWNER_LABEL] for each in self.instances if OWNER_LABEL in each.labels), None)
+
+    @property
+    def is_gone(self) -> bool:
+        """SkyPilot still lists it, but its cloud has no machine of it."""
+        return self.in_sky and self.clouds_asked and not self.instances
+
+
+def put_together(
+    rented: Sequence[Rented], instances: Iterable[Instance], clouds_asked: Iterable[str], names: Iterable[str]
+) -> list[Found]:
+    """What is rented, by name.
+
+    Args:
+        rented: what SkyPilot knows.
+        instances: what clouds know.
+        clouds_asked: clouds whose instances are all there.
+        names: clusters that the store knows of.
+    """
+    on_cloud = {each.name_on_cloud: each.name for each in rented if each.name_on_cloud}
+    machines: dict[str, list[Instance]] = {}
+    for instance in instances:
+        machines.setdefault(_name_of(instance.cluster, on_cloud, names), []).append(instance)
+    asked, found = set(clouds_asked), []
+    for each in rented:
+        mine = machines.pop(each.name, [])
+        strays = [instance for instance in mine if _is_stray(instance, each)]
+        found.append(_known(each, [instance for instance in mine if instance not in strays], asked))
+        if strays:
+            found.append(_unknown(each.name, STRAY, strays))
+    found += [_unknown(name, FORGOTTEN, left) for name, left in machines.items()]
+    return sorted(found, key=lambda each: (each.cluster, each.status))
+
+
+def _name_of(tag: str, on_cloud: Mapping[str, str], names: Iterable[str]) -> str:
+    """The cluster's name behind its name on a cloud: SkyPilot appends a hash of its user."""
+    if tag in on_cloud:
+        return on_cloud[tag]
+    return next((name for name in names if tag.startswith(f"{name}-")), tag.rpartition("-")[0])
+
+
+def _is_stray(instance: Instance, rented: Rented) -> bool:
+    """Whether an earlier launch left it: names are used again, and SkyPilot looks only where it launched last.
+
+    Only while the cluster is up, and only what is older: during a launch SkyPilot's word on the region may be old.
+    """
+    if rented.status != "UP" or rented.launched_at_s is None or instance.launched_at_s is None:
+        return False
+    elsewhere = rented.region is not None and instance.region != rented.region
+    return elsewhere and instance.launched_at_s < rented.launched_at_s
+
+
+def _known(rented: Rented, instances: list[Instance], asked: set[str]) -> Found:
+    place = f"{rented.cloud or '?'}/{rented.zone or rented.region or '-'}"
+    return Found(
+        cluster=rented.name,
+        status=rented.status,
+        in_sky=True,
+        where=f"{place} {'spot' if rented.spot else 'on-demand'}",
+        since_s=rented.launched_at_s,
+        price_usd_h=rented.price_usd_h,
+        instances=tuple(instances),
+        clouds_asked=rented.cloud in asked,
+    )
+
+
+def _unknown(name: str, status: str, instances: list[Instance]) -> Found:
+    places = dict.fromkeys(f"{each.where} {'spot' if each.spot else 'on-demand'}" for each in instances)
+    return Found(
+        cluster=name,
+        status=status,
+        in_sky=False,
+        where=", ".join(places),
+        since_s=min((each.launched_at_s for each in instances if each.launched_at_s is not None), default=None),
+        price_usd_h=None,
+        instances=tuple(instances),
+        clouds_asked=True,
+    )

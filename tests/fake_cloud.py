@@ -1,0 +1,125 @@
+"""A fake cloud control plane: its clusters are the real node runner on this machine, and can be taken away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from flows.cell import Crew
+from flows.clock import Clock
+from flows.clusters.names import cluster_name
+from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, LossKind
+from tests.fake_run import FakeRun
+from warehouse.placement import Offer
+
+ZONES = ("east-1a", "east-1b")
+
+
+def offer(zone: str = ZONES[0], *, spot: bool = True) -> Offer:
+    return Offer(
+        cloud="fake",
+        region=zone[:-1],
+        zone=zone,
+        instance_type="h100x1",
+        spot=spot,
+        price_usd_h=3.6,
+        price_source="fake",
+    )
+
+
+class FakeCluster:
+    """One rented node; `fail` is what its launch raises, `reclaim` takes it away."""
+
+    def __init__(self, run: FakeRun, python: Path, fail: LaunchFailed | None = None, **env: str) -> None:
+        self.run, self.python, self.fail, self.env = run, python, fail, env
+        self.process: subprocess.Popen[str] | None = None
+        self.gone = self.is_down = False
+
+    def adopt(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def launch(self, job: CellJob) -> None:
+        assert job.cell_key == self.run.key
+        if self.fail is not None:
+            raise self.fail
+        self.process = self.run.start(self.python, **self.env)
+
+    def look(self, heard_s: float | None) -> Ending | None:
+        if self.gone:
+            return Ending(None, "preempted", "the cluster does not exist any more")
+        code = None if self.process is None else self.process.poll()
+        return None if code is None else Ending(code)
+
+    def log_tail(self, lines: int) -> list[str]:
+        return ["a line of the node's log"]
+
+    def down(self) -> None:
+        self.is_down = True
+        self._kill()
+
+    def reclaim(self) -> None:
+        """As a cloud does: everything on the node is gone at once."""
+        self._kill()
+        self.gone = True
+
+    def _kill(self) -> None:
+        if self.process is None or self.process.stdout is None or self.process.stdout.closed:
+            return
+        alive = self.process.poll() is None
+        for pid in [self.process.pid, *_children(self.process.pid)] if alive else []:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # ended by itself meanwhile
+        self.process.communicate()
+
+
+class FakeSite:
+    """Hands out prepared decisions and clusters, in order; the last of each is repeated."""
+
+    def __init__(self, clusters: Sequence[FakeCluster], decisions: Sequence[Decision] = ()) -> None:
+        self.clusters, self.decisions = list(clusters), list(decisions) or [Launch(offer())]
+        self.handed: list[FakeCluster] = []
+        self.needs: list[CellNeed] = []
+        self.memory: list[tuple[str | None, LossKind | None]] = []
+
+    def choose(self, need: CellNeed) -> Decision:
+        self.needs.append(need)
+        return self.decisions.pop(0) if len(self.decisions) > 1 else self.decisions[0]
+
+    def cluster(self, cell_key: str, offer: Offer | None) -> FakeCluster:
+        self.handed.append(self.clusters.pop(0) if len(self.clusters) > 1 else self.clusters[0])
+        return self.handed[-1]
+
+    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
+        self.memory.append((offer.zone, loss))
+
+
+def crew(run: FakeRun, site: FakeSite, say: Callable[[str], None] = print, **changed: object) -> Crew:
+    """A crew on the fake cloud that looks often."""
+    made = Crew(
+        site=site, clock=Clock(), max_attempts=2, wait_h=0.01, poll_s=0.2,
+        name_of=lambda key: cluster_name(run.store_url, "r1", key), managing=lambda _: nullcontext(), purse=None,
+        say=say,
+    )  # fmt: skip
+    return made._replace(**changed)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *_children(child)]
+    return found
+
+
+def wait_for(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)

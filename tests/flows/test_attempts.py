@@ -1,0 +1,151 @@
+"""One cell on a cloud that takes nodes away: the flow's own code, the real node runner, a fake control plane."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.cell import CellOutcome, Crew, measure_cell
+from flows.clusters.protocol import Launch, LaunchFailed, Wait
+from flows.pulse import FlowPulse
+from tests.fake_cloud import FakeCluster, FakeSite, crew, offer, wait_for
+from tests.fake_run import FakeRun
+from warehouse.clock import now_iso
+from warehouse.lease import owner_name
+from warehouse.placement import FlowBeat, Placements
+
+SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> FakeRun:
+    return FakeRun(tmp_path)
+
+
+def ends(run: FakeRun) -> list[str | None]:
+    return [story.end and story.end.outcome for story in Placements(run.ledger, run.key).stories()]
+
+
+def measured(run: FakeRun, hands: Crew, committed: Callable[[str], None] = lambda _: None) -> CellOutcome:
+    return measure_cell(run.ledger, run.planned, hands, committed)
+
+
+def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(run: FakeRun, node_python: Path) -> None:
+    first, second = FakeCluster(run, node_python, **SLOW), FakeCluster(run, node_python)
+    sent_before: list[str] = []
+
+    def committed(step: str) -> None:
+        if step == "throughput":  # inside the step after it
+            wait_for(lambda: (beat := run.leases.heartbeat()) is not None and beat.step == "parity", "parity")
+            sent_before.extend(run.prompts_sent())
+            first.reclaim()
+
+    site = FakeSite([first, second], [Launch(offer("east-1a")), Launch(offer("east-1b"))])
+    outcome = measured(run, crew(run, site), committed)
+    assert (outcome.ended, outcome.attempts) == ("measured", 2)
+    assert ends(run) == ["preempted", "done"]
+    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
+    lost = run.attempts()[0]
+    assert lost.reason.startswith("preempted") and lost.measure_s is not None and lost.load_s is not None
+    assert run.commit("smoke").attempt == run.commit("throughput").attempt == 1
+    assert run.commit("parity").attempt == run.commit("eval-tiny").attempt == 2
+    assert site.memory == [("east-1a", "preempted"), ("east-1b", None)]
+    assert site.needs[1].losses == 1 and site.needs[1].done_s > 0
+    assert all(cluster.is_down for cluster in site.handed)
+
+
+def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path) -> None:
+    said: list[str] = []
+    clock_s = crew(run, FakeSite([FakeCluster(run, node_python)])).clock.now_s()
+    none = FakeCluster(run, node_python, fail=LaunchFailed("east-1a: no capacity", "no_capacity"))
+    site = FakeSite(
+        [none, FakeCluster(run, node_python)], [Launch(offer()), Wait(clock_s, "tried east-1a"), Launch(offer())]
+    )
+    outcome = measured(run, crew(run, site, said.append))
+    assert outcome.ended == "measured"
+    assert ends(run) == ["no_capacity", "done"]
+    assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "nothing was rented the first time"
+    assert any("tried east-1a" in line for line in said)
+
+
+def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun, node_python: Path) -> None:
+    site = FakeSite([FakeCluster(run, node_python)], [Wait(0, "no capacity in east-1a and east-1b since 02:00")])
+    outcome = measured(run, crew(run, site, wait_h=0.0))
+    assert outcome.ended == "failed" and "east-1a and east-1b" in outcome.reason
+
+
+def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun, node_python: Path) -> None:
+    broken = FakeCluster(run, node_python, fail=LaunchFailed("setup failed: no space left", "setup_failed"))
+    outcome = measured(run, crew(run, FakeSite([broken])))
+    assert outcome.ended == "failed" and "no space left" in outcome.reason
+    assert broken.is_down
+    assert ends(run) == ["setup_failed", "setup_failed"]
+    assert [(attempt.outcome, attempt.attempt) for attempt in run.attempts()] == [("lost", 1), ("lost", 2)]
+    assert "a line of the node's log" in run.attempts()[0].log_tail
+
+
+class SpentAfter:
+    """A purse that is empty once a step is committed."""
+
+    def __init__(self, run: FakeRun, step: str) -> None:
+        self.run, self.step = run, step
+
+    def over_run(self) -> str | None:
+        spent = self.run.ledger.read_commit(self.run.key, self.step) is not None
+        return "run r1 spent 3.61 of 3.60 USD: stopped" if spent else None
+
+    def over_cell(self, cell_key: str) -> str | None:
+        return None
+
+
+def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
+    run: FakeRun, node_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.attempt.BUDGET_EVERY_S", 0.0)
+    node = FakeCluster(run, node_python, **SLOW)
+    outcome = measured(run, crew(run, FakeSite([node]), purse=SpentAfter(run, "smoke")))
+    assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason
+    assert run.commit("smoke").verdict == "ok"
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+    assert ends(run) == ["stopped"]
+    assert node.is_down
+
+
+def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, node_python: Path) -> None:
+    node = FakeCluster(run, node_python, **SLOW)
+    placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", now_iso())
+    node.process = run.start(node_python, **SLOW)
+    wait_for(lambda: run.leases.current() is not None, "the node's lease")
+    outcome = measured(run, crew(run, FakeSite([node])))
+    assert (outcome.ended, outcome.attempts) == ("measured", 0)
+    assert ends(run) == ["done"] and placement.number == 1
+    assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
+
+
+def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_python: Path) -> None:
+    node = FakeCluster(run, node_python)
+    Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", now_iso())
+    outcome = measured(run, crew(run, FakeSite([node])))
+    assert outcome.ended == "measured"
+    assert ends(run) == ["preempted", "done"]
+    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
+
+
+def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> None:
+    placements = Placements(run.ledger, run.key)
+    placements.beat(FlowBeat(owner=owner_name(), at=now_iso()))
+    said: list[str] = []
+    outcomes: list[CellOutcome] = []
+    with FlowPulse(run.ledger) as pulse:
+        hands = crew(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=pulse.managing)
+        thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
+        thread.start()
+        wait_for(lambda: any("another flow" in line for line in said), "the second flow says that it waits")
+        assert placements.stories() == []
+        placements.beat(FlowBeat(owner=owner_name(), at=now_iso(), released=True))
+        thread.join(120)
+    assert outcomes[0].ended == "measured"
+    assert not placements.managed(), "released at the end"
