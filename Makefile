@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo family test test-parts test-engine lint format pins clean-cache
 
-CODE := configs flows tasks warehouse
+CODE := configs flows lab tasks warehouse
 # $(call timed,title,command): runs it and says how long it took.
 timed = @start=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - start)) s"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from tasks.cell import Exit
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Heartbeat, Lease, LeaseHeld, Leases, owner_name
+from warehouse.lease import HEARTBEAT_DEADLINE_S, Lease, LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, PlacementEnd, PlacementOutcome, Placements
 
@@ -184,21 +184,18 @@ class AttemptRun:
             return None
 
     def _close_attempt(self, lease: Lease, ending: Ending, tail: list[str]) -> None:
-        beat = self._leases.heartbeat()
-        heard = (
-            beat
-            if beat is not None and beat.attempt == lease.epoch
-            else Heartbeat(attempt=lease.epoch, phase="", at="")
-        )
-        lost_s = heard.at_risk_s
         killed = ending.loss is not None or (ending.code is not None and ending.code < 0)
-        self._leases.close(Attempt(
-            attempt=lease.epoch, outcome="stopped" if ending.code == Exit.STOPPED else "lost" if killed else "failed",
-            reason=f"{ending.loss}: {ending.detail}" if ending.loss else ending.detail, owner=lease.owner,
-            started_at=lease.granted_at, ended_at=self._crew.clock.now_iso(), load_s=heard.load_s,
-            smoke_s=heard.smoke_s, measure_s=max(0.0, heard.measure_s - lost_s), lost_s=lost_s,
-            price_usd_h=None if self._offer is None else self._offer.price_usd_h, log_tail="\n".join(tail),
-        ))  # fmt: skip
+        self._leases.close(
+            gone_attempt(
+                lease,
+                self._leases.heartbeat(),
+                outcome="stopped" if ending.code == Exit.STOPPED else "lost" if killed else "failed",
+                reason=f"{ending.loss}: {ending.detail}" if ending.loss else ending.detail,
+                ended_at=self._crew.clock.now_iso(),
+                price_usd_h=None if self._offer is None else self._offer.price_usd_h,
+                log_tail="\n".join(tail),
+            )
+        )
 
     def _wait_for_owner(self) -> None:
         """A live runner has the cell: let it work, it is measuring what we want."""

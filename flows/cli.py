@@ -17,9 +17,11 @@ from configs.load import ConfigError
 from flows.budget import BudgetExceeded
 from flows.clusters.protocol import LaunchFailed
 from flows.clusters.sky_api import SkyUnavailable
+from flows.lab_commands import lab_app
 from flows.plans import store_url
 from flows.prefect_session import SessionFailed
 from flows.prepare import PreparationFailed
+from lab.errors import LabError
 from tasks.environment_install import InstallError
 from warehouse.ledger import Ledger, run_ids
 from warehouse.store import Store, StoreError, open_store
@@ -33,6 +35,8 @@ app = typer.Typer(
     epilog="Examples: [bold]sweep demo[/]   [bold]sweep plan full[/]   [bold]sweep run my/sweep.yaml[/]   "
     "[bold]sweep report[/]   [bold]sweep doctor --store s3://bucket/prefix[/]",
 )
+
+app.add_typer(lab_app, name="cloud-lab")
 
 SweepName = Annotated[str, typer.Argument(help="a sweep of configs/sweeps/, or a path to your own YAML")]
 StoreOption = Annotated[
@@ -55,7 +59,8 @@ class Interrupted(BaseException):
 
 
 EXPECTED = (
-    BudgetExceeded, ConfigError, InstallError, LaunchFailed, PreparationFailed, SessionFailed, SkyUnavailable, StoreError
+    BudgetExceeded, ConfigError, InstallError, LabError, LaunchFailed, PreparationFailed, SessionFailed, SkyUnavailable,
+    StoreError,
 )  # fmt: skip
 """Errors whose text is all that a user needs."""
 

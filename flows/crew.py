@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from configs.schema import Cloud, Plan
-from flows.budget import Purse
+from flows.budget import Purse, sweep_file
 from flows.cell import Crew
 from flows.clock import Clock
 from flows.clusters.local import LocalSite
@@ -24,7 +24,7 @@ CLOUD_POLL_S = 3.0
 
 def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> Purse:
     """The money of one run, by the budgets that the sweep's file has now."""
-    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, f"sweeps/{plan.sweep}.yaml")
+    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, sweep_file(plan.sweep))
 
 
 def require_budget(ledger: Ledger, plan: Plan) -> None:

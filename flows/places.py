@@ -30,6 +30,9 @@ AVOID_MOST_S = 4 * 3600.0
 PROVEN_S = 1800.0
 """A node that lived this long shows that its place works; its end is the first failure of a new row."""
 
+FORGOTTEN_S = 2 * AVOID_MOST_S
+"""A failure this old says nothing any more; the next one is the first of a new row."""
+
 
 class Place(NamedTuple):
     """What is remembered: an instance type in a zone, spot and on-demand apart."""
@@ -111,9 +114,9 @@ def place_of(offer: Offer) -> Place:
 def remember(memory: Memory, event: Event) -> Memory:
     """The memory after a placement has ended.
 
-    A failure counts as one more in a row if the place was asked for after the failure before, which lies no further
-    back than twice its avoidance. What was asked for earlier (a wave of reclaims, several cells that asked the same
-    zone at once) tells the same thing again. A placement that did its work ends the row.
+    A failure counts as one more in a row if the place was asked for after the failure before. What was asked for
+    earlier (a wave of reclaims, several cells that asked the same zone at once) tells the same thing again. A
+    placement that did its work, or lived long, ends the row.
     """
     troubles, lost_by = dict(memory.troubles), dict(memory.lost_by)
     known = troubles.get(event.place)
@@ -123,7 +126,7 @@ def remember(memory: Memory, event: Event) -> Memory:
             del troubles[event.place]
         return Memory(troubles, lost_by)
     lost_by[event.cell_key] = event.place
-    new_row = known is None or event.lived_s >= PROVEN_S or event.at_s > known.at_s + 2 * known.avoid_s
+    new_row = known is None or event.lived_s >= PROVEN_S or event.at_s > known.at_s + FORGOTTEN_S
     in_a_row = 1 if known is None or new_row else known.in_a_row + (asked_s >= known.at_s)
     troubles[event.place] = Trouble(event.loss, event.at_s, in_a_row)
     return Memory(troubles, lost_by)

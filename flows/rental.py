@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from configs.schema import Cloud, Plan
+from configs.schema import Budget, Cloud, Plan
 from flows.clock import Clock
 from flows.clusters.names import cluster_name
 from flows.clusters.offers import offers
@@ -39,6 +39,8 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> PolicySi
 
     def known_offers() -> list[Offer]:
         found = offers(sky_task(file))
+        if cloud.budget != Budget.model_validate({}):  # what has no price can't be kept within one
+            found = [offer for offer in found if offer.price_usd_h is not None]
         return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:

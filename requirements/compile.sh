@@ -2,7 +2,7 @@
 # Pins every NAME.in of this folder into NAME.txt: exact versions, no registry named. Needs uv.
 set -eu
 cd "$(dirname "$0")"
-for name in ${*:-control node dev s3servers}; do
+for name in ${*:-control node dev s3servers lab lab-runtime}; do
     set -- --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header
     [ "$name" = node ] && set -- "$@" --constraints control.txt
     uv pip compile "$@" "$name.in" -o "$name.tmp"

@@ -29,7 +29,7 @@ from tasks.guards.finding import Judgement, worst
 from tasks.heartbeat import INTERVAL_S, Pulse
 from tasks.steps.registry import buildable, measure
 from warehouse.clock import now_iso
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, Outcome, owner_name
+from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, Outcome, kept_s, owner_name
 from warehouse.ledger import Ledger, new_commit
 from warehouse.store import StoreError, open_store
 from warehouse.tables import PROVENANCE, VERDICTS
@@ -130,14 +130,14 @@ class Runner:
     def close(self, outcome: Outcome, reason: str, exit_code: Exit) -> None:
         """Write the attempt's row; the first one stands."""
         spent, lost_s = self.pulse.spent_s(), 0.0 if outcome == "completed" else self.at_risk_s
-        spent["measure" if spent["measure"] >= lost_s else "smoke"] -= lost_s
+        smoke_s, measure_s = kept_s(spent["smoke"], spent["measure"], lost_s)
         price = provenance.price_usd_h(self.planned)
         log = self.workdir / "engine.log"
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
         attempt = Attempt(
             attempt=self.lease.epoch, outcome=outcome, reason=reason, owner=self.lease.owner,
-            started_at=self.lease.granted_at, ended_at=now_iso(), load_s=spent["load"], smoke_s=spent["smoke"],
-            measure_s=spent["measure"], lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
+            started_at=self.lease.granted_at, ended_at=now_iso(), load_s=spent["load"], smoke_s=smoke_s,
+            measure_s=measure_s, lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
             log_tail="" if outcome == "completed" else "\n".join(tail),
         )  # fmt: skip
         self.leases.close(attempt)

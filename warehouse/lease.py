@@ -205,6 +205,26 @@ class Leases:
         return f"{self.root}/attempts/{epoch:06d}.json"
 
 
+def gone_attempt(
+    lease: Lease, beat: Heartbeat | None, outcome: Outcome, reason: str, ended_at: str, price_usd_h: float | None,
+    log_tail: str = "",
+) -> Attempt:  # fmt: skip
+    """The row of an attempt whose runner could not write it itself, with what its last heartbeat said."""
+    heard = beat if beat is not None and beat.attempt == lease.epoch else Heartbeat(attempt=0, phase="", at="")
+    smoke_s, measure_s = kept_s(heard.smoke_s, heard.measure_s, heard.at_risk_s)
+    return Attempt(
+        attempt=lease.epoch, outcome=outcome, reason=reason, owner=lease.owner, started_at=lease.granted_at,
+        ended_at=ended_at, load_s=heard.load_s, smoke_s=smoke_s, measure_s=measure_s, lost_s=heard.at_risk_s,
+        price_usd_h=price_usd_h, log_tail=log_tail,
+    )  # fmt: skip
+
+
+def kept_s(smoke_s: float, measure_s: float, lost_s: float) -> tuple[float, float]:
+    """Seconds of smoke and of the other steps without those whose work was not kept; the later step lost it."""
+    from_measure_s = min(measure_s, lost_s)
+    return max(0.0, smoke_s - (lost_s - from_measure_s)), measure_s - from_measure_s
+
+
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
 

@@ -96,12 +96,12 @@ class Placements:
         self.store = ledger.store
         self.cell_key = cell_key
         self.root = ledger.cell_root(cell_key)
+        self._ended: dict[int, PlacementStory] = {}
 
     def stories(self) -> list[PlacementStory]:
         """Every placement, oldest first."""
-        keys = set(self.store.list(f"{self.root}/placements"))
-        numbers = sorted(int(key.rsplit("/", 1)[1].split(".")[0]) for key in keys if key.count(".") == 1)
-        return [self._story(number) for number in numbers]
+        names = (key.rsplit("/", 1)[1] for key in self.store.list(f"{self.root}/placements"))
+        return [self._story(number) for number in sorted({int(name.split(".")[0]) for name in names})]
 
     def open(self) -> PlacementStory | None:
         """The newest placement, if nobody has written its end."""
@@ -148,13 +148,18 @@ class Placements:
         return None if data is None else FlowBeat.model_validate_json(data)
 
     def _story(self, number: int) -> PlacementStory:
+        if number in self._ended:  # it never changes again
+            return self._ended[number]
         asked, up, end = (self.store.get(self._key(number, word)) for word in ("", ".up", ".end"))
         assert asked is not None, "placements are never deleted"
-        return PlacementStory(
+        story = PlacementStory(
             asked=Placement.model_validate_json(asked),
             up=None if up is None else PlacementUp.model_validate_json(up),
             end=None if end is None else PlacementEnd.model_validate_json(end),
         )
+        if story.end is not None:
+            self._ended[number] = story
+        return story
 
     def _key(self, number: int, word: str) -> str:
         return f"{self.root}/placements/{number:06d}{word}.json"

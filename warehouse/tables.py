@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -209,6 +209,17 @@ RESULTS_CONSOLIDATED = Table(
     ),
 )
 
+BILLED_PHASES = {
+    "provision": "from asking for the machine to submitting the node runner",
+    "setup": "from there until the runner took the cell",
+    "load": "starting the engine: weights, compiling",
+    "smoke": "the smoke step",
+    "measure": "all other steps, work that was not kept left out",
+    "idle": "everything else until the machine was down",
+    "lost": "measured, and lost with the machine",
+}
+"""What the billed seconds of a rented machine were spent on, in order; they sum to `billed_s`."""
+
 ATTEMPTS = Table(
     "attempts",
     "one try of one cell, ended well or not; kept for ever",
@@ -219,15 +230,35 @@ ATTEMPTS = Table(
         Column("precision", "str", "number format of the weights"),
         Column("technique", "str", "how the cell decodes"),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
-        Column("attempt", "i64", "which try, from 1", required=True),
+        Column("attempt", "i64", "which try, from 1; null: rented, but no node runner ever took the cell"),
         Column("outcome", "str", "completed, failed, stopped, lost or superseded", required=True),
         Column("reason", "str", "why, in one sentence"),
         Column("owner", "str", "host and process that ran it"),
         Column("started_at", "str", "ISO 8601, UTC"),
         Column("ended_at", "str", "ISO 8601, UTC"),
         Column("wall_s", "f64", "length of the try", "s"),
-        Column("cost_usd", "f64", "wall_s at price_usd_h", "USD"),
+        Column(
+            "cost_usd", "f64", "billed_s at price_usd_h; of a machine that was not rented wall_s at its price", "USD"
+        ),
         Column("log_tail", "str", "last lines of the node's log"),
+        Column("exit_code", "i64", "of the node runner, where it had one"),
+        Column(
+            "cluster", "str", "name of the rented cluster; null: the try was on no rented machine, or it is still up"
+        ),
+        Column("cloud", "str", "aws, gcp, ..."),
+        Column("region", "str", "cloud region"),
+        Column("zone", "str", "cloud zone"),
+        Column("instance_type", "str", "cloud instance type"),
+        Column("spot", "bool", "whether the machine could be taken away"),
+        Column("price_usd_h", "f64", "price of the machine", "USD/h"),
+        Column("price_source", "str", "where that price comes from, with its date"),
+        Column("tried", "str", "offers that had no capacity before this one"),
+        Column(
+            "ended", "str", "how the machine ended: done, stopped, preempted, setup_failed, silent, autodowned, ..."
+        ),
+        Column("billed_s", "f64", "from asking for the machine until it was down", "s"),
+        *(Column(f"{phase}_s", "f64", meaning, "s") for phase, meaning in BILLED_PHASES.items()),
+        *(Column(f"{phase}_usd", "f64", f"{phase}_s at price_usd_h", "USD") for phase in BILLED_PHASES),
     ),
 )
 

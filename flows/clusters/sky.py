@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.clusters import sky_api
+from flows.clusters.launch_watch import LaunchWatch
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed, LossKind
 from flows.clusters.remedies import explain
 from flows.clusters.sky_api import Job
@@ -23,7 +24,7 @@ from warehouse.placement import Offer
 FRESH_S = 20.0
 """A heartbeat younger than this (four beats) is believed; SkyPilot is not asked."""
 
-ASK_EVERY_S = 6.0
+ASK_EVERY_S = 10.0
 """Pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s."""
 
 LAUNCHES_AT_ONCE = 2
@@ -72,10 +73,17 @@ class SkyCluster:
         """Rent the cluster and submit the runner (see `Cluster.launch`)."""
         task = self._task_of(job)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        with _launching:
+        requests: list[Any] = []
+        watch = LaunchWatch(self.name, self._offer, lambda: sky_api.cancel_request(requests[-1]))
+        with _launching, watch.watching():
             try:
-                job_id, _ = sky_api.call(lambda sky: sky.launch(task, cluster_name=self.name), log=self._log_path)
+                job_id, _ = sky_api.call(
+                    lambda sky: sky.launch(task, cluster_name=self.name), self._log_path, requests.append
+                )
             except Exception as error:
+                if watch.vanished:
+                    text = f"{self._where}: the machine was taken away while it was set up"
+                    raise LaunchFailed(text, "preempted") from error
                 raise self._launch_failed(error) from error
         self._job = Job(None if job_id is None else int(job_id), None)
 
@@ -111,9 +119,13 @@ class SkyCluster:
         """Terminate it; a cluster that is gone already is fine (see `Cluster.down`)."""
         sky_api.take_down(self.name)
 
+    @property
+    def _where(self) -> str:
+        return self._offer.where if self._offer else self.name
+
     def _launch_failed(self, error: Exception) -> LaunchFailed:
         """Why a launch failed, by SkyPilot's exception and by what is left of the cluster."""
-        where = self._offer.where if self._offer else self.name
+        where = self._where
         text = explain(sky_api.text_of(error))
         errors = sky_api.sdk().exceptions
         if isinstance(error, errors.ResourcesUnavailableError):

@@ -125,21 +125,30 @@ def ensure_server() -> None:
         with log_path.open("ab") as log:
             done = subprocess.run(
                 [str(Path(sys.executable).parent / "sky"), "api", "start"],
-                env=env | sky_home.environment(), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False, timeout=SERVER_START_S,
-                start_new_session=True, cwd=Path.home(),
-            )  # fmt: skip
+                env=env | sky_home.environment(),
+                cwd=Path.home(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=SERVER_START_S,
+                start_new_session=True,
+            )
         if done.returncode != 0 or not _healthy(sky):
             raise SkyUnavailable(
                 f"`sky api start` ended with code {done.returncode}: see {log_path} and ~/.sky/api_server"
             )
 
 
-def call(request: Callable[[Any], Any], log: Path | None = None) -> Any:
+def call(
+    request: Callable[[Any], Any], log: Path | None = None, started: Callable[[Any], None] = lambda _: None
+) -> Any:
     """The result of one SDK request; it raises what the request raises.
 
     Args:
         request: given the `sky` module, returns a request id.
         log: file that gets what SkyPilot prints meanwhile.
+        started: told the request id, by which `cancel_request` ends it.
 
     Raises:
         SkyUnavailable: the API server was gone `SERVER_TRIES` times.
@@ -149,6 +158,7 @@ def call(request: Callable[[Any], Any], log: Path | None = None) -> Any:
         ensure_server()
         try:
             request_id = request(sky)
+            started(request_id)
             if log is None:
                 return sky.get(request_id)
             with log.open("a", encoding="utf-8") as stream:
@@ -160,6 +170,11 @@ def call(request: Callable[[Any], Any], log: Path | None = None) -> Any:
                 raise SkyUnavailable(f"SkyPilot's API server went away {tried} times: {text_of(error)}") from error
             time.sleep(1.0)
     raise AssertionError("the last try returns or raises")
+
+
+def cancel_request(request_id: Any) -> None:
+    """End a request that is still going on; who waits for it gets `RequestCancelled`."""
+    call(lambda sky: sky.api_cancel(request_ids=[request_id]))
 
 
 def rented(names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:

@@ -66,6 +66,17 @@ class AwsAccount:
             raise CloudError("; ".join(failed))
 
 
+def living(cluster: str, region: str) -> int | None:
+    """How many machines of one cluster are pending or running in a region; none: the cloud did not say."""
+    session = boto3.Session()
+    if session.get_credentials() is None:
+        return None
+    seen = _in_region(_client(session, region))
+    if seen.refused or seen.problems:
+        return None
+    return sum(each.cluster.startswith(cluster) and each.state in ("pending", "running") for each in seen.instances)
+
+
 def _regions(session: Any) -> list[str]:
     with closing(_client(session, session.region_name or FIRST_REGION)) as client:
         try:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from flows.clusters.names import cluster_name, store_hash
 from warehouse.clock import now_iso
-from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, owner_name
+from warehouse.lease import LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
 from warehouse.placement import PlacementEnd, PlacementOutcome, Placements, PlacementStory
 from warehouse.store import Store
@@ -34,21 +34,19 @@ class Books:
         self._store = store
         self.hash = store_hash(store.url)
         self.clusters: dict[str, CellOfRun] = {}
-        unended: dict[CellOfRun, set[str]] = {}
+        asked, ended = set[tuple[CellOfRun, str]](), set[tuple[CellOfRun, str]]()
         for key in store.list("runs"):
-            parts = key.split("/")
-            if len(parts) < 5 or parts[2] != "cells":
-                continue
-            cell = CellOfRun(parts[1], parts[3])
-            if parts[4] == "cell.json":
-                self.clusters[cluster_name(store.url, *cell)] = cell
-            elif parts[4] == "placements":
-                number, _, word = parts[5].partition(".")
-                unended.setdefault(cell, set()).symmetric_difference_update(
-                    {number} if word in ("json", "end.json") else ()
-                )
-        self.rented_once = bool(unended)
-        self.open = {name: cell for name, cell in self.clusters.items() if unended.get(cell)}
+            match key.split("/"):
+                case ["runs", run_id, "cells", cell_key, "cell.json"]:
+                    cell = CellOfRun(run_id, cell_key)
+                    self.clusters[cluster_name(store.url, run_id, cell_key)] = cell
+                case ["runs", run_id, "cells", cell_key, "placements", name]:
+                    number, _, word = name.partition(".")
+                    placement = (CellOfRun(run_id, cell_key), number)
+                    (ended if word == "end.json" else asked).add(placement)
+        self.rented_once = bool(asked)
+        unended = {cell for cell, _ in asked - ended}
+        self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
 
     def owner(self, cell: CellOfRun) -> Owner | None:
         """Who measures the cell or manages its clusters; none: nobody that has been heard of lately."""
@@ -99,7 +97,8 @@ class Books:
                 lease = leases.acquire(owner_name())
             except LeaseHeld:
                 return None  # a new owner came this moment; the number is theirs
-        leases.close(_lost(lease, leases.heartbeat(), story, reason))
+        price_usd_h = story.asked.offer.price_usd_h
+        leases.close(gone_attempt(lease, leases.heartbeat(), "lost", reason, now_iso(), price_usd_h))
         return lease.epoch
 
     def _leases(self, cell: CellOfRun) -> Leases:
@@ -107,21 +106,3 @@ class Books:
 
     def _placements(self, cell: CellOfRun) -> Placements:
         return Placements(Ledger(self._store, cell.run_id), cell.cell_key)
-
-
-def _lost(lease: Lease, beat: Heartbeat | None, story: PlacementStory, reason: str) -> Attempt:
-    """The row of an attempt whose owner is gone, with what its last heartbeat said."""
-    heard = beat if beat is not None and beat.attempt == lease.epoch else Heartbeat(attempt=0, phase="", at="")
-    return Attempt(
-        attempt=lease.epoch,
-        outcome="lost",
-        reason=reason,
-        owner=lease.owner,
-        started_at=lease.granted_at,
-        ended_at=now_iso(),
-        load_s=heard.load_s,
-        smoke_s=heard.smoke_s,
-        measure_s=max(0.0, heard.measure_s - heard.at_risk_s),
-        lost_s=heard.at_risk_s,
-        price_usd_h=story.asked.offer.price_usd_h,
-    )

@@ -9,8 +9,8 @@ from flows.clusters.sky_api import Rented
 from flows.clusters.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper.clouds import Instance
 
-FORGOTTEN = "forgotten"
-"""Status of machines whose cluster SkyPilot does not know."""
+NOT_IN_SKY = "not in SkyPilot"
+"""Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""
 
 STRAY = "stray"
 """Status of machines that an earlier launch left in another region than that where their cluster is up."""
@@ -78,7 +78,7 @@ def put_together(
         found.append(_known(each, [instance for instance in mine if instance not in strays], asked))
         if strays:
             found.append(_unknown(each.name, STRAY, strays))
-    found += [_unknown(name, FORGOTTEN, left) for name, left in machines.items()]
+    found += [_unknown(name, NOT_IN_SKY, left) for name, left in machines.items()]
     return sorted(found, key=lambda each: (each.cluster, each.status))
 
 

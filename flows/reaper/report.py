@@ -84,7 +84,7 @@ class ReapReport(NamedTuple):
     @property
     def saved_usd_h(self) -> float:
         """Dollars an hour of what went down, or would; machines without a known price count nothing."""
-        return sum(each.usd_h or 0.0 for each in self._taken())
+        return sum((each.usd_h or 0.0 for each in self._taken()), start=0.0)
 
     def document(self) -> dict[str, object]:
         """As a script wants it."""

@@ -114,6 +114,7 @@ def build(out: Path, wanted: Sequence[str], steps_scale: float, progress: "Progr
                 progress.show(name, json.loads(line))
     finally:
         end(list(running.values()))
+    _make_readable(out, wanted)
 
 
 def start(name: str, out: Path, steps_scale: float, recipe: str, reports: Reports) -> Training:
@@ -247,6 +248,13 @@ def _sweep(out: Path) -> None:
     """Removes what a killed builder left behind."""
     for folder in out.glob(".*.partial"):
         _discard(folder)
+
+
+def _make_readable(out: Path, members: Sequence[str]) -> None:
+    """Lets every user read the members: safetensors writes files for their owner alone, a lab node is another."""
+    for member in members:
+        for file in (out / member).iterdir():
+            file.chmod(0o644)
 
 
 def _discard(folder: Path) -> None:

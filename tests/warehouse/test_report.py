@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
 from warehouse.ledger import Ledger
 from warehouse.report import write_report
@@ -70,6 +71,30 @@ def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     assert {"ar", "speed", "acceptance", "accuracy", "parity", "latency", "flagged", "attempts", "provenance"} <= {
         facts.get("id") for _, facts in page.elements
     }
+
+
+def test_what_rented_machines_cost_is_told_by_phase(local: Store) -> None:
+    plan = write_demo_run(local)
+    assert "What it cost" not in page_of(local).text, "all ran here, for free"
+    ledger = Ledger(local, "night")
+    ledger.write_plan(plan)
+    rent_a_bad_night(ledger, plan.cells[0].cell.cell_key)
+    page = page_of(local)
+    endings = "1 done, 1 setup failed, 1 preempted"
+    assert f"Run night: $2.50 for 0.61 hours of 3 rented machines ({endings}); 48.0% of the bill" in page.text
+    for said in ("aws/us-east-1b spot", "aws/us-east-1a on-demand", "no_capacity (2 times)", "preempted: reclaimed"):
+        assert said in page.text
+    assert ("a", {"href": "#cost"}) in page.elements
+
+
+def test_machines_without_a_price_are_told_in_hours(local: Store) -> None:
+    ledger, plan = Ledger(local, "night"), demo_plan()
+    ledger.write_plan(plan)
+    rent(ledger, plan.cells[0].cell.cell_key, 0, 100, 3600, offer=NO_PRICE, attempt=1)
+    close(ledger, plan.cells[0].cell.cell_key, 1, 200, 3500, price_usd_h=None, measure_s=1800.0)
+    page = page_of(local)
+    assert "Run night: 1.00 hours of 1 rented machine (1 done); 50.0% of the hours" in page.text
+    assert "0.50 h" in page.text
 
 
 def test_the_page_is_offline_small_and_accessible(local: Store) -> None:

@@ -4,6 +4,7 @@
 - frames: parts read once, verified, reduced by polars
 - speed, parity, scores: result rows, by kind of measurement
 - pairs: comparisons with the AR cell
+- attempts: how the tries went, and what the machines under them cost
 """
 
 from warehouse.consolidate.build import Consolidated, consolidate

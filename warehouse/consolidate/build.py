@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from warehouse.consolidate.attempts import attempt_rows
 from warehouse.consolidate.frames import Reduced, reduce_parts
 from warehouse.consolidate.inputs import (
-    CellHistory,
     CommittedStep,
     Group,
     baseline_of,
@@ -68,7 +68,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     return Consolidated(
         results=sorted(results, key=lambda row: _order(row, ROW_ORDER)),
         pairs=sorted(pairs, key=lambda row: _order(row, PAIR_ORDER)),
-        attempts=[row for history in inventory.histories for row in _attempt_rows(history)],
+        attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
 
 
@@ -126,19 +126,6 @@ class _GroupRows:
 def has_table(step: CommittedStep, name: str) -> bool:
     """Whether the step's commit names a part of that table."""
     return any(part.table == name for part in step.commit.parts)
-
-
-def _attempt_rows(history: CellHistory) -> list[Row]:
-    cell = history.planned.cell
-    identity = {
-        "run_id": history.run_id,
-        "cell_key": cell.cell_key,
-        "model": cell.model.name,
-        "precision": cell.precision.name,
-        "technique": cell.technique.name,
-        "k": cell.k,
-    }
-    return [{**identity, **attempt.model_dump(exclude={"price_usd_h"})} for attempt in history.attempts]
 
 
 def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:

@@ -1,4 +1,4 @@
-"""What there is to consolidate: committed steps and closed attempts of runs, read off the ledger."""
+"""What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from configs.schema import PlannedCell
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, Ledger
+from warehouse.placement import Placements, PlacementStory
 from warehouse.store import Store, StoreError
 
 READERS = 16
@@ -39,11 +40,12 @@ class CommittedStep(NamedTuple):
 
 
 class CellHistory(NamedTuple):
-    """Closed attempts of one cell of one run, oldest first."""
+    """Closed attempts and placements of one cell of one run, oldest first."""
 
     run_id: str
     planned: PlannedCell
     attempts: tuple[Attempt, ...]
+    placements: tuple[PlacementStory, ...]
 
 
 class Inventory(NamedTuple):
@@ -82,12 +84,13 @@ def _cells(ledger: Ledger) -> list[tuple[str, list[str]]]:
 
 
 def _cell(ledger: Ledger, cell_key: str, step_names: Sequence[str]) -> tuple[list[CellHistory], list[CommittedStep]]:
-    """Attempts and committed steps of one cell; nothing of a cell that nobody has tried yet."""
+    """History and committed steps of one cell; nothing of a cell that nobody has tried yet."""
     attempts = tuple(Leases(ledger, cell_key).attempts())
-    if not step_names and not attempts:
+    placements = tuple(Placements(ledger, cell_key).stories())
+    if not step_names and not attempts and not placements:
         return [], []
     planned = ledger.planned_cell(cell_key)
-    history = [CellHistory(ledger.run_id, planned, attempts)]
+    history = [CellHistory(ledger.run_id, planned, attempts, placements)]
     commits = [ledger.read_commit(cell_key, name) for name in step_names]
     found = [commit for commit in commits if commit is not None]
     return history, [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]

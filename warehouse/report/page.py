@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
 from warehouse.report.answer import answers, caveat
+from warehouse.report.cost_section import cost_section
 from warehouse.report.figures import moment, plural
 from warehouse.report.markup import Markup, join, tag
 from warehouse.report.quality_sections import accuracy_section, parity_section
@@ -16,7 +17,7 @@ from warehouse.report.trust_sections import attempts_section, flagged_section, p
 from warehouse.report.view import View, make_view
 from warehouse.snapshot import Manifest
 
-SECTIONS = (
+SECTIONS: tuple[tuple[str, str, Callable[[View], Markup | None]], ...] = (
     ("ar", "AR baseline", baseline_section),
     ("speed", "Speed", speed_section),
     ("acceptance", "Acceptance", acceptance_section),
@@ -24,10 +25,11 @@ SECTIONS = (
     ("parity", "Parity", parity_section),
     ("latency", "Latency", latency_section),
     ("flagged", "Rejected and suspect", flagged_section),
+    ("cost", "What it cost", cost_section),
     ("attempts", "Attempts", attempts_section),
     ("provenance", "Provenance", provenance_section),
 )
-"""Anchor, name in the contents, and what makes the section."""
+"""Anchor, name in the contents, and what makes the section; none where it would have nothing to say."""
 
 NO_LOADING = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: the page loads nothing and runs nothing, whatever text got into it."""
@@ -49,11 +51,14 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
         tag("title", "specsweep report"),
         tag("style", STYLE),
     )
-    body = tag("body", _header(view), tag("main", *(make(view) for _, _, make in SECTIONS)), _footer(view))
+    made = [(anchor, name, make(view)) for anchor, name, make in SECTIONS]
+    contents = [(anchor, name) for anchor, name, content in made if content is not None]
+    main = tag("main", *(content for _, _, content in made))
+    body = tag("body", _header(view, contents), main, _footer(view))
     return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
-def _header(view: View) -> Markup:
+def _header(view: View, sections: Sequence[tuple[str, str]]) -> Markup:
     first, *others = answers(view)
     warning = caveat(view)
     small = tag("small", first.about) if first.about else None
@@ -61,7 +66,7 @@ def _header(view: View) -> Markup:
         join([tag("h3", f"{answer.about}: {answer.verdict}"), tag("p", answer.evidence, class_="evidence")])
         for answer in others
     ]
-    contents = tag("nav", *(tag("a", name, href=f"#{anchor}") for anchor, name, _ in SECTIONS), aria_label="Contents")
+    contents = tag("nav", *(tag("a", name, href=f"#{anchor}") for anchor, name in sections), aria_label="Contents")
     return tag(
         "header",
         tag("p", tag("b", "specsweep"), f" · {_stamp(view)}", class_="brand"),

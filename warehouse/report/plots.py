@@ -144,6 +144,28 @@ def score_dots(rows: Sequence[Row]) -> Markup:
     return _svg("Accuracy", description, top + 32, [axis, *drawn])
 
 
+PHASE_COLOURS = {"measure": "c1", "lost": "c2"}
+"""What was worth its money, and what was thrown away; other phases are grey."""
+
+
+def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
+    """What a bill was for: name, share (0 to 1) and label of every phase."""
+    scale = Scale(0, max(max(share for _, share, _ in phases), 0.01), LABELS - 30, WIDTH - 96)
+    drawn: list[Child] = []
+    for number, (name, share, label) in enumerate(phases):
+        top = number * (BAR + GAP)
+        colour_class = f"fill {PHASE_COLOURS.get(name, 'c0')}"
+        drawn += [
+            _text(LABELS - 36, top + BAR / 2 + 4, name, "end"),
+            tag(
+                "rect", x=scale.start, y=top, width=scale.at(share) - scale.start, height=BAR, rx=2, class_=colour_class
+            ),
+            _text(scale.at(share) + 5, top + BAR / 2 + 4, label, "value"),
+        ]
+    description = "; ".join(f"{name} {label}" for name, _, label in phases)
+    return _svg("The bill by phase", description, len(phases) * (BAR + GAP), drawn)
+
+
 def _svg(title: str, description: str, height: float, children: Iterable[Child]) -> Markup:
     return tag(
         "svg", tag("title", title), tag("desc", description), *children,

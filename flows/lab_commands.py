@@ -1,0 +1,110 @@
+"""`sweep cloud-lab`: a cloud on this machine to rehearse on, with the real SkyPilot, before paying for one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from lab.cloud import Lab
+
+lab_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Rehearse on a cloud made of this machine: real SkyPilot, spot instances that you reclaim yourself, no bill.",
+    epilog='Examples: [bold]sweep cloud-lab up[/]   [bold]eval "$(sweep cloud-lab env)"[/]   '
+    "[bold]sweep cloud-lab preempt NAME[/]   [bold]sweep cloud-lab down[/]",
+)
+
+RootOption = Annotated[
+    Path | None, typer.Option("--root", help="the lab's folder, on a real disk, short  [default: in your cache folder]")
+]
+
+
+@lab_app.command(epilog="Examples: sweep cloud-lab up    sweep cloud-lab up --root /var/tmp/night")
+def up(root: RootOption = None) -> None:
+    """Start the cloud; the first time, its environment and its instances' runtime are made (about two minutes)."""
+    console = Console(stderr=True)
+    lab = _lab(root)
+    with console.status("starting") as status:
+        lab.up(status.update)
+    print(f'the lab is up in {lab.places.root}; use it with: eval "$(sweep cloud-lab env{_option(root)})"')
+
+
+@lab_app.command(epilog="Examples: sweep cloud-lab down    sweep cloud-lab down --root /var/tmp/night")
+def down(root: RootOption = None) -> None:
+    """Remove everything: SkyPilot's API server of the lab, instances, the bucket with its results, files."""
+    _lab(root).down()
+
+
+@lab_app.command(epilog="Examples: sweep cloud-lab status    sweep cloud-lab status --json")
+def status(
+    root: RootOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")] = False,
+) -> None:
+    """Show the living instances and the zones whose capacity is limited."""
+    lab = _lab(root)
+    running = lab.running
+    living = [each for each in lab.instances() if each.alive] if running else []
+    if as_json:
+        instances = [each._asdict() | {"launched_at": each.launched_at.isoformat()} for each in living]
+        document = {"root": str(lab.places.root), "up": running, "instances": instances, "capacity": lab.capacities()}
+        print(json.dumps(document))
+        return
+    if not running:
+        print(f"no lab is up in {lab.places.root}")
+        return
+    table = Table("instance", "cluster", "zone", "state", "spot", "launched")
+    for each in living:
+        spot = "spot" if each.spot else "on demand"
+        table.add_row(each.instance_id, each.cluster, each.zone, each.state, spot, f"{each.launched_at:%H:%M:%S}")
+    Console().print(table)
+    for zone, count in sorted(lab.capacities().items()):
+        print(f"{zone}: room for {count}")
+
+
+@lab_app.command(epilog="Examples: sweep cloud-lab preempt my-cluster    sweep cloud-lab preempt i-0123456789abcdef0")
+def preempt(name: Annotated[str, typer.Argument(help="a cluster, or one instance")], root: RootOption = None) -> None:
+    """Reclaim a spot instance, now and without notice."""
+    for instance_id in _lab(root).preempt(name):
+        print(instance_id)
+
+
+@lab_app.command(epilog="Examples: sweep cloud-lab capacity us-east-1a 0    sweep cloud-lab capacity us-east-1a -")
+def capacity(
+    zone: Annotated[str, typer.Argument(help="an availability zone, say us-east-1a")],
+    count: Annotated[str, typer.Argument(help="instances it can hold; - lifts the limit")],
+    root: RootOption = None,
+) -> None:
+    """Limit what a zone can hold; what runs there stays."""
+    if count != "-" and not count.isdigit():
+        raise typer.BadParameter(f"count is {count!r}. Remedy: a number of instances, or - for no limit")
+    _lab(root).capacity(zone, None if count == "-" else int(count))
+
+
+@lab_app.command(epilog='Examples: eval "$(sweep cloud-lab env)"')
+def env(root: RootOption = None) -> None:
+    """Print the variables that point SkyPilot and specsweep at the lab, for a shell to evaluate."""
+    from lab.places import MARK
+
+    lab = _lab(root)
+    # without the mark: `down` would take everything that was started from this shell for the lab's
+    variables = {name: value for name, value in lab.env.items() if name != MARK} | {"SPECSWEEP_STORE": lab.store_url}
+    for name, value in variables.items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+def _lab(root: Path | None) -> Lab:
+    from lab.cloud import Lab
+
+    return Lab(root)
+
+
+def _option(root: Path | None) -> str:
+    return f" --root {shlex.quote(str(root))}" if root else ""

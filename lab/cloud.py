@@ -1,0 +1,307 @@
+"""The door to a lab: up, down, what runs in it, and the blows it can deal.
+
+lab = Lab(Path("/var/tmp/my-lab"))
+lab.up(print)
+subprocess.run([...], env=os.environ | lab.env)   # SkyPilot, our flows
+lab.preempt("my-cluster")
+lab.down()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+
+from lab import leftovers
+from lab.bake import bake_python, baked, lab_folder
+from lab.daemon_spec import DaemonSpec
+from lab.errors import LabError
+from lab.home import ACCESS_KEY, make_home, user_hash
+from lab.places import BUCKET, FLEET_UID, LONGEST_ROOT, MARK, REGIONS, Places
+from lab.requirements import why_not
+from lab.start import environment, exposed_paths, unprivileged
+from tasks.environment_spec import cache_folder
+from tasks.environments import ensure
+
+Tell = Callable[[str], None]
+
+START_S = 60.0
+"""How long the cloud may take to come up; 3 s on a quiet machine."""
+
+STOP_S = 30.0
+"""How long it may take to remove its bodies; then it is killed, and they with it."""
+
+SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
+"""Names that SkyPilot uses in /tmp whatever TMPDIR says."""
+
+_TICK_S = 0.1
+
+
+class Instance(NamedTuple):
+    """An instance of the lab's cloud, as its API tells it."""
+
+    instance_id: str
+    cluster: str
+    """SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user."""
+    region: str
+    zone: str
+    state: str
+    spot: bool
+    launched_at: datetime
+
+    @property
+    def alive(self) -> bool:
+        """Whether it would be billed."""
+        return self.state in ("pending", "running")
+
+
+class Lab:
+    """One cloud, in one folder. Two labs in two folders do not know of each other."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        """Nothing starts yet.
+
+        Args:
+            root: folder of its own on a real file system, short (sockets lie in it); none: in the user's cache.
+
+        Raises:
+            LabError: the path is too long.
+        """
+        self.places = Places((root or lab_folder() / "cloud").absolute())
+        if len(str(self.places.root)) > LONGEST_ROOT:
+            raise LabError(
+                f"the lab's folder {self.places.root} has more than {LONGEST_ROOT} characters, which unix sockets "
+                "can't bear. Remedy: a shorter one (--root)"
+            )
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the cloud answers."""
+        record = self._record()
+        return bool(record) and record["pid"] in leftovers.processes(self.places.root)
+
+    def up(self, tell: Tell) -> None:
+        """Start the cloud; what an earlier one left (say it was killed) is removed first. Up already: nothing to do.
+
+        Raises:
+            LabError: this machine can't run it, or it did not come up.
+            InstallError: its environment can't be made.
+        """
+        if self.running:
+            return
+        self.places.root.parent.mkdir(parents=True, exist_ok=True)
+        if reason := why_not(self.places.root.parent):
+            raise LabError(f"the lab can't run here: {reason}")
+        self.down()
+        python = ensure("lab", progress=tell)
+        layer = baked(python, tell)
+        tell("the cloud: starting")
+        before = [name for name in SKYPILOT_FILES if Path("/tmp", name).exists()]
+        self._make_folders()
+        make_home(self.places, python)
+        self._daemon = process = self._start_daemon(python, layer)
+        try:
+            port = self._wait_ready(process)
+        except BaseException:
+            leftovers.kill(self.places.root)
+            self._reap()
+            raise
+        record = {"pid": process.pid, "port": port, "api_port": _free_port(), "before": before}
+        self.places.record.write_text(json.dumps(record), encoding="utf-8")
+
+    def down(self) -> None:
+        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Works on what a killed lab left, too."""
+        root, record = self.places.root, self._record()
+        pid = record.get("pid")
+        if pid in leftovers.processes(root):
+            leftovers.send([pid], signal.SIGTERM)
+            _wait(lambda: pid not in leftovers.processes(root), STOP_S)
+        leftovers.kill(root)
+        self._reap()
+        leftovers.remove_tree(root)
+        leftovers.remove_tree(Path("/tmp", f"sky_ssh_{user_hash(root)}"))
+        for name in set(SKYPILOT_FILES) - set(record.get("before", SKYPILOT_FILES)):
+            path = Path("/tmp", name)
+            if path.is_dir():
+                leftovers.remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables for processes that use the lab's cloud.
+
+        Raises:
+            LabError: the lab is not up.
+        """
+        record = self._record()
+        if not record:
+            raise LabError(f"no lab is up in {self.places.root}. Remedy: sweep cloud-lab up")
+        return {
+            MARK: str(self.places.root),
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{record['port']}",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
+            "AWS_DEFAULT_REGION": REGIONS[0],
+            "SPECSWEEP_SKY_HOME": str(self.places.home),
+            "SKYPILOT_API_SERVER_LOCAL_PORT": str(record["api_port"]),
+            "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+            "TMPDIR": str(self.places.scratch),
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    @property
+    def store_url(self) -> str:
+        """A store in the lab's cloud; it goes with the lab."""
+        return f"s3://{BUCKET}/results"
+
+    def client(self, service: str, region: str = REGIONS[0]) -> Any:
+        """A boto3 client of the lab's cloud."""
+        return boto3.client(
+            service,
+            region_name=region,
+            endpoint_url=self.env["AWS_ENDPOINT_URL"],
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=ACCESS_KEY,
+        )
+
+    def instances(self) -> list[Instance]:
+        """All instances of all regions, also terminated ones, oldest first."""
+        found = [
+            _instance(each, region)
+            for region in REGIONS
+            for reservation in self.client("ec2", region).describe_instances()["Reservations"]
+            for each in reservation["Instances"]
+        ]
+        return sorted(found, key=lambda instance: instance.launched_at)
+
+    def preempt(self, name: str) -> list[str]:
+        """Reclaim the instances of a cluster (its name, with or without the user's hash), or one instance; their ids.
+
+        Raises:
+            LabError: no living instance has that name.
+        """
+        names = (name, f"{name}-{user_hash(self.places.root)}")
+        doomed = [each for each in self.instances() if each.alive and {each.instance_id, each.cluster} & {*names}]
+        if not doomed:
+            raise LabError(f"no living instance of the lab is, or belongs to, {name!r}. Remedy: sweep cloud-lab status")
+        for each in doomed:
+            self.client("ec2", each.region).terminate_instances(InstanceIds=[each.instance_id])
+        return [each.instance_id for each in doomed]
+
+    def capacity(self, zone: str, count: int | None) -> None:
+        """How many instances a zone can hold (0: none can be launched there); none lifts the limit."""
+        table = self.capacities()
+        table.pop(zone, None)
+        if count is not None:
+            table[zone] = count
+        temporary = self.places.capacity.with_suffix(".new")
+        temporary.write_text(json.dumps(table), encoding="utf-8")
+        temporary.rename(self.places.capacity)
+
+    def capacities(self) -> dict[str, int]:
+        """The limited zones."""
+        if not self.places.capacity.exists():
+            return {}
+        table: dict[str, int] = json.loads(self.places.capacity.read_text(encoding="utf-8"))
+        return table
+
+    @contextlib.contextmanager
+    def boots_held(self) -> Iterator[None]:
+        """Meanwhile no new instance gets a body: its ssh does not answer, as if it were slow to boot."""
+        self.places.hold.touch()
+        try:
+            yield
+        finally:
+            self.places.hold.unlink(missing_ok=True)
+
+    def processes(self) -> list[int]:
+        """Everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
+        return leftovers.processes(self.places.root)
+
+    def body_processes(self) -> list[int]:
+        """What runs inside bodies."""
+        return leftovers.body_processes(self.places.root)
+
+    def _reap(self) -> None:
+        """Forget the cloud's process, which has ended, if this object started it."""
+        if self._daemon:
+            self._daemon.wait()
+            self._daemon = None
+
+    def _record(self) -> dict[str, Any]:
+        if not self.places.record.exists():
+            return {}
+        document: dict[str, Any] = json.loads(self.places.record.read_text(encoding="utf-8"))
+        return document
+
+    def _make_folders(self) -> None:
+        self.places.root.mkdir(mode=0o755)
+        for folder in (self.places.home, self.places.scratch):
+            folder.mkdir(mode=0o700)
+        self.places.controls.mkdir()
+        self.places.fleet.mkdir()
+        if os.geteuid() == 0:
+            os.chown(self.places.fleet, FLEET_UID, FLEET_UID)
+
+    def _start_daemon(self, python: Path, layer: Path) -> subprocess.Popen[bytes]:
+        root, exposed = self.places.root, exposed_paths(layer)
+        spec = DaemonSpec(
+            str(root), str(layer), str(cache_folder().parent), str(bake_python()), tuple(map(str, exposed))
+        )
+        command = unprivileged([python, "-m", "lab.daemon", spec.dump()], [root], exposed)
+        with self.places.log.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(root),
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> int:
+        _wait(lambda: self.places.ready.exists() or process.poll() is not None, START_S)
+        if not self.places.ready.exists():
+            tail = self.places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({self.places.log})")
+        port: int = json.loads(self.places.ready.read_text(encoding="utf-8"))["port"]
+        return port
+
+
+def _instance(each: dict[str, Any], region: str) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
+    return Instance(
+        each["InstanceId"],
+        tags.get("ray-cluster-name", ""),
+        region,
+        each["Placement"]["AvailabilityZone"],
+        each["State"]["Name"],
+        each.get("InstanceLifecycle") == "spot",
+        each["LaunchTime"],
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _wait(done: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done() and time.monotonic() < deadline:
+        time.sleep(_TICK_S)

@@ -1,0 +1,121 @@
+"""Finds and removes what a lab leaves: processes, semaphores, folders (standard library only)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from lab.places import MARK, Places
+
+PROC = Path("/proc")
+SHARED_MEMORY = Path("/dev/shm")
+
+GRACE_S = 30.0
+"""How long killed processes may take to go; a busy machine was seen to need seconds."""
+
+
+def processes(root: Path) -> list[int]:
+    """Living processes of a lab, but for this one and its ancestors.
+
+    They carry the lab's mark, or have its SkyPilot home for HOME, or live in a body (whose tasks may drop variables).
+    """
+    home = Places(root).home
+    needles = {f"{MARK}={root}".encode(), f"HOME={home}".encode()}
+    marked = [pid for pid in _pids() if needles & set(_environment(pid))]
+    bodies = {_namespace(pid) for pid in marked} - {_namespace(os.getpid()), None}
+    inside = [pid for pid in _pids() if _namespace(pid) in bodies] if bodies else []
+    return sorted({*marked, *inside} - _lineage())
+
+
+def body_processes(root: Path) -> list[int]:
+    """Those of them that run inside a body."""
+    own = _namespace(os.getpid())
+    return [pid for pid in processes(root) if _namespace(pid) not in (own, None)]
+
+
+def kill(root: Path) -> None:
+    """Kill every process of a lab, and unlink the semaphores they had open (a killed process can't).
+
+    Raises:
+        TimeoutError: some would not die.
+    """
+    deadline = time.monotonic() + GRACE_S
+    mapped: set[int] = set()
+    while left := processes(root):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes of the lab at {root} do not die: {left}")
+        mapped |= semaphores(left)
+        send(left, signal.SIGKILL)
+        time.sleep(0.05)
+    for path in SHARED_MEMORY.glob("sem.*"):
+        if path.stat().st_ino in mapped:
+            path.unlink(missing_ok=True)
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Signal processes, some of which may be gone."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder, also the parts without permissions: an overlay's work folder has mode 000."""
+    if not folder.exists():
+        return
+    for here, folders, _ in os.walk(folder):
+        for name in folders:
+            path = Path(here, name)
+            if not path.is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def _pids() -> list[int]:
+    return [int(folder.name) for folder in PROC.iterdir() if folder.name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Variables that a process started with; none if it is gone, a zombie, or somebody else's."""
+    try:
+        return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+
+
+def _namespace(pid: int) -> str | None:
+    try:
+        return str((PROC / str(pid) / "ns" / "pid").readlink())
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def _lineage() -> set[int]:
+    """This process and its ancestors."""
+    found, pid = set(), os.getpid()
+    while pid > 0:
+        found.add(pid)
+        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        pid = int(status.partition("\nPPid:")[2].split()[0])
+    return found
+
+
+def semaphores(pids: Iterable[int]) -> set[int]:
+    """Inodes of the named semaphores (sem_overview(7)) that processes have mapped.
+
+    Not their names: the C library makes a semaphore under a temporary name, which stays in its maker's map.
+    """
+    inodes: set[int] = set()
+    for pid in pids:
+        try:
+            maps = (PROC / str(pid) / "maps").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        inodes |= {int(line.split()[4]) for line in maps.splitlines() if f" {SHARED_MEMORY}/sem." in line}
+    return inodes

@@ -1,0 +1,56 @@
+"""An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown and our provenance."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+ROLE = "skypilot-v1"
+"""Name of the role (and instance profile) that SkyPilot gives its instances."""
+
+_CREDENTIALS = json.dumps({
+    "Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": "ASIALAB", "SecretAccessKey": "lab", "Token": "lab",
+    "LastUpdated": "2020-01-01T00:00:00Z", "Expiration": "2099-01-01T00:00:00Z",
+})  # fmt: skip
+
+
+class Metadata:
+    """Answers the requests of one instance."""
+
+    def __init__(self, instance_id: str, instance_type: str, zone: str, private_ip: str) -> None:
+        """Nothing listens yet."""
+        role = "/latest/meta-data/iam/security-credentials"
+        self._pages = {
+            "/latest/api/token": "token",
+            role: ROLE,
+            f"{role}/{ROLE}": _CREDENTIALS,
+            "/latest/meta-data/instance-id": instance_id,
+            "/latest/meta-data/instance-type": instance_type,
+            "/latest/meta-data/local-ipv4": private_ip,
+            "/latest/meta-data/placement/availability-zone": zone,
+            "/latest/meta-data/placement/region": zone[:-1],
+        }
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until the client leaves."""
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                path = head.split(b" ", 2)[1].decode("ascii").rstrip("/")
+                body = self._pages.get(path)
+                writer.write(_response(body))
+                await writer.drain()
+        writer.close()
+
+
+def _response(body: str | None) -> bytes:
+    status = "404 Not Found" if body is None else "200 OK"
+    content = (body or "").encode("ascii")
+    lines = (
+        f"HTTP/1.1 {status}",
+        "Content-Type: text/plain",
+        "X-Aws-Ec2-Metadata-Token-Ttl-Seconds: 21600",
+        f"Content-Length: {len(content)}",
+    )
+    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + content

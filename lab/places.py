@@ -1,0 +1,115 @@
+"""Where the parts of one lab lie, and the constants that its processes agree on (standard library only)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+REGIONS = ("us-east-1", "us-east-2", "us-west-2")
+"""Regions of the lab's cloud."""
+
+BUCKET = "specsweep-lab"
+"""The bucket that is there from the start."""
+
+MARK = "SPECSWEEP_LAB"
+"""Environment variable of the lab's processes; its value is the lab's root."""
+
+FLEET_UID = 65534
+"""User (and group) that a lab started by root drops to: nobody, who owns nothing."""
+
+CODE = Path(__file__).resolve().parent
+"""This package."""
+
+LONGEST_ROOT = 70
+"""Characters: a unix socket's path may have 107, and `fleet/i-0123456789abcdef0/ssh.sock` is below the root."""
+
+
+class Places(NamedTuple):
+    """The folder of a lab and what is in it."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        """Home of SkyPilot: .sky, .aws; nobody in a body can read it."""
+        return self.root / "home"
+
+    @property
+    def scratch(self) -> Path:
+        """Temporary files of SkyPilot's processes."""
+        return self.root / "tmp"
+
+    @property
+    def controls(self) -> Path:
+        """What its user tells the cloud: the capacity table and the flag that holds boots back."""
+        return self.root / "controls"
+
+    @property
+    def capacity(self) -> Path:
+        """JSON: zone -> number of instances it can hold; a zone that is not in it is unlimited."""
+        return self.controls / "capacity.json"
+
+    @property
+    def hold(self) -> Path:
+        """While this file exists no new instance gets a body."""
+        return self.controls / "hold-boot"
+
+    @property
+    def fleet(self) -> Path:
+        """Everything that the daemon and the bodies write; theirs."""
+        return self.root / "fleet"
+
+    @property
+    def by_ip(self) -> Path:
+        """Links from an instance's public address to its ssh socket."""
+        return self.fleet / "by-ip"
+
+    @property
+    def egress(self) -> Path:
+        """Folder of the socket through which bodies reach the cloud's endpoint; visible in each."""
+        return self.fleet / "egress"
+
+    @property
+    def shared(self) -> Path:
+        """Folder that all bodies share, writable."""
+        return self.fleet / "shared"
+
+    @property
+    def ready(self) -> Path:
+        """JSON with the endpoint's port, written by the daemon when all is up."""
+        return self.fleet / "ready.json"
+
+    @property
+    def log(self) -> Path:
+        """What the daemon says."""
+        return self.root / "daemon.log"
+
+    @property
+    def record(self) -> Path:
+        """JSON about the running lab: its ports, and what was outside the root before."""
+        return self.root / "lab.json"
+
+
+class Inside(NamedTuple):
+    """Fixed places within a body."""
+
+    instance: Path = Path("/mnt/instance")
+    egress: Path = Path("/mnt/egress")
+    shared: Path = Path("/mnt/shared")
+    stage: Path = Path("/mnt/read-only")
+    home: Path = Path("/home/ubuntu")
+
+
+INSIDE = Inside()
+
+SSH_SOCKET = "ssh.sock"
+EGRESS_SOCKET = "aws.sock"
+SPEED_LOCK = "speed.lock"
+BODY_SPEC = "body.json"
+BODY_LOG = "body.log"
+
+NAMESPACES = (
+    *("unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--uts", "--ipc"),
+    *("--fork", "--kill-child"),
+)
+"""Starts a body: the command that follows is the first process of namespaces of its own, and dies with `unshare`."""

@@ -1,0 +1,78 @@
+"""An instance of the lab as a stranger with a key sees it: booted by the EC2 API, entered by ssh."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.cloud import Lab
+
+PATIENCE_S = 60.0
+"""Longest wait for something that takes a second or two."""
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    """Ask again and again until it is so; fails after a while."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline, f"not so after {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+class BodyShell:
+    """A booted instance."""
+
+    def __init__(self, lab: Lab, region: str, instance: dict[str, Any], key: Path) -> None:
+        self.lab, self.region, self.key = lab, region, key
+        self.instance_id: str = instance["InstanceId"]
+        self.zone: str = instance["Placement"]["AvailabilityZone"]
+        self.address: str = instance["PublicIpAddress"]
+
+    @classmethod
+    def launch(cls, lab: Lab, zone: str, folder: Path) -> BodyShell:
+        """Launch; its ssh may not answer yet."""
+        key = folder / "key"
+        if not key.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        users = [{"name": "ubuntu", "ssh_authorized_keys": [key.with_suffix(".pub").read_text().strip()]}]
+        ec2 = lab.client("ec2", zone[:-1])
+        launched = ec2.run_instances(
+            ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1,
+            Placement={"AvailabilityZone": zone}, UserData="#cloud-config\n" + yaml.safe_dump({"users": users}),
+            InstanceMarketOptions={"MarketType": "spot"},
+        )["Instances"][0]  # fmt: skip
+        found = ec2.describe_instances(InstanceIds=[launched["InstanceId"]])["Reservations"][0]["Instances"][0]
+        return cls(lab, zone[:-1], found, key)
+
+    def ssh(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command; exit code 255: nobody answers there."""
+        config = yaml.safe_load((self.lab.places.home / ".sky" / "config.yaml").read_text())
+        options = {
+            "ProxyCommand": config["aws"]["ssh_proxy_command"], "StrictHostKeyChecking": "no",
+            "UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR", "IdentitiesOnly": "yes",
+        }  # fmt: skip
+        flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
+        argv = ["ssh", "-F", "/dev/null", "-i", str(self.key), *flags, f"ubuntu@{self.address}", command]
+        return subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    def wait_booted(self) -> BodyShell:
+        """Ask until its ssh answers."""
+        wait_until(lambda: self.ssh("true").returncode == 0, "ssh answers")
+        return self
+
+    def bash(self, script: str) -> str:
+        """What a script, run in a login shell, prints; it has to succeed."""
+        done = self.ssh(f"bash --login -c {shlex.quote(script)}")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def terminate(self) -> None:
+        """End it, as its owner would."""
+        if any(each.instance_id == self.instance_id and each.alive for each in self.lab.instances()):
+            self.lab.client("ec2", self.region).terminate_instances(InstanceIds=[self.instance_id])

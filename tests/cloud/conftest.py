@@ -1,0 +1,108 @@
+"""The pocket cloud, up once for all tests of this folder; where it can't run they are skipped, and say why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.cloud import Lab
+from lab.requirements import why_not
+from tasks.environments import ensure
+from tests.cloud.body_shell import BodyShell
+
+SHORT = Path("/var/tmp")
+"""A real disk, and a short path: sockets lie below a lab's folder."""
+
+Sky = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def lab_allowed() -> None:
+    """Skips where this machine can't run a lab."""
+    if reason := why_not(SHORT):
+        pytest.skip(f"no pocket cloud here: {reason}")
+
+
+@pytest.fixture
+def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
+    """Makes labs of the test's own, not up yet; they go down after it."""
+    made: list[Lab] = []
+
+    def make() -> Lab:
+        folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
+        folder.rmdir()
+        made.append(Lab(folder))
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab.down()
+
+
+@pytest.fixture(scope="session")
+def session_lab(lab_allowed: None) -> Iterator[Lab]:
+    """The one lab of the session."""
+    folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
+    folder.rmdir()
+    lab = Lab(folder)
+    try:
+        lab.up(lambda line: None)
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def lab(session_lab: Lab) -> Iterator[Lab]:
+    """The session's lab, with room in all zones; a test that leaves an instance fails, and the next starts clean."""
+    yield session_lab
+    for zone in session_lab.capacities():
+        session_lab.capacity(zone, None)
+    left = [each for each in session_lab.instances() if each.alive]
+    for each in left:
+        session_lab.preempt(each.instance_id)
+    assert not left, f"instances left running, and billed: {left}"
+
+
+@pytest.fixture
+def boot(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., BodyShell]]:
+    """Boots an instance by the cloud's own API, without SkyPilot; it is terminated after the test."""
+    booted: list[BodyShell] = []
+
+    def start(zone: str = "us-east-1a") -> BodyShell:
+        booted.append(BodyShell.launch(lab, zone, tmp_path))
+        return booted[-1]
+
+    yield start
+    for shell in booted:
+        shell.terminate()
+
+
+@pytest.fixture
+def sky_in() -> Callable[[Lab], Sky]:
+    """Makes the runner of `sky` commands against a lab, in its home; a command returns the finished process."""
+    binary = ensure("control").parent / "sky"
+
+    def of(lab: Lab) -> Sky:
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        env = os.environ | lab.env | {"HOME": str(lab.places.home), "XDG_CACHE_HOME": cache, "NO_COLOR": "1"}
+        env["PATH"] = f"{binary.parent}{os.pathsep}{env['PATH']}"
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            argv = [str(binary), *arguments]
+            return subprocess.run(argv, env=env, cwd=lab.places.home, capture_output=True, text=True)
+
+        return run
+
+    return of
+
+
+@pytest.fixture
+def sky(lab: Lab, sky_in: Callable[[Lab], Sky]) -> Sky:
+    """Runs `sky` commands against the session's lab."""
+    return sky_in(lab)

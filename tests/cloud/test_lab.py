@@ -1,0 +1,272 @@
+"""The pocket cloud itself: what it leaves, what a body can do to its host, capacity, reclaim, a real `sky launch`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lab import leftovers
+from lab.cloud import Lab
+from lab.errors import LabError
+from lab.home import user_hash
+from lab.places import FLEET_UID
+from tests.cloud.body_shell import BodyShell, wait_until
+from tests.cloud.conftest import SHORT, Sky
+
+pytestmark = pytest.mark.cloud
+
+Boot = Callable[..., BodyShell]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def silent(line: str) -> None:
+    del line
+
+
+class Traces(NamedTuple):
+    """What of a lab can be seen from outside; all empty where there is none."""
+
+    processes: list[int]
+    mounts: list[str]
+    sockets: list[str]
+    files: list[Path]
+
+    @classmethod
+    def of(cls, lab: Lab) -> Traces:
+        root = str(lab.places.root)
+        lines = {name: Path(f"/proc/{name}").read_text().splitlines() for name in ("self/mountinfo", "net/unix")}
+        paths = (lab.places.root, Path("/tmp", f"sky_ssh_{user_hash(lab.places.root)}"))
+        return cls(
+            leftovers.processes(lab.places.root),
+            [line for line in lines["self/mountinfo"] if root in line],
+            [line for line in lines["net/unix"] if root in line],
+            [path for path in paths if path.exists()],
+        )
+
+
+def outside_files() -> set[Path]:
+    """What SkyPilot was seen to leave on its hosts, and all files of the user that bodies run as."""
+    left = re.compile(r"sky.*|ray|jobs_ha_recovery\.log|uv-.*\.lock|[0-9a-f]{32}")
+    folders = (Path("/tmp"), SHORT, Path("/dev/shm"))
+    found = {path for folder in folders for path in folder.iterdir()}
+    own = {path for path in found if path.exists() and path.stat().st_uid == FLEET_UID}
+    return own | {path for path in found if path.parent == folders[0] and left.fullmatch(path.name)}
+
+
+def semaphores_of(lab: Lab) -> set[int]:
+    return leftovers.semaphores(lab.processes())
+
+
+class TestCleaningUp:
+    def test_down_leaves_nothing(self, new_lab: Callable[[], Lab], tmp_path: Path, sky_in: Callable[..., Sky]) -> None:
+        lab = new_lab()
+        before, mounts = outside_files(), Path("/proc/self/mountinfo").read_text()
+        lab.up(silent)
+        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+        body.bash("nohup sleep 1000 >/dev/null 2>&1 & echo in a session of its own: $!")
+        started = sky_in(lab)("api", "start")
+        assert started.returncode == 0, started.stderr
+        up = Traces.of(lab)
+        semaphores = semaphores_of(lab)
+        assert len(up.processes) > 5 and up.sockets and up.files and semaphores
+        assert not up.mounts, "a mount of the lab is seen outside its namespaces"
+
+        lab.down()
+
+        assert Traces.of(lab) == Traces([], [], [], [])
+        assert Path("/proc/self/mountinfo").read_text() == mounts
+        assert outside_files() <= before
+        assert semaphores.isdisjoint(path.stat().st_ino for path in Path("/dev/shm").iterdir())
+
+    @pytest.mark.parametrize("again", ["down", "up"])
+    def test_what_a_killed_cloud_leaves_is_removed(
+        self, new_lab: Callable[[], Lab], tmp_path: Path, again: str
+    ) -> None:
+        lab = new_lab()
+        lab.up(silent)
+        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+        assert lab.body_processes()
+        daemon = [pid for pid in lab.processes() if pid not in lab.body_processes()]
+        # the cloud's own process: its bodies have to go with it
+        os.kill(min(daemon), signal.SIGKILL)
+        wait_until(lambda: not lab.processes(), "the bodies die with the cloud")
+        assert not lab.running
+        folder = lab.places.fleet / body.instance_id
+        assert folder.exists()
+
+        if again == "up":
+            lab.up(silent)
+            assert lab.running and lab.instances() == []
+            assert not folder.exists()
+        lab.down()
+        assert Traces.of(lab) == Traces([], [], [], [])
+
+    def test_down_twice_and_down_of_nothing(self, new_lab: Callable[[], Lab]) -> None:
+        lab = new_lab()
+        lab.down()
+        lab.up(silent)
+        lab.up(silent)  # up already: nothing happens
+        lab.down()
+        lab.down()
+        with pytest.raises(LabError, match=r"no lab is up in .*sweep cloud-lab up"):
+            lab.instances()
+
+
+class TestBody:
+    def test_cannot_harm_its_host(self, boot: Boot) -> None:
+        body = boot().wait_booted()
+        refused = (
+            "touch /usr/x", f"touch {ROOT}/x", "rm /dev/null", "mv /dev/null /dev/x", "touch /dev/x",
+            "mknod /tmp/null c 1 3", "mount -o remount,bind,rw /", "mount -o remount,rw /", "umount /tmp",
+            "umount -l /home", "mount -t tmpfs none /usr", "nsenter --target 1 --mount true",
+            "unshare -Urm mount -o remount,bind,rw /", "unshare -Urm umount -l /tmp", "chroot / umount /tmp",
+            "ls /root/.ssh /root/.sky", "cat /etc/shadow", "kill -9 1",
+        )  # fmt: skip
+        script = "; ".join(f"if {command}; then echo ALLOWED: {command}; fi" for command in refused)
+        printed = body.bash(f"{{ {script}; }} 2>/dev/null; stat -c %F /dev/null; echo written > /dev/null")
+        # `kill -9 1` succeeds as a call: the first process of a namespace can't be killed from inside
+        assert printed.replace("ALLOWED: kill -9 1", "").strip() == "character special file"
+        assert body.bash("echo still here") == "still here"
+        assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+    def test_has_no_power_over_mounts(self, boot: Boot) -> None:
+        body = boot().wait_booted()
+        sys_admin = 1 << 21
+        for process in ("self", "1"):
+            status = body.bash(f"cat /proc/{process}/status")
+            masks = re.findall(r"^Cap(?:Prm|Eff|Bnd):\s+([0-9a-f]+)$", status, re.MULTILINE)
+            assert len(masks) == 3 and not any(int(mask, 16) & sys_admin for mask in masks)
+
+    def test_runs_as_somebody_who_is_not_root_outside(self, lab: Lab, boot: Boot) -> None:
+        body = boot().wait_booted()
+        assert body.bash("id -u") == "0"
+        owners = {Path(f"/proc/{pid}").stat().st_uid for pid in lab.body_processes()}
+        assert owners == {FLEET_UID if os.geteuid() == 0 else os.geteuid()}
+
+    def test_has_no_network_but_its_own(self, boot: Boot) -> None:
+        body = boot().wait_booted()
+        links = body.bash("ip -oneline link").splitlines()
+        assert [line.split()[1] for line in links] == ["lo:"]
+        # TEST-NET-1 (RFC 5737), nobody's: no packet could leave anyway
+        assert body.ssh("timeout 2 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'").returncode != 0
+
+    def test_knows_where_it_is(self, boot: Boot) -> None:
+        body = boot("us-east-2b").wait_booted()
+        base = "http://169.254.169.254/latest"
+        ask = (
+            "import sys, urllib.request as u; "
+            f"token = u.urlopen(u.Request('{base}/api/token', method='PUT')).read().decode(); "
+            f"print(u.urlopen('{base}/meta-data/' + sys.argv[1]).read().decode())"
+        )
+        command = f"$PYTHON -c {shlex.quote(ask)}"
+        assert body.bash(f"{command} placement/availability-zone") == "us-east-2b"
+        assert body.bash(f"{command} instance-id") == body.instance_id
+
+    def test_sees_the_environments_and_makes_none(self, boot: Boot, node_python: Path) -> None:
+        body = boot().wait_booted()
+        printed = body.bash(f"{ROOT}/bin/environment node")
+        assert Path(printed).parts[-3:] == node_python.parts[-3:]
+        assert body.bash(f"{printed} -c 'import pyarrow; print(pyarrow.__name__)'") == "pyarrow"
+        assert body.ssh(f"touch {printed}.new").returncode != 0
+
+    def test_reaches_the_store_and_shares_a_lock_with_its_neighbours(self, lab: Lab, boot: Boot) -> None:
+        first, second = boot("us-east-1a"), boot("us-west-2a")
+        put = (
+            "import boto3; boto3.client('s3').put_object(Bucket='specsweep-lab', Key='from-body', Body=b'yes', "
+            "IfNoneMatch='*')"
+        )
+        python = first.wait_booted().bash(f"{ROOT}/bin/environment node")
+        first.bash(f"{python} -c {shlex.quote(put)}")
+        assert lab.client("s3").get_object(Bucket="specsweep-lab", Key="from-body")["Body"].read() == b"yes"
+        assert first.ssh(f"{python} -c {shlex.quote(put)}").returncode != 0  # create only if absent
+
+        first.bash('nohup flock "$SPECSWEEP_SPEED_LOCK" sleep 1000 >/dev/null 2>&1 & echo started')
+        locked = 'flock --nonblock --conflict-exit-code 7 "$SPECSWEEP_SPEED_LOCK" true'
+        second.wait_booted()
+        wait_until(lambda: second.ssh(f"bash --login -c {shlex.quote(locked)}").returncode == 7, "the lock is held")
+        first.terminate()
+        wait_until(lambda: second.ssh(f"bash --login -c {shlex.quote(locked)}").returncode == 0, "the lock is free")
+
+
+class TestCloud:
+    def test_a_full_zone_refuses_and_says_so(self, lab: Lab, boot: Boot) -> None:
+        lab.capacity("us-east-1a", 1)
+        boot("us-east-1a")
+        with pytest.raises(Exception, match=r"InsufficientInstanceCapacity.*us-east-1a"):
+            boot("us-east-1a")
+        boot("us-east-1b")  # another zone has room
+        lab.capacity("us-east-1a", None)
+        boot("us-east-1a")
+        assert sorted(each.zone for each in lab.instances() if each.alive) == ["us-east-1a", "us-east-1a", "us-east-1b"]
+
+    def test_a_reclaimed_instance_dies_with_all_it_ran(self, lab: Lab, boot: Boot) -> None:
+        body = boot().wait_booted()
+        body.bash("nohup setsid sleep 1000 >/dev/null 2>&1 & echo started")
+        assert lab.preempt(body.instance_id) == [body.instance_id]
+        wait_until(lambda: not lab.body_processes(), "no process is left")
+        assert body.ssh("true").returncode == 255
+        assert not any(each.alive for each in lab.instances())
+        with pytest.raises(LabError, match=f"no living instance .*{body.instance_id}"):
+            lab.preempt(body.instance_id)
+
+    def test_a_held_boot_comes_later(self, lab: Lab, boot: Boot) -> None:
+        with lab.boots_held():
+            body = boot()
+            assert body.ssh("true").returncode == 255
+            assert [each.state for each in lab.instances() if each.alive] == ["running"]
+            assert not lab.body_processes()
+        body.wait_booted()
+
+    def test_a_body_that_dies_loses_its_instance(self, lab: Lab, boot: Boot) -> None:
+        body = boot().wait_booted()
+        os.kill(min(lab.body_processes()), signal.SIGKILL)
+        wait_until(lambda: not any(each.alive for each in lab.instances()), "the instance is gone")
+        assert f"{body.instance_id} died" in lab.places.log.read_text()
+
+    def test_two_labs_do_not_know_of_each_other(self, boot: Boot, new_lab: Callable[[], Lab], tmp_path: Path) -> None:
+        body = boot().wait_booted()
+        other = new_lab()
+        other.up(silent)
+        assert other.instances() == []
+        BodyShell.launch(other, "us-east-1a", tmp_path).wait_booted()
+        other.down()
+        assert body.bash("echo unharmed") == "unharmed"
+
+
+TASK = """
+name: trivial
+resources: {accelerators: "H100:1", use_spot: true, any_of: [{infra: aws/us-east-1}, {infra: aws/us-east-2}]}
+run: echo hello from $(hostname) as $(id -un)
+"""
+
+
+def test_skypilot_launches_loses_and_takes_down(lab: Lab, sky: Sky, tmp_path: Path) -> None:
+    task = tmp_path / "task.yaml"
+    task.write_text(TASK)
+    launched = sky("launch", "-y", "-c", "one", str(task))
+    assert launched.returncode == 0, launched.stdout + launched.stderr
+    assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
+    (instance,) = [each for each in lab.instances() if each.alive]
+    assert (instance.zone, instance.spot) == ("us-east-1a", True)  # the cheapest of the catalogue
+
+    lab.preempt("one")
+    noticed = sky("status", "--refresh", "one")
+    assert "not found" in (noticed.stdout + noticed.stderr) or "one" not in noticed.stdout
+    assert not lab.body_processes()
+
+    lab.capacity("us-east-1a", 0)
+    again = sky("launch", "-y", "-c", "one", str(task))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [each.zone for each in lab.instances() if each.alive] == ["us-east-1b"]
+    assert sky("down", "-y", "one").returncode == 0
+    assert not any(each.alive for each in lab.instances())
+    wait_until(lambda: not lab.body_processes(), "the body is gone")

@@ -1,0 +1,137 @@
+"""`sweep reap` with the real SkyPilot on the pocket cloud: what nobody owns goes down, whoever knows of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.clusters.names import cluster_name
+from lab.cloud import Lab
+from tests.cloud.body_shell import wait_until
+from tests.cloud.conftest import Sky
+from tests.fake_run import ROOT, FakeRun
+from warehouse.lease import owner_name
+from warehouse.ledger import Ledger
+from warehouse.placement import FlowBeat, Offer, Placements
+
+pytestmark = pytest.mark.cloud
+
+TASK = """
+resources: {accelerators: "H100:1", use_spot: true, infra: aws/us-east-1/us-east-1a}
+run: echo working
+"""
+
+Reap = Callable[..., "dict[str, Any]"]
+
+
+class RentedCell:
+    """A cell of a run whose store lies in the lab's cloud, and what a flow writes of its cluster."""
+
+    def __init__(self, run: FakeRun, run_id: str) -> None:
+        ledger = Ledger(run.ledger.store, run_id)
+        ledger.write_plan(run.ledger.plan())
+        self.store_url, self.name = run.store_url, cluster_name(ledger.store.url, run_id, run.key)
+        self.placements = Placements(ledger, run.key)
+
+    def ask(self, region: str, zone: str) -> None:
+        offer = Offer(
+            cloud="aws", region=region, zone=zone, instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
+            price_source="test",
+        )  # fmt: skip
+        self.placements.ask(self.name, offer, owner_name(), "2026-11-20T10:00:00.000+00:00")
+
+    def flow_beats(self, *, alive: bool) -> None:
+        host, boot, pid, tick = owner_name().split("/")
+        owner = "/".join([host, boot, pid, tick if alive else "1"])  # another process once had this id
+        self.placements.beat(FlowBeat(owner=owner, at="2026-11-20T10:00:00.000+00:00"))
+
+    def ended(self) -> str | None:
+        end = self.placements.stories()[-1].end
+        return None if end is None else f"{end.outcome}: {end.detail}"
+
+
+@pytest.fixture
+def run(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRun]:
+    for name, value in lab.env.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    yield FakeRun(tmp_path, store_url=f"{lab.store_url}-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def reap(lab: Lab, run: FakeRun) -> Reap:
+    """Runs `sweep reap ARGUMENTS --json`; its document."""
+
+    def go(*arguments: str) -> dict[str, Any]:
+        argv = [sys.executable, "-m", "flows.cli", "reap", "--store", run.store_url, "--json", *arguments]
+        env = os.environ | lab.env | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return document
+
+    return go
+
+
+def test_a_cluster_left_by_its_flow_and_one_that_skypilot_forgot(
+    lab: Lab, sky: Sky, run: FakeRun, reap: Reap, tmp_path: Path
+) -> None:
+    left, forgotten = RentedCell(run, "r1"), RentedCell(run, "r2")
+    (tmp_path / "task.yaml").write_text(TASK)
+    left.ask("us-east-1", "us-east-1a")
+    left.flow_beats(alive=True)
+    launched = sky("launch", "-y", "-c", left.name, str(tmp_path / "task.yaml"))
+    assert launched.returncode == 0, launched.stdout + launched.stderr
+    forgotten.ask("us-west-2", "us-west-2a")
+    forget(lab, forgotten.name, "us-west-2", "us-west-2a")
+
+    found = {each["cluster"]: each for each in reap("--dry-run")["clusters"]}
+    assert (found[left.name]["status"], found[left.name]["done"]) == ("UP", "left")
+    assert (found[forgotten.name]["status"], found[forgotten.name]["done"]) == ("not in SkyPilot", "would go down")
+    assert sum(each.alive for each in lab.instances()) == 2
+
+    left.flow_beats(alive=False)
+    report = reap()
+    assert [each["done"] for each in report["clusters"]] == ["down", "down"]
+    assert report["saved_usd_h"] > 2.5 and report["asked"] == ["SkyPilot", "aws"]
+    assert not any(each.alive for each in lab.instances())
+    wait_until(lambda: not lab.body_processes(), "the bodies are gone")
+    assert left.name not in sky("status").stdout
+    assert (left.ended(), forgotten.ended()) == ("stopped: reaped", "stopped: reaped")
+    assert reap()["clusters"] == []
+
+
+def test_a_cluster_stuck_in_init_goes_down_while_its_launch_still_waits(
+    lab: Lab, sky: Sky, run: FakeRun, reap: Reap, tmp_path: Path
+) -> None:
+    stuck = RentedCell(run, "r1")
+    (tmp_path / "task.yaml").write_text(TASK)
+    stuck.ask("us-east-1", "us-east-1a")
+    with ThreadPoolExecutor(1) as pool, lab.boots_held():
+        launch = pool.submit(sky, "launch", "-y", "-c", stuck.name, str(tmp_path / "task.yaml"))
+        wait_until(lambda: any(each.alive for each in lab.instances()), "the machine is rented")
+        (found,) = reap()["clusters"]
+        assert (found["status"], found["done"], found["owner"]) == ("INIT", "down", "nobody")
+        assert launch.result(timeout=120).returncode != 0
+    assert not any(each.alive for each in lab.instances()), "the launch did not rent again"
+    assert stuck.ended() == "stopped: reaped"
+
+
+def forget(lab: Lab, name: str, region: str, zone: str) -> None:
+    """A machine as SkyPilot rents it for a cluster, which no SkyPilot knows of."""
+    tags = {key: f"{name}-12ab34cd" for key in ("Name", "ray-cluster-name", "skypilot-cluster-name")}
+    lab.client("ec2", region).run_instances(
+        ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1, Placement={"AvailabilityZone": zone},
+        TagSpecifications=[{
+            "ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]
+        }],
+    )  # fmt: skip

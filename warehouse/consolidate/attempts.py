@@ -1,0 +1,64 @@
+"""Attempt rows: how every try of a cell went, and what the machine under it was paid for."""
+
+from __future__ import annotations
+
+from warehouse.bill import ATTEMPT_OUTCOMES, BillLine, bill
+from warehouse.consolidate.inputs import CellHistory
+from warehouse.consolidate.rows import Row
+from warehouse.lease import Attempt
+from warehouse.placement import PlacementStory
+from warehouse.tables import ATTEMPTS
+
+RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
+"""Columns that an attempt's own record has."""
+
+
+def attempt_rows(history: CellHistory) -> list[Row]:
+    """A row per closed attempt and per machine that is down; one that is still up has no bill yet."""
+    cell = history.planned.cell
+    identity = {
+        "run_id": history.run_id,
+        "cell_key": cell.cell_key,
+        "model": cell.model.name,
+        "precision": cell.precision.name,
+        "technique": cell.technique.name,
+        "k": cell.k,
+    }
+    return [identity | _row(line) for line in bill(history.placements, history.attempts)]
+
+
+def _row(line: BillLine) -> Row:
+    if line.attempt is not None:
+        row = {name: getattr(line.attempt, name) for name in RECORDED}
+    else:
+        assert line.story is not None, "a bill line has an attempt or a placement"
+        row = _unrecorded(line.number, line.story)
+    return row if line.story is None else row | _billed(line, line.story)
+
+
+def _unrecorded(number: int | None, story: PlacementStory) -> Row:
+    """A try whose runner left no record: what is known is how its machine ended."""
+    assert story.end is not None, "open placements are not billed here"
+    return {
+        "attempt": number,
+        "outcome": ATTEMPT_OUTCOMES[story.end.outcome],
+        "reason": story.end.detail or story.end.outcome,
+        "started_at": story.asked.asked_at,
+        "ended_at": story.end.at,
+    }
+
+
+def _billed(line: BillLine, story: PlacementStory) -> Row:
+    """Columns of the rented machine: which one, how it ended, what its seconds were spent on."""
+    assert line.seconds is not None, "what was placed is billed"
+    phases = line.seconds._asdict()
+    return {
+        **story.asked.offer.model_dump(),
+        "cluster": story.asked.cluster,
+        "tried": line.tried or None,
+        "ended": None if story.end is None else story.end.outcome,
+        "billed_s": line.billed_s,
+        "cost_usd": line.cost_usd,
+        **{f"{phase}_s": seconds for phase, seconds in phases.items()},
+        **{f"{phase}_usd": line.usd(seconds) for phase, seconds in phases.items()},
+    }

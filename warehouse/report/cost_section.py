@@ -1,0 +1,104 @@
+"""What the rented machines cost, and which share of the bill measured something."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import fsum
+
+from warehouse.report.figures import NOTHING, Row, figure, plural, usd
+from warehouse.report.markup import Markup, tag
+from warehouse.report.plots import phase_bars
+from warehouse.report.speed_sections import plot, section
+from warehouse.report.tables import Heading, table
+from warehouse.report.view import View
+from warehouse.tables import BILLED_PHASES
+
+MOST_PLOTS = 4
+"""Runs with a drawing of their own; all are in the table."""
+
+LEAD = (
+    "Every second from asking for a machine until it was down is on the bill, at the price of its offer, and the "
+    "parts add up to it. Machines that are still up are not on it yet."
+)
+
+
+def cost_section(view: View) -> Markup | None:
+    """Dollars by phase of every run that rented machines, the newest first; none where nothing was rented."""
+    runs = _runs([row for row in view.attempts if row["billed_s"] is not None])
+    if not runs:
+        return None
+    columns = [
+        Heading("run", lambda run: run["run_id"], ""),
+        Heading("cost", lambda run: usd(run["cost_usd"])),
+        Heading("measured something", lambda run: f"{run['share']:.1%}"),
+        *(Heading(phase, _amount(phase)) for phase in BILLED_PHASES),
+        Heading("hours", lambda run: figure(run["billed_s"] / 3600)),
+        Heading("machines", lambda run: figure(run["machines"], 0)),
+    ]
+    drawings = [
+        plot(f"Run {run['run_id']}", "Where its money went." if run["is_priced"] else "Where its hours went.",
+             phase_bars(_bars(run)))
+        for run in runs[:MOST_PLOTS]
+    ]  # fmt: skip
+    legend = "; ".join(f"{phase}: {meaning}" for phase, meaning in BILLED_PHASES.items())
+    return section(
+        "cost", "What it cost", LEAD, tag("p", " ".join(_sentence(run) for run in runs[:MOST_PLOTS])),
+        tag("div", *drawings, class_="plots"), table("Bill by run", columns, runs),
+        tag("p", f"{legend}.", class_="lead"),
+    )  # fmt: skip
+
+
+def _runs(attempts: Sequence[Row]) -> list[Row]:
+    """One row per run: its sums."""
+    by_run: dict[str, list[Row]] = {}
+    for row in sorted(attempts, key=lambda row: row["ended_at"] or "", reverse=True):
+        by_run.setdefault(row["run_id"], []).append(row)
+    return [_summed(run_id, rows) for run_id, rows in by_run.items()]
+
+
+def _summed(run_id: str, rows: Sequence[Row]) -> Row:
+    """Sums of a run; where a machine had no price, shares are of its hours, because of dollars they can't be."""
+    is_priced = all(row["cost_usd"] is not None for row in rows)
+    phases = {
+        phase: fsum(row[f"{phase}_usd" if is_priced else f"{phase}_s"] for row in rows) for phase in BILLED_PHASES
+    }
+    total = fsum(phases.values())
+    endings = Counter(str(row["ended"]).replace("_", " ") for row in rows)
+    return {
+        **phases,
+        "run_id": run_id,
+        "is_priced": is_priced,
+        "machines": len(rows),
+        "billed_s": fsum(row["billed_s"] for row in rows),
+        "cost_usd": total if is_priced else None,
+        "share": phases["measure"] / total if total else 0.0,
+        "endings": ", ".join(f"{number} {ended}" for ended, number in endings.most_common()),
+    }
+
+
+def _sentence(run: Row) -> str:
+    paid = f"{usd(run['cost_usd'])} for " if run["is_priced"] else ""
+    hours = f"{figure(run['billed_s'] / 3600)} hours of {plural(run['machines'], 'rented machine')}"
+    what = "the bill" if run["is_priced"] else "the hours (not every machine has a known price)"
+    return f"Run {run['run_id']}: {paid}{hours} ({run['endings']}); {run['share']:.1%} of {what} measured something."
+
+
+def _amount(phase: str) -> Callable[[Row], str]:
+    return lambda run: _said(run, phase)
+
+
+def _said(run: Row, phase: str) -> str:
+    amount: float = run[phase]
+    if not amount:
+        return NOTHING
+    return usd(amount) if run["is_priced"] else f"{figure(amount / 3600)} h"
+
+
+def _bars(run: Row) -> list[tuple[str, float, str]]:
+    """Name, share and label of every phase."""
+    total = fsum(run[phase] for phase in BILLED_PHASES) or 1.0
+    return [
+        (phase, run[phase] / total, f"{run[phase] / total:.1%}, {_said(run, phase)}" if run[phase] else NOTHING)
+        for phase in BILLED_PHASES
+    ]
