@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 
+from flows.doctor_sky import sky_checks
+from flows.doctor_store import store_checks
 from tasks import environments
 from tasks.engine.machine import state_dir
 from tasks.family.recipe import family_dir, missing
-from warehouse.store import StoreError, open_store
-from warehouse.store_proof import Check, check_store
+from warehouse.store_proof import Check
 
 ENGINE_DISK_GIB = 6.0
 """Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""
@@ -20,8 +20,8 @@ FAMILY = ("target", "mtp", "dflash", "draft")
 
 
 def examine(store_url: str) -> list[Check]:
-    """Every check of this machine and of one store."""
-    return [*_machine(), *_environments(), *_family(), *_store(store_url)]
+    """Every check of this machine, of one store, and of the clouds."""
+    return [*_machine(), *_environments(), *_family(), *store_checks(store_url), *sky_checks()]
 
 
 def _machine() -> list[Check]:
@@ -56,12 +56,3 @@ def _family() -> list[Check]:
     lacking = missing(family_dir(), FAMILY)
     detail = f"{family_dir()}" if not lacking else f"not trained yet: {', '.join(lacking)}"
     return [Check("demo family", not lacking, detail, "" if not lacking else "`make demo` trains it")]
-
-
-def _store(url: str) -> list[Check]:
-    try:
-        store = open_store(url)
-    except StoreError as error:
-        return [Check("store", False, str(error), "use a folder or s3://bucket/prefix")]
-    name = url if "://" in url else str(Path(url).absolute())
-    return [check._replace(name=f"store {name}: {check.name}") for check in check_store(store)]

@@ -23,7 +23,8 @@ lab_app = typer.Typer(
 )
 
 RootOption = Annotated[
-    Path | None, typer.Option("--root", help="the lab's folder, on a real disk, short  [default: in your cache folder]")
+    Path | None,
+    typer.Option("--root", help=r"the lab's folder, on a real disk, short  \[default: in your cache folder]"),
 ]
 
 
@@ -94,8 +95,9 @@ def env(root: RootOption = None) -> None:
     from lab.places import MARK
 
     lab = _lab(root)
-    # without the mark: `down` would take everything that was started from this shell for the lab's
-    variables = {name: value for name, value in lab.env.items() if name != MARK} | {"SPECSWEEP_STORE": lab.store_url}
+    # without the mark `down` won't take what was started from this shell for the lab's, and TMPDIR goes with the lab
+    variables = {name: value for name, value in lab.env.items() if name not in (MARK, "TMPDIR")}
+    variables["SPECSWEEP_STORE"] = lab.store_url
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
 

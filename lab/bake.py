@@ -132,7 +132,8 @@ def _run(title: str, command: Command, log: Path, raw: Path, started: float, tel
             raise
     shutil.rmtree(raw / "cache", ignore_errors=True)
     if process.returncode != 0:
-        last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
+        lines = log.read_text(encoding="utf-8").strip().splitlines()
+        last = ([line for line in lines if "error" in line.lower()] or lines)[-1:]
         raise LabError(
             f"the instances' runtime can't be made: {title} ended with {process.returncode}: {''.join(last)}. "
             f"Log: {log}. Remedy: check that the package index can be reached (pip config list), then try again"

@@ -122,8 +122,14 @@ class Lab:
         self.places.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
-        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Works on what a killed lab left, too."""
+        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Works on what a killed lab left, too.
+
+        Raises:
+            LabError: the folder holds something else.
+        """
         root, record = self.places.root, self._record()
+        if root.exists() and not self.places.marker.exists() and any(root.iterdir()):
+            raise LabError(f"{root} is not a lab's folder, it is left alone. Remedy: another one (--root)")
         pid = record.get("pid")
         if pid in leftovers.processes(root):
             leftovers.send([pid], signal.SIGTERM)
@@ -134,10 +140,10 @@ class Lab:
         leftovers.remove_tree(Path("/tmp", f"sky_ssh_{user_hash(root)}"))
         for name in set(SKYPILOT_FILES) - set(record.get("before", SKYPILOT_FILES)):
             path = Path("/tmp", name)
-            if path.is_dir():
-                leftovers.remove_tree(path)
-            else:
+            if not path.is_dir():
                 path.unlink(missing_ok=True)
+            elif not any(path.iterdir()):  # what is in it would be somebody else's
+                path.rmdir()
 
     @property
     def env(self) -> dict[str, str]:
@@ -146,9 +152,7 @@ class Lab:
         Raises:
             LabError: the lab is not up.
         """
-        record = self._record()
-        if not record:
-            raise LabError(f"no lab is up in {self.places.root}. Remedy: sweep cloud-lab up")
+        record = self._demand_up()
         return {
             MARK: str(self.places.root),
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{record['port']}",
@@ -202,7 +206,12 @@ class Lab:
         return [each.instance_id for each in doomed]
 
     def capacity(self, zone: str, count: int | None) -> None:
-        """How many instances a zone can hold (0: none can be launched there); none lifts the limit."""
+        """How many instances a zone can hold (0: none can be launched there); none lifts the limit.
+
+        Raises:
+            LabError: the lab is not up.
+        """
+        self._demand_up()
         table = self.capacities()
         table.pop(zone, None)
         if count is not None:
@@ -221,11 +230,23 @@ class Lab:
     @contextlib.contextmanager
     def boots_held(self) -> Iterator[None]:
         """Meanwhile no new instance gets a body: its ssh does not answer, as if it were slow to boot."""
+        self._demand_up()
         self.places.hold.touch()
         try:
             yield
         finally:
             self.places.hold.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def writes_held(self, part_of_key: str) -> Iterator[None]:
+        """Meanwhile writes of objects hang whose key contains this; afterwards they fail, and living clients repeat."""
+        temporary = self.places.held_writes.with_suffix(".new")
+        temporary.write_text(part_of_key, encoding="utf-8")
+        temporary.rename(self.places.held_writes)
+        try:
+            yield
+        finally:
+            self.places.held_writes.unlink(missing_ok=True)
 
     def processes(self) -> list[int]:
         """Everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
@@ -241,6 +262,12 @@ class Lab:
             self._daemon.wait()
             self._daemon = None
 
+    def _demand_up(self) -> dict[str, Any]:
+        record = self._record()
+        if not record:
+            raise LabError(f"no lab is up in {self.places.root}. Remedy: sweep cloud-lab up")
+        return record
+
     def _record(self) -> dict[str, Any]:
         if not self.places.record.exists():
             return {}
@@ -249,6 +276,7 @@ class Lab:
 
     def _make_folders(self) -> None:
         self.places.root.mkdir(mode=0o755)
+        self.places.marker.touch()
         for folder in (self.places.home, self.places.scratch):
             folder.mkdir(mode=0o700)
         self.places.controls.mkdir()

@@ -17,6 +17,7 @@ from types import FrameType
 from lab.daemon_spec import DaemonSpec
 from lab.ec2 import ControlPlane
 from lab.fleet import LOOK_EVERY_S, Fleet, say
+from lab.held_writes import hold_writes
 from lab.places import EGRESS_SOCKET, SPEED_LOCK, Places
 from lab.relay import relay
 
@@ -34,6 +35,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request otherwise
     stopping = threading.Event()
     control_plane = ControlPlane(places.capacity)
+    hold_writes(places.held_writes)
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -30,6 +30,11 @@ class Places(NamedTuple):
     root: Path
 
     @property
+    def marker(self) -> Path:
+        """A folder with this file is a lab's, and may be removed."""
+        return self.root / "THIS-IS-A-LAB"
+
+    @property
     def home(self) -> Path:
         """Home of SkyPilot: .sky, .aws; nobody in a body can read it."""
         return self.root / "home"
@@ -53,6 +58,11 @@ class Places(NamedTuple):
     def hold(self) -> Path:
         """While this file exists no new instance gets a body."""
         return self.controls / "hold-boot"
+
+    @property
+    def held_writes(self) -> Path:
+        """While this file exists, writes of objects hang whose key contains its text."""
+        return self.controls / "held-writes"
 
     @property
     def fleet(self) -> Path:

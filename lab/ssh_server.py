@@ -45,6 +45,7 @@ async def _run(process: Any, environment: dict[str, str]) -> None:
         await process.stdout.drain()
     code = ended.result()
     process.exit(code if code >= 0 else 128 - code)
+    await process.wait_closed()  # runs asyncssh's own cleaning up, which complains otherwise
 
 
 class _Server(asyncssh.SSHServer):  # type: ignore[misc] # asyncssh is not in the environment that checks types

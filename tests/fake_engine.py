@@ -2,7 +2,8 @@
 
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies. It counts every chat request in the file
-FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice.
+FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice. While the file FAKE_ENGINE_HOLD exists
+it does not get healthy.
 """
 
 from __future__ import annotations
@@ -176,5 +177,7 @@ if __name__ == "__main__":
     broken = os.environ.get("FAKE_ENGINE_BROKEN")
     if broken and broken in " ".join(sys.argv):
         sys.exit("ValueError: the fake engine refuses these arguments")
+    while os.path.exists(os.environ.get("FAKE_ENGINE_HOLD", "")):  # noqa: PTH110
+        time.sleep(0.05)
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

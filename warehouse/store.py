@@ -1,4 +1,4 @@
-"""Where everything is kept: one small protocol over a local folder and an S3 bucket.
+"""Where everything is kept: one small protocol over a local folder and a bucket of S3 or Google.
 
 Everything rests on one primitive, `put_new`: create only if absent. Listing is used to find work, never as truth.
 """
@@ -52,24 +52,28 @@ class Store(Protocol):
 
 
 def open_store(url: str) -> Store:
-    """The store behind a path, a `file://` address or `s3://bucket/prefix`.
+    """The store behind a path, a `file://` address, `s3://bucket/prefix` or `gs://bucket/prefix`.
 
     An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`.
 
     Raises:
-        StoreError: the address has another scheme, or names no bucket.
+        StoreError: the address has another scheme, names no bucket, or its credentials are not set.
     """
     parts = urlparse(url)
+    if parts.scheme in ("s3", "gs") and not parts.netloc:
+        raise StoreError(f"store {url!r} names no bucket: use {parts.scheme}://bucket/prefix")
     if parts.scheme == "s3":
         from warehouse.store_s3 import S3Store
 
-        if not parts.netloc:
-            raise StoreError(f"store {url!r} names no bucket: use s3://bucket/prefix")
         return S3Store(bucket=parts.netloc, prefix=parts.path)
+    if parts.scheme == "gs":
+        from warehouse.store_gs import GsStore
+
+        return GsStore(bucket=parts.netloc, prefix=parts.path)
     from warehouse.store_local import LocalStore
 
     if parts.scheme == "file":
         return LocalStore(Path(unquote(parts.path)))
     if parts.scheme and "://" in url:
-        raise StoreError(f"store {url!r} has the scheme {parts.scheme!r}: use a folder or s3://bucket/prefix")
+        raise StoreError(f"store {url!r} has the scheme {parts.scheme!r}: use a folder, s3://bucket/prefix or gs://...")
     return LocalStore(Path(url))

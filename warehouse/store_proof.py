@@ -13,12 +13,13 @@ RACERS = 8
 
 
 class Check(NamedTuple):
-    """One line of a doctor's report."""
+    """One line of a doctor's report. A `remark` is worth knowing, and nothing that has to be mended."""
 
     name: str
     ok: bool
     detail: str
     remedy: str = ""
+    remark: bool = False
 
 
 def check_store(store: Store) -> list[Check]:
@@ -56,7 +57,7 @@ def _second_write(store: Store, key: str) -> list[Check]:
     first = store.put_new(key, b"first")
     second = store.put_new(key, b"second")
     kept = store.get(key)
-    remedy = "use AWS S3, Ceph, Cloudflare R2, MinIO or a local folder: results could be overwritten here"
+    remedy = "use AWS S3, gs://, Ceph, Cloudflare R2, MinIO or a local folder: results could be overwritten here"
     return [
         Check("create works", first, "a new key was created" if first else "a new key was refused"),
         Check(

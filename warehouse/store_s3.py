@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -23,12 +24,18 @@ CONFLICT_TRIES = 6
 class S3Store:
     """Objects below `s3://bucket/prefix`. Credentials come from the environment, as boto3 finds them."""
 
+    endpoint_variable = "AWS_ENDPOINT_URL"
+    """What to look at when the bucket can't be reached."""
+
     def __init__(self, bucket: str, prefix: str) -> None:
         """Open a bucket; no request is made before the first call."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
         self.endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        self._client: Any = boto3.client("s3", endpoint_url=self.endpoint, config=_client_config(self.endpoint))
+        self._client = self._connect()
+
+    def _connect(self) -> Any:
+        return boto3.client("s3", endpoint_url=self.endpoint, config=client_config(self.endpoint))
 
     @property
     def url(self) -> str:
@@ -73,7 +80,7 @@ class S3Store:
                 time.sleep(0.05 * 2**tried)
             except BotoCoreError as error:
                 raise self._failed("write", key, error) from error
-        raise StoreError(f"{self.uri(key)} answered 409 {CONFLICT_TRIES} times: another writer never finished")
+        raise StoreError(f"{self.url}/{key} answered 409 {CONFLICT_TRIES} times: another writer never finished")
 
     def put(self, key: str, data: bytes) -> None:
         """Write `key`, replacing what is there."""
@@ -115,11 +122,22 @@ class S3Store:
         now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
         return float((now - head["LastModified"]).total_seconds())
 
+    def clock_skew_s(self) -> float:
+        """Seconds by which the server's clock is ahead of ours, to the second that its Date header has."""
+        try:
+            answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._full("none"), MaxKeys=1)
+        except (ClientError, BotoCoreError) as error:
+            raise self._failed("list", "", error) from error
+        theirs = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return (theirs - datetime.now(UTC)).total_seconds()
+
     def delete(self, key: str) -> None:
         """Remove the object."""
         try:
             self._client.delete_object(Bucket=self.bucket, Key=self._full(key))
         except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+                return  # S3 answers 204 for a key that is not there, Google 404
             raise self._failed("delete", key, error) from error
 
     def _full(self, key: str) -> str:
@@ -127,7 +145,7 @@ class S3Store:
 
     def _failed(self, verb: str, key: str, error: Exception) -> StoreError:
         return StoreError(
-            f"can't {verb} {self.uri(key)}: {error}; check the bucket, the credentials and AWS_ENDPOINT_URL"
+            f"can't {verb} {self.url}/{key}: {error}; check the bucket, the credentials and {self.endpoint_variable}"
         )
 
 
@@ -135,7 +153,8 @@ def _status(error: ClientError) -> int:
     return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
-def _client_config(endpoint: str | None) -> Config:
+def client_config(endpoint: str | None) -> Config:
+    """How boto3 talks to S3 and to what looks like it."""
     return Config(
         retries={"max_attempts": 8, "mode": "standard"},
         connect_timeout=10,

@@ -29,8 +29,12 @@ def offers(task: Any) -> list[Offer]:
     Raises:
         sky.exceptions.CloudError: the catalogue is neither here nor can it be fetched.
     """
-    enabled = enabled_clouds()
-    found = {offer for wanted in task.resources for offer in _offers_of(wanted, enabled)}
+    sky_api.sdk()
+    from sky import sky_logging
+
+    with sky_logging.silent():  # else its progress is printed in the server's own encoding
+        enabled = enabled_clouds()
+        found = {offer for wanted in task.resources for offer in _offers_of(wanted, enabled)}
     return sorted(found, key=_order)
 
 

@@ -33,12 +33,17 @@ KNOWN: tuple[_Known, ...] = (
         "the AWS credentials have expired",
     ),
     _Known(
+        r"ServiceLinkedRoleCreationNotPermitted",
+        "have an administrator run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once",
+        "the AWS account has never rented spot machines",
+    ),
+    _Known(
         r"Failed to access AWS services with credentials|InvalidClientTokenId|SignatureDoesNotMatch|AuthFailure",
         "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or ~/.aws/credentials with `aws sts get-caller-identity`",
         "AWS refuses the credentials",
     ),
     _Known(
-        r"AWS credentials are not set|Unable to locate credentials|\S*credentials does not exist",
+        r"AWS credentials are not set|Unable to locate credentials|credentials does not exist",
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or run `aws configure`, then `bin/sky check aws`",
         "no AWS credentials were found",
     ),

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lab.cloud import Lab
-
-PATIENCE_S = 60.0
-"""Longest wait for something that takes a second or two."""
-
-
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    """Ask again and again until it is so; fails after a while."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline, f"not so after {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.1)
+from tests.cloud.checks import wait_until
 
 
 class BodyShell:

@@ -14,11 +14,7 @@ from lab.cloud import Lab
 from lab.requirements import why_not
 from tasks.environments import ensure
 from tests.cloud.body_shell import BodyShell
-
-SHORT = Path("/var/tmp")
-"""A real disk, and a short path: sockets lie below a lab's folder."""
-
-Sky = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.cloud.checks import SHORT, Sky, nothing_left
 
 
 @pytest.fixture(scope="session")
@@ -63,10 +59,12 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
     yield session_lab
     for zone in session_lab.capacities():
         session_lab.capacity(zone, None)
-    left = [each for each in session_lab.instances() if each.alive]
-    for each in left:
-        session_lab.preempt(each.instance_id)
-    assert not left, f"instances left running, and billed: {left}"
+    try:
+        nothing_left(session_lab)
+    finally:
+        for each in session_lab.instances():
+            if each.alive:
+                session_lab.preempt(each.instance_id)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from lab.cloud import Lab
 from lab.errors import LabError
 from lab.home import user_hash
 from lab.places import FLEET_UID
-from tests.cloud.body_shell import BodyShell, wait_until
-from tests.cloud.conftest import SHORT, Sky
+from tests.cloud.body_shell import BodyShell
+from tests.cloud.checks import SHORT, Sky, nothing_left, wait_until
 
 pytestmark = pytest.mark.cloud
 
@@ -120,16 +120,24 @@ class TestCleaningUp:
         with pytest.raises(LabError, match=r"no lab is up in .*sweep cloud-lab up"):
             lab.instances()
 
+    def test_a_folder_that_is_no_labs_is_left_alone(self, tmp_path: Path) -> None:
+        precious = tmp_path / "precious"
+        precious.write_text("mine")
+        for act in (Lab(tmp_path).down, lambda: Lab(tmp_path).up(silent)):
+            with pytest.raises(LabError, match=r"is not a lab's folder.*--root"):
+                act()
+        assert precious.read_text() == "mine"
+
 
 class TestBody:
-    def test_cannot_harm_its_host(self, boot: Boot) -> None:
+    def test_cannot_harm_its_host(self, lab: Lab, boot: Boot) -> None:
         body = boot().wait_booted()
         refused = (
             "touch /usr/x", f"touch {ROOT}/x", "rm /dev/null", "mv /dev/null /dev/x", "touch /dev/x",
             "mknod /tmp/null c 1 3", "mount -o remount,bind,rw /", "mount -o remount,rw /", "umount /tmp",
             "umount -l /home", "mount -t tmpfs none /usr", "nsenter --target 1 --mount true",
             "unshare -Urm mount -o remount,bind,rw /", "unshare -Urm umount -l /tmp", "chroot / umount /tmp",
-            "ls /root/.ssh /root/.sky", "cat /etc/shadow", "kill -9 1",
+            f"ls {lab.places.home}", "cat /etc/shadow", "kill -9 1",
         )  # fmt: skip
         script = "; ".join(f"if {command}; then echo ALLOWED: {command}; fi" for command in refused)
         printed = body.bash(f"{{ {script}; }} 2>/dev/null; stat -c %F /dev/null; echo written > /dev/null")
@@ -268,5 +276,4 @@ def test_skypilot_launches_loses_and_takes_down(lab: Lab, sky: Sky, tmp_path: Pa
     assert again.returncode == 0, again.stdout + again.stderr
     assert [each.zone for each in lab.instances() if each.alive] == ["us-east-1b"]
     assert sky("down", "-y", "one").returncode == 0
-    assert not any(each.alive for each in lab.instances())
-    wait_until(lambda: not lab.body_processes(), "the body is gone")
+    nothing_left(lab)

@@ -16,7 +16,7 @@ import pytest
 
 from flows.clusters.names import cluster_name
 from lab.cloud import Lab
-from tests.cloud.body_shell import wait_until
+from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
 from tests.fake_run import ROOT, FakeRun
 from warehouse.lease import owner_name
@@ -83,16 +83,16 @@ def reap(lab: Lab, run: FakeRun) -> Reap:
 
 
 def test_a_cluster_left_by_its_flow_and_one_that_skypilot_forgot(
-    lab: Lab, sky: Sky, run: FakeRun, reap: Reap, tmp_path: Path
+    lab: Lab, sky: Sky, boot: Callable[..., BodyShell], run: FakeRun, reap: Reap, tmp_path: Path
 ) -> None:
     left, forgotten = RentedCell(run, "r1"), RentedCell(run, "r2")
     (tmp_path / "task.yaml").write_text(TASK)
     left.ask("us-east-1", "us-east-1a")
-    left.flow_beats(alive=True)
     launched = sky("launch", "-y", "-c", left.name, str(tmp_path / "task.yaml"))
     assert launched.returncode == 0, launched.stdout + launched.stderr
     forgotten.ask("us-west-2", "us-west-2a")
-    forget(lab, forgotten.name, "us-west-2", "us-west-2a")
+    forget(lab, boot("us-west-2a"), forgotten.name)
+    left.flow_beats(alive=True)
 
     found = {each["cluster"]: each for each in reap("--dry-run")["clusters"]}
     assert (found[left.name]["status"], found[left.name]["done"]) == ("UP", "left")
@@ -119,19 +119,14 @@ def test_a_cluster_stuck_in_init_goes_down_while_its_launch_still_waits(
     with ThreadPoolExecutor(1) as pool, lab.boots_held():
         launch = pool.submit(sky, "launch", "-y", "-c", stuck.name, str(tmp_path / "task.yaml"))
         wait_until(lambda: any(each.alive for each in lab.instances()), "the machine is rented")
-        (found,) = reap()["clusters"]
+        (found,) = [each for each in reap()["clusters"] if each["cluster"] == stuck.name]
         assert (found["status"], found["done"], found["owner"]) == ("INIT", "down", "nobody")
         assert launch.result(timeout=120).returncode != 0
     assert not any(each.alive for each in lab.instances()), "the launch did not rent again"
     assert stuck.ended() == "stopped: reaped"
 
 
-def forget(lab: Lab, name: str, region: str, zone: str) -> None:
-    """A machine as SkyPilot rents it for a cluster, which no SkyPilot knows of."""
-    tags = {key: f"{name}-12ab34cd" for key in ("Name", "ray-cluster-name", "skypilot-cluster-name")}
-    lab.client("ec2", region).run_instances(
-        ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1, Placement={"AvailabilityZone": zone},
-        TagSpecifications=[{
-            "ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]
-        }],
-    )  # fmt: skip
+def forget(lab: Lab, body: BodyShell, name: str) -> None:
+    """Make a machine one that SkyPilot rented for a cluster, and that no SkyPilot knows of."""
+    tags = [{"Key": key, "Value": f"{name}-12ab34cd"} for key in ("Name", "ray-cluster-name", "skypilot-cluster-name")]
+    lab.client("ec2", body.region).create_tags(Resources=[body.instance_id], Tags=tags)

@@ -1,4 +1,4 @@
-"""Stores to test against: a folder, and S3 as moto serves it."""
+"""Stores to test against: a folder, S3 as moto serves it, and Google's look-alike."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from tests.warehouse.fake_google import KEY_ID, SECRET, FakeGoogle, serving
 from warehouse.store import Store, open_store
 
 BUCKET = "sweeps"
@@ -42,10 +43,25 @@ def s3_store_url(moto_url: str, s3_environment: pytest.MonkeyPatch) -> str:
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture
+def google(s3_environment: pytest.MonkeyPatch) -> Iterator[type[FakeGoogle]]:
+    with serving() as (url, handler):
+        for name, value in {
+            "GS_ENDPOINT_URL": url, "GS_ACCESS_KEY_ID": KEY_ID, "GS_SECRET_ACCESS_KEY": SECRET,
+        }.items():  # fmt: skip
+            s3_environment.setenv(name, value)
+        yield handler
+
+
+@pytest.fixture
+def gs_store_url(google: type[FakeGoogle]) -> str:
+    return f"gs://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["local", "s3", "gs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    url = str(tmp_path / "store") if request.param == "local" else request.getfixturevalue("s3_store_url")
-    return open_store(url)
+    local = request.param == "local"
+    return open_store(str(tmp_path / "store") if local else request.getfixturevalue(f"{request.param}_store_url"))
 
 
 @pytest.fixture

@@ -1,0 +1,124 @@
+"""What a simulated night cost, read off the records that the flow left behind: the same bill as a real run's."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from bench.simulated_cloud import TEARDOWN_S
+from bench.simulated_node import ENGINE_STOP_S, Durations
+from configs.schema import Plan
+from warehouse.bill import BillLine, Phases, bill
+from warehouse.lease import Leases
+from warehouse.ledger import Ledger
+from warehouse.placement import Offer, Placements
+
+MEASURED_GOAL = 0.95
+"""Share of billed GPU seconds, loading left out, that measured something."""
+
+LOST_GOAL_S = 60.0
+"""Measured seconds that one preemption may cost."""
+
+
+class Night(NamedTuple):
+    """The figures of one night; `phases_s` are billed GPU seconds."""
+
+    cells: int
+    measured: int
+    wall_h: float
+    phases_s: Phases
+    preemptions: int
+    preempted_measuring: int
+    lost_mean_s: float
+    lost_max_s: float
+    attempts_mean: float
+    attempts_max: int
+    no_capacity: int
+    on_demand_share: float
+    usd: float
+    always_on_demand_usd: float
+    spot_without_loss_usd: float
+
+    @property
+    def measured_share(self) -> float:
+        """Of the billed seconds before and after loading the weights."""
+        phases = self.phases_s
+        return (phases.smoke + phases.measure) / (sum(phases) - phases.load)
+
+    def missed(self) -> list[str]:
+        """Goals that were not met, a line each."""
+        lines = []
+        if self.measured < self.cells:
+            lines.append(f"{self.cells - self.measured} of {self.cells} cells were not measured")
+        if self.measured_share < MEASURED_GOAL:
+            lines.append(
+                f"{self.measured_share:.1%} of the billed seconds without loading measured something, "
+                f"the goal is {MEASURED_GOAL:.0%}"
+            )
+        if self.lost_max_s > LOST_GOAL_S:
+            lines.append(f"a preemption cost {self.lost_max_s:.0f} s of work, the goal is {LOST_GOAL_S:.0f} s")
+        return lines
+
+
+def figures(
+    ledger: Ledger,
+    plan: Plan,
+    truths: Mapping[str, Durations],
+    losses_s: Sequence[float | None],
+    offers: Sequence[Offer],
+    launch_s: float,
+    wall_s: float,
+) -> Night:
+    """Add everything up.
+
+    Args:
+        ledger: the run's records.
+        plan: its cells.
+        truths: what each cell takes, by key.
+        losses_s: measured seconds lost per reclaim; none where nothing was being measured.
+        offers: what could be rented.
+        launch_s: how long a launch takes.
+        wall_s: simulated length of the night.
+    """
+    keys = [planned.cell.cell_key for planned in plan.cells]
+    stories = {key: Placements(ledger, key).stories() for key in keys}
+    bills = {key: bill(stories[key], Leases(ledger, key).attempts()) for key in keys}
+    lines = [line for of_cell in bills.values() for line in of_cell]
+    phases = Phases(*(sum(column) for column in zip(*(line.seconds for line in lines if line.seconds), strict=True)))
+    ends = Counter(story.end.outcome for each in stories.values() for story in each if story.end is not None)
+    attempts = [len(of_cell) for of_cell in bills.values()]
+    lost = [seconds for seconds in losses_s if seconds is not None]
+    committed, wanted = ledger.committed_steps(), {p.cell.cell_key: len(p.steps) for p in plan.cells}
+    once_s = sum(undisturbed_s(truths[key], launch_s) for key in keys)
+    return Night(
+        cells=len(keys),
+        measured=sum(len(committed.get(key, [])) == wanted[key] for key in keys),
+        wall_h=wall_s / 3600,
+        phases_s=phases,
+        preemptions=ends["preempted"],
+        preempted_measuring=len(lost),
+        lost_mean_s=statistics.fmean(lost) if lost else 0.0,
+        lost_max_s=max(lost, default=0.0),
+        attempts_mean=statistics.fmean(attempts),
+        attempts_max=max(attempts),
+        no_capacity=ends["no_capacity"],
+        on_demand_share=sum(line.billed_s or 0.0 for line in lines if not _spot(line)) / sum(phases),
+        usd=sum(line.cost_usd or 0.0 for line in lines),
+        always_on_demand_usd=once_s * _cheapest_usd_h(offers, spot=False) / 3600,
+        spot_without_loss_usd=once_s * _cheapest_usd_h(offers, spot=True) / 3600,
+    )
+
+
+def undisturbed_s(truth: Durations, launch_s: float) -> float:
+    """Billed seconds of a cell whose first machine has capacity and is never taken away."""
+    return launch_s + truth.load_s + truth.work_s + ENGINE_STOP_S + TEARDOWN_S
+
+
+def _spot(line: BillLine) -> bool:
+    return line.story is not None and line.story.asked.offer.spot
+
+
+def _cheapest_usd_h(offers: Sequence[Offer], *, spot: bool) -> float:
+    return min(offer.price_usd_h or 0.0 for offer in offers if offer.spot is spot)

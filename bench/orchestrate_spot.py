@@ -1,0 +1,168 @@
+"""A simulated night on spot machines: our own policy and flow code, simulated clouds, nodes and clock.
+
+    bin/run python bench/orchestrate_spot.py [--cells 250] [--seed 1] [--reclaimed-per-hour 0.2] [--launch-s 300] [--json]
+
+Every cell of the sweep `full` that is needed many times over, with the steps of today and one that stands for the six
+evals to come. `measure_cell`, `PolicySite`, ledger, leases, placements and the bill are the real ones. Printed: what
+share of the billed GPU seconds measured something, what a preemption cost, and the dollars. Exit code 1 with a line per
+goal that was missed. With `--json` the last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from unittest import mock
+
+from bench.night_figures import Night, figures
+from bench.simulated_clock import SimulatedClock
+from bench.simulated_cloud import SimulatedCloud, SimulatedCluster, Weather
+from bench.simulated_node import durations
+from bench.simulated_store import SimulatedStore
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import Cloud, EvalTinyStep, Plan, PlannedCell, Step
+from flows.cell import CellOutcome, Crew, measure_cell
+from flows.clusters.names import cluster_name
+from flows.clusters.protocol import Cluster
+from flows.clusters.site import PolicySite
+from flows.clusters.sky import LAUNCHES_AT_ONCE
+from flows.crew import CLOUD_POLL_S
+from flows.estimates import GPU_LAUNCH_S
+from flows.forecast import forecast
+from tasks.steps.registry import buildable
+from warehouse.ledger import Ledger
+from warehouse.placement import Offer
+
+PLACES = 24
+"""Cells measured at the same time."""
+
+EVALS = EvalTinyStep(step="eval-tiny", kind=None, items=2437, max_tokens=4000, concurrency=8)
+"""Stands for the evals of `configs/suites/full.yaml`: as many items, at an assumed length of a thinking answer."""
+
+POLL_S = 2 * CLOUD_POLL_S
+"""Pause between two looks at a node: twice that of a real flow, for the speed of the simulation."""
+
+NIGHT_S = 1_798_840_800.0
+"""When it begins: 1 January 2027, 22:00 UTC."""
+
+
+def main() -> int:
+    """Live through the night and print what came of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cells", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--reclaimed-per-hour", type=float, default=0.2, help="probability for each spot machine")
+    parser.add_argument("--launch-s", type=float, default=GPU_LAUNCH_S, help="from asking to the runner's lease")
+    parser.add_argument("--finish-by-h", type=float, default=None, help="cloud.finish_by_h of the sweep")
+    parser.add_argument("--launches-at-once", type=int, default=LAUNCHES_AT_ONCE)
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    weather = Weather(args.reclaimed_per_hour, args.launch_s)
+    night = live(args.cells, args.seed, weather, args.finish_by_h, args.launches_at_once)
+    missed = night.missed()
+    print("\n".join(_sentences(night)))
+    print(f"simulated in {time.perf_counter() - started:.0f} s")
+    for line in missed:
+        print(f"goal missed: {line}", file=sys.stderr)
+    if args.json:
+        shares = {f"{name}_share": seconds / sum(night.phases_s) for name, seconds in night.phases_s._asdict().items()}
+        fields = night._asdict() | {"phases_s": night.phases_s._asdict(), "measured_share": night.measured_share}
+        print(json.dumps(fields | shares | {"missed": missed}))
+    return 1 if missed else 0
+
+
+def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, launches_at_once: int) -> Night:
+    """One night from the first launch to the last machine down."""
+    clock = SimulatedClock(NIGHT_S)
+    store = SimulatedStore(clock.now_s)
+    plan = many_cells(cells, finish_by_h)
+    ledger = Ledger(store, "night")
+    truths = {planned.cell.cell_key: durations(planned, seed) for planned in plan.cells}
+    cloud = SimulatedCloud(clock, store, weather, seed, launches_at_once)
+    with ExitStack() as stack:  # leases and commits are stamped by the machine's clock; here that is the night's
+        for module in ("warehouse.lease", "warehouse.ledger"):
+            stack.enter_context(mock.patch(f"{module}.now_iso", clock.now_iso))
+        ledger.write_plan(plan)
+
+        def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
+            assert offer is not None, "clouds have offers"
+            return SimulatedCluster(cloud, offer, cluster_name(store.url, "night", cell_key), truths[cell_key])
+
+        assert plan.cloud is not None
+        waiting_s = {cell.cell_key: cell.total_s for cell in forecast(plan, {}).cells}
+        site = PolicySite(
+            cloud.offers, make_cluster, plan.cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s,
+            places=PLACES,
+        )  # fmt: skip
+        crew = Crew(
+            site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=POLL_S,
+            name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(), purse=None,
+            say=lambda _: None,
+        )  # fmt: skip
+        clock.run(_places(ledger, plan, crew))
+    return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)
+
+
+def _places(ledger: Ledger, plan: Plan, crew: Crew) -> list[Callable[[], None]]:
+    """Workers that take the next cell until there is none."""
+    left = deque(plan.cells)
+    outcomes: list[CellOutcome] = []
+
+    def place() -> None:
+        while left:
+            outcomes.append(measure_cell(ledger, left.popleft(), crew, lambda _: None))
+
+    return [place] * PLACES
+
+
+def many_cells(cells: int, finish_by_h: float | None) -> Plan:
+    """The cells of `full`, again and again, told apart by their longest context."""
+    plan = expand(load_sweep("full"), recipe="0" * 16)
+    rows = tuple(_variant(plan.cells[index % len(plan.cells)], index) for index in range(cells))
+    cloud = Cloud.model_validate({"task": "simulated", "finish_by_h": finish_by_h})
+    return plan.model_copy(update={"cells": rows, "concurrency": PLACES, "cloud": cloud})
+
+
+def _variant(planned: PlannedCell, index: int) -> PlannedCell:
+    serving = planned.cell.serving.model_copy(update={"max_model_len": 16384 + index})
+    cell = planned.cell.model_copy(update={"serving": serving})
+    steps: tuple[Step, ...] = (*(spec for spec in planned.steps if buildable(spec)), EVALS)
+    return planned.model_copy(update={"cell": cell, "steps": steps})
+
+
+def _sentences(night: Night) -> Iterator[str]:
+    phases = night.phases_s
+    billed_s = sum(phases)
+    yield f"{night.measured} of {night.cells} cells measured in {night.wall_h:.1f} h, {PLACES} places"
+    yield f"billed GPU hours    {billed_s / 3600:8.1f}"
+    for name, seconds in phases._asdict().items():
+        yield f"  {name:<17} {seconds / 3600:8.1f}   {seconds / billed_s:6.1%}"
+    yield f"measured something  {night.measured_share:8.1%}   of what was billed without loading the weights"
+    yield (
+        f"preemptions         {night.preemptions:8d}   {night.preempted_measuring} while measuring: "
+        f"{night.lost_mean_s:.0f} s of work lost each, at most {night.lost_max_s:.0f} s"
+    )
+    yield f"attempts per cell   {night.attempts_mean:8.2f}   at most {night.attempts_max}"
+    yield f"no capacity         {night.no_capacity:8d}   times, nothing was rented"
+    yield f"on demand           {night.on_demand_share:8.1%}   of the billed hours"
+    yield f"cost                {night.usd:8.0f} USD"
+    yield (
+        f"  always on demand  {night.always_on_demand_usd:8.0f} USD   "
+        f"saved {1 - night.usd / night.always_on_demand_usd:.0%}"
+    )
+    yield (
+        f"  spot without loss {night.spot_without_loss_usd:8.0f} USD   "
+        f"the night cost {night.usd / night.spot_without_loss_usd - 1:.0%} more"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""A store in memory whose ages follow a simulated clock."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class SimulatedStore:
+    """Objects in a dictionary; one thread at a time, as the simulated clock has it."""
+
+    url = "memory:night"
+    storage_options: dict[str, str] | None = None
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """Empty."""
+        self._now_s = now_s
+        self._objects: dict[str, tuple[float, bytes]] = {}
+        self._keys: list[str] = []
+        self._stamp_s: float | None = None
+
+    def uri(self, key: str) -> str:
+        """Nobody reads this store from outside."""
+        return f"{self.url}/{key}"
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create `key` only if absent."""
+        there = self._objects.get(key)
+        if there is not None:
+            return there[1] == data
+        self.put(key, data)
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write `key` whether or not it exists."""
+        if key not in self._objects:
+            bisect.insort(self._keys, key)
+        self._objects[key] = (self._now_s() if self._stamp_s is None else self._stamp_s, data)
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes, or none."""
+        there = self._objects.get(key)
+        return None if there is None else there[1]
+
+    def list(self, prefix: str) -> list[str]:
+        """Keys below the folder `prefix`, sorted."""
+        first = bisect.bisect_left(self._keys, f"{prefix}/")
+        return self._keys[first : bisect.bisect_left(self._keys, f"{prefix}0", first)]  # "0" comes after "/"
+
+    def age_s(self, key: str) -> float | None:
+        """Simulated seconds since `key` was written."""
+        there = self._objects.get(key)
+        return None if there is None else self._now_s() - there[0]
+
+    def delete(self, key: str) -> None:
+        """Nothing is ever deleted here."""
+        raise NotImplementedError(f"the night deletes nothing, {key} neither")
+
+    @contextmanager
+    def written_at(self, moment_s: float) -> Iterator[None]:
+        """What is put meanwhile counts as written at an earlier moment."""
+        self._stamp_s = moment_s
+        try:
+            yield
+        finally:
+            self._stamp_s = None

@@ -1,0 +1,34 @@
+"""What the tests of the lab share: waiting for something to become so, and that nothing was left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.cloud import Lab
+
+SHORT = Path("/var/tmp")
+"""A real disk, and a short path: sockets lie below a lab's folder."""
+
+Sky = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Runs a `sky` command with these arguments."""
+
+PATIENCE_S = 60.0
+"""Longest wait for something that takes a second or two."""
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    """Ask again and again until it is so; fails after a while."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline, f"not so after {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+def nothing_left(lab: Lab) -> None:
+    """No instance of any region is alive (or billed), and no process of one."""
+    left = [each for each in lab.instances() if each.alive]
+    assert not left, f"instances left running, and billed: {left}"
+    wait_until(lambda: not lab.body_processes(), "no process of an instance is left")

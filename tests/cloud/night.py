@@ -1,0 +1,172 @@
+"""A sweep on the pocket cloud as a user starts it: real SkyPilot, real nodes, the fake engine, blows from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from flows.clusters.names import cluster_name
+from flows.plans import make_plan
+from lab.cloud import Instance, Lab
+from lab.places import INSIDE
+from tests.fake_run import MODEL, ROOT, SUITE
+from warehouse.lease import Attempt, Heartbeat, Leases
+from warehouse.ledger import Ledger
+from warehouse.placement import Placements, PlacementStory
+from warehouse.store import open_store
+
+CANARY = "canary-5f1d1c3e8a"
+"""Stands for a secret; nothing but the environment of processes may hold it."""
+
+ON_THE_NODE = "/home/ubuntu/sky_workdir"
+
+
+class Night:
+    """One run of one sweep of our own on a lab."""
+
+    def __init__(self, lab: Lab, folder: Path, cells: int, *, token_s: float = 0.001, budget: str = "") -> None:
+        """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own."""
+        self.lab, self.folder, self.run_id = lab, folder, f"night{int(time.time())}"
+        self.log = folder / "sweep.log"
+        shutil.copy(ROOT / "tests" / "fake_engine.py", lab.places.shared / "fake_engine.py")
+        names = [f"t{number}" for number in range(cells)]
+        files = {
+            "models/fake-model.yaml": MODEL,
+            "suites/fake-suite.yaml": SUITE,
+            "sweep.yaml": _sweep(names, folder / "task.yaml", budget),
+        }
+        files["task.yaml"] = _task()
+        files["engines/fake.yaml"] = _engine(token_s)
+        files |= {f"techniques/{name}.yaml": _technique(name, self.run_id) for name in names}
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        os.environ |= {name: value for name, value in lab.env.items() if name.startswith("AWS_")}
+        self.ledger = Ledger(open_store(lab.store_url), self.run_id)
+        self.planned = make_plan(str(folder / "sweep.yaml")).cells
+        self.keys = [planned.cell.cell_key for planned in self.planned]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of the user's commands."""
+        own = {
+            "PYTHONPATH": str(ROOT), "SPECSWEEP_STORE": self.lab.store_url, "COLUMNS": "160",
+            "SPECSWEEP_STATE": str(self.folder / "state"), "HF_TOKEN": CANARY,
+        }  # fmt: skip
+        return os.environ | self.lab.env | own
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """`sweep run`, in a session of its own; what it says goes into `log`."""
+        argv = [sys.executable, "-m", "flows.cli", "run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def sweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Any `sweep` command, to its end."""
+        argv = [sys.executable, "-m", "flows.cli", *arguments]
+        return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True)
+
+    @property
+    def flow_log(self) -> str:
+        """What the flow itself said."""
+        path = self.folder / "state" / "prefect" / "ephemeral" / "flow.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def said(self) -> str:
+        """Everything that was said, for a failing test."""
+        own = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return f"{own}\n--- flow\n{self.flow_log[-6000:]}"
+
+    def cluster(self, cell: int) -> str:
+        return cluster_name(self.lab.store_url, self.run_id, self.keys[cell])
+
+    def living(self, cell: int) -> list[Instance]:
+        """The cell's instances that would be billed."""
+        return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
+
+    def reclaim(self, cell: int) -> None:
+        for each in self.living(cell):
+            self.lab.preempt(each.instance_id)
+
+    def leases(self, cell: int) -> Leases:
+        return Leases(self.ledger, self.keys[cell])
+
+    def heartbeat(self, cell: int) -> Heartbeat | None:
+        return self.leases(cell).heartbeat()
+
+    def attempts(self, cell: int) -> list[Attempt]:
+        return self.leases(cell).attempts()
+
+    def stories(self, cell: int) -> list[PlacementStory]:
+        return Placements(self.ledger, self.keys[cell]).stories()
+
+    def ends(self, cell: int) -> list[str]:
+        """How the cell's placements ended, no_capacity left out."""
+        outcomes = [story.end.outcome if story.end else "open" for story in self.stories(cell)]
+        return [outcome for outcome in outcomes if outcome != "no_capacity"]
+
+    def parts(self, cell: int, step: str) -> list[str]:
+        return self.ledger.store.list(f"{self.ledger.step_root(self.keys[cell], step)}/parts")
+
+    def is_measured(self, cell: int) -> bool:
+        planned = self.planned[cell]
+        return all(self.ledger.read_commit(self.keys[cell], spec.step) is not None for spec in planned.steps)
+
+    def requests(self, cell: int) -> list[str]:
+        """Every prompt that reached an engine of the cell, in order."""
+        path = self.lab.places.shared / f"{self.run_id}-t{cell}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def hold_engine(self, cell: int) -> Path:
+        """A file: while it exists the cell's engine does not get healthy."""
+        path = self.lab.places.shared / f"{self.run_id}-t{cell}.hold"
+        path.touch()
+        return path
+
+
+def wait_for(
+    true: Callable[[], bool], what: str, night: Night, process: subprocess.Popen[bytes], seconds: float
+) -> None:
+    """Ask until it is so; fails when the sweep ends first, or after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}\n{night.said()}"
+        time.sleep(0.2)
+
+
+def _task() -> str:
+    """The shipped task, in three zones of two regions only."""
+    task = yaml.safe_load((ROOT / "sky" / "lab.yaml").read_text(encoding="utf-8"))
+    task["resources"]["any_of"] = [{"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"}]
+    return yaml.safe_dump(task)
+
+
+def _sweep(names: list[str], task: Path, budget: str) -> str:
+    cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
+    head = "name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nconcurrency: 3\n"
+    cloud = f"cloud: {{task: {task}, wait_h: 0.2, on_demand_after: 3{budget}}}\n"
+    return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
+
+
+def _engine(token_s: float) -> str:
+    command = ["python3", str(INSIDE.shared / "fake_engine.py")]
+    env = {"PYTHONPATH": ON_THE_NODE, "FAKE_ENGINE_TOKEN_S": str(token_s)}
+    return yaml.safe_dump({"name": "fake", "command": command, "env": env, "start_timeout_s": 120})
+
+
+def _technique(name: str, run_id: str) -> str:
+    files = {"FAKE_ENGINE_COUNT": "jsonl", "FAKE_ENGINE_HOLD": "hold"}
+    env = {variable: str(INSIDE.shared / f"{run_id}-{name}.{ending}") for variable, ending in files.items()}
+    return yaml.safe_dump({"name": name, "method": "ngram", "takes_k": True, "engine_env": env})

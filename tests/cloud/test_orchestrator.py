@@ -1,0 +1,106 @@
+"""Whoever runs the night dies: the next start adopts what is up, and if there is none the reaper removes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.cloud import Lab
+from tests.cloud.night import Night, wait_for
+from tests.tasks.test_cell import processes_with
+
+pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+
+PATIENCE_S = 300.0
+LAST_COMMIT = "steps/eval-tiny/commit.json"
+"""Held back, no cell gets measured: its node works until the test lets it."""
+
+
+@pytest.fixture
+def night(lab: Lab, tmp_path: Path) -> Iterator[Night]:
+    yield Night(lab, tmp_path, 2)
+    for pid in _orchestrators(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _orchestrators(folder: Path) -> list[int]:
+    """Processes of the command, its flow and its Prefect; not SkyPilot's API server, which serves others too."""
+    return [pid for pid in processes_with(str(folder / "state")) if "sky" not in _command(pid)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return "sky: gone"
+
+
+def _killed_with_two_clusters_up(night: Night) -> None:
+    process = night.start()
+    both_up = lambda: all((beat := night.heartbeat(cell)) and beat.step == "eval-tiny" for cell in (0, 1))  # noqa: E731
+    wait_for(both_up, "both nodes are in their last step", night, process, PATIENCE_S)
+    for pid in _orchestrators(night.folder):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1]
+
+
+def _wait(true: object, what: str, night: Night) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"{what}\n{night.said()}"
+        time.sleep(0.2)
+
+
+def test_the_next_start_adopts_both_clusters_and_outlives_the_api_server(night: Night) -> None:
+    with night.lab.writes_held(LAST_COMMIT):
+        _killed_with_two_clusters_up(night)
+        process = night.start()
+        adopted = lambda: night.flow_log.count("adopted the cluster") == 2  # noqa: E731
+        wait_for(adopted, "both clusters are adopted", night, process, PATIENCE_S)
+        servers = [pid for pid in night.lab.processes() if "sky.server.server" in _command(pid)]
+        assert servers
+        for pid in servers:
+            os.kill(pid, signal.SIGKILL)
+    process.wait(PATIENCE_S)
+    assert process.returncode == 0, night.said()
+    for cell in (0, 1):
+        assert night.is_measured(cell)
+        assert night.ends(cell) == ["done"], "one cluster, launched once"
+        assert [attempt.outcome for attempt in night.attempts(cell)] == ["completed"]
+        assert len(night.requests(cell)) == len(set(night.requests(cell))), "nothing was asked twice"
+        assert night.living(cell) == []
+
+
+def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None:
+    with night.lab.writes_held(LAST_COMMIT):
+        _killed_with_two_clusters_up(night)
+        dry = night.sweep("reap", "--dry-run")
+        assert dry.returncode == 0, dry.stdout + dry.stderr
+        assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "they measure: a live lease owns them"
+    _wait(lambda: all(night.is_measured(cell) and night.attempts(cell) for cell in (0, 1)), "the nodes end", night)
+    forgotten = _forgotten_by_skypilot(night)
+    dry = night.sweep("reap", "--dry-run")
+    assert dry.returncode == 0 and night.cluster(0) in dry.stdout and forgotten in dry.stdout, dry.stdout + dry.stderr
+    assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "a dry run does nothing"
+    reaped = night.sweep("reap")
+    assert reaped.returncode == 0, reaped.stdout + reaped.stderr
+    assert "USD" in reaped.stdout
+    assert [each for each in night.lab.instances() if each.alive] == []
+    assert [night.ends(cell) for cell in (0, 1)] == [["stopped"], ["stopped"]]
+
+
+def _forgotten_by_skypilot(night: Night) -> str:
+    """An instance under our name that is in nobody's database; its name on the cloud."""
+    name = f"{night.cluster(0)[:-8]}deadbeef-0a1b2c3d"
+    tags = [{"Key": key, "Value": name} for key in ("skypilot-cluster-name", "ray-cluster-name")]
+    night.lab.client("ec2", "us-west-2").run_instances(
+        ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )  # fmt: skip
+    return name[:-9]

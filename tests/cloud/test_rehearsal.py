@@ -1,0 +1,168 @@
+"""The product's promise, whole: Prefect, SkyPilot, the real vLLM on two nodes, one of them reclaimed inside a step."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import polars as pl
+import pytest
+
+from flows.clusters.names import cluster_name
+from flows.plans import make_plan
+from flows.prefect_session import PrefectSession
+from lab.cloud import Lab
+from tests.cloud.night import CANARY
+from tests.tasks.test_cell import wait_until
+from warehouse.lease import Leases
+from warehouse.ledger import Ledger
+from warehouse.placement import Placements
+from warehouse.store import open_store
+
+pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow]
+
+SAME_WHATEVER_THE_NODE = [
+    "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "weights", "step", "condition", "mode",
+    "context_tokens", "output_tokens", "concurrency", "repeats", "metric", "score", "n", "truncated", "blank",
+    "extractor",    "parity_equal", "parity_n", "first_divergence", "instance_type", "spot", "config_hash",
+]  # fmt: skip
+"""Columns of the dataset that hold no clock and no place."""
+
+
+class Rehearsal:
+    """The shipped sweep `rehearsal`, twice: with a reclaimed node and without."""
+
+    def __init__(self, lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in lab.env.items():
+            if name.startswith("AWS_"):
+                monkeypatch.setenv(name, value)
+        self.lab, self.folder = lab, folder
+        self.plan = make_plan("rehearsal")
+        self.ar, self.mtp = (planned.cell.cell_key for planned in self.plan.cells)
+        self.store = open_store(lab.store_url)
+        self.engine_logs: dict[str, str] = {}
+        self.settings = dict(lab.env) | {
+            "SPECSWEEP_STORE": lab.store_url, "SPECSWEEP_STATE": str(folder / "state"), "HF_TOKEN": CANARY,
+        }  # fmt: skip
+
+    def ledger(self, run_id: str) -> Ledger:
+        return Ledger(self.store, run_id)
+
+    def cluster(self, run_id: str, key: str) -> str:
+        return cluster_name(self.lab.store_url, run_id, key)
+
+    def keep_engine_logs(self, over: threading.Event) -> None:
+        """Engines count their requests in their logs, which go with their nodes: keep the last state of each."""
+        while not over.wait(0.5):
+            for path in self.lab.places.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine.log"):
+                name = f"{path.parts[-2]}@{path.relative_to(self.lab.places.fleet).parts[0]}"
+                try:
+                    self.engine_logs[name] = path.read_text(encoding="utf-8", errors="replace")
+                except FileNotFoundError:
+                    continue  # its node went this moment
+
+    def requests(self, run_id: str, key: str) -> list[int]:
+        """Requests that each engine of a cell answered, fewest first."""
+        logs = [text for name, text in self.engine_logs.items() if name.startswith(f"{run_id}-{key}@")]
+        return sorted(text.count("POST /v1/") for text in logs)
+
+    def results(self, run_id: str) -> pl.DataFrame:
+        """The run's rows of the newest snapshot, without what depends on a clock or a place."""
+        frames = [
+            pl.read_parquet(self.store.get(key) or b"")
+            for key in self.store.list("snapshots")
+            if key.endswith("results_consolidated.parquet")
+        ]
+        frame = max(frames, key=lambda each: each.height).filter(pl.col("run_id") == run_id)
+        return frame.select(SAME_WHATEVER_THE_NODE).sort(SAME_WHATEVER_THE_NODE, nulls_last=True)
+
+
+@pytest.fixture(scope="module")
+def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+    monkeypatch = pytest.MonkeyPatch()
+    ours = Rehearsal(session_lab, tmp_path_factory.mktemp("rehearsal"), monkeypatch)
+    over = threading.Event()
+    keeper = threading.Thread(target=ours.keep_engine_logs, args=(over,))
+    keeper.start()
+    try:
+        with PrefectSession(ours.folder / "prefect", ours.settings) as session:
+            session.start(lambda _: None)
+            done = deploy(session, ours, "disturbed")
+            reclaim_inside_a_step(ours, "disturbed", ours.ar)
+            wait_until(done, "the disturbed run", 600)
+            wait_until(deploy(session, ours, "calm"), "the calm run", 600)
+            ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
+            ours.leaks = [str(path) for path in ours.prefect_files if CANARY.encode() in path.read_bytes()]
+            yield ours
+    finally:
+        over.set()
+        keeper.join()
+        monkeypatch.undo()
+
+
+def deploy(session: PrefectSession, ours: Rehearsal, run_id: str) -> Callable[[], bool]:
+    """`prefect deployment run`; whether that run is over."""
+    said = session.prefect(["deployment", "run", "sweep/rehearsal", "--param", f"run_id={json.dumps(run_id)}"])
+    flow_run = said.split("UUID:")[1].split()[0]
+
+    def done() -> bool:
+        state = httpx.get(f"{session.url}/api/flow_runs/{flow_run}", trust_env=False).json()["state"]
+        assert state["type"] not in ("FAILED", "CRASHED", "CANCELLED"), state
+        return bool(state["type"] == "COMPLETED")
+
+    return done
+
+
+def reclaim_inside_a_step(ours: Rehearsal, run_id: str, key: str) -> None:
+    leases = Leases(ours.ledger(run_id), key)
+    with ours.lab.writes_held(f"runs/{run_id}/cells/{key}/steps/throughput/parts"):
+        inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
+        wait_until(inside, "the AR cell is in its throughput step", 300)
+        ours.lab.preempt(
+            next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(ours.cluster(run_id, key)))
+        )
+
+
+def test_it_goes_on_in_another_zone(rehearsal: Rehearsal) -> None:
+    stories = Placements(rehearsal.ledger("disturbed"), rehearsal.ar).stories()
+    assert [story.end and story.end.outcome for story in stories] == ["preempted", "done"]
+    assert stories[0].asked.offer.zone != stories[1].asked.offer.zone
+    attempts = Leases(rehearsal.ledger("disturbed"), rehearsal.ar).attempts()
+    assert [attempt.outcome for attempt in attempts] == ["lost", "completed"]
+
+
+def test_the_dataset_is_that_of_a_calm_run(rehearsal: Rehearsal) -> None:
+    disturbed, calm = rehearsal.results("disturbed"), rehearsal.results("calm")
+    assert disturbed.height > 0
+    assert disturbed.equals(calm), (disturbed, calm)
+
+
+def test_no_committed_item_was_asked_again(rehearsal: Rehearsal) -> None:
+    ledger = rehearsal.ledger("disturbed")
+    smoke = ledger.read_commit(rehearsal.ar, "smoke")
+    assert smoke is not None and smoke.attempt == 1
+    smoke_items = sum(part.rows for part in smoke.parts if part.table == "eval_items")
+    [calm] = rehearsal.requests("calm", rehearsal.ar)
+    lost, second = rehearsal.requests("disturbed", rehearsal.ar)
+    assert smoke_items > 0
+    assert second <= calm - smoke_items, "the second engine was not asked what the first had answered"
+    assert lost > smoke_items, "it was reclaimed inside a step"
+
+
+def test_the_other_cell_had_one_attempt(rehearsal: Rehearsal) -> None:
+    assert [attempt.outcome for attempt in Leases(rehearsal.ledger("disturbed"), rehearsal.mtp).attempts()] == [
+        "completed"
+    ]
+
+
+def test_no_instance_is_left(rehearsal: Rehearsal) -> None:
+    assert [each for each in rehearsal.lab.instances() if each.alive] == []
+    assert rehearsal.lab.body_processes() == []
+
+
+def test_prefects_files_hold_no_secret(rehearsal: Rehearsal) -> None:
+    assert any(path.suffix == ".db" for path in rehearsal.prefect_files), "its database is among them"
+    assert rehearsal.leaks == []
