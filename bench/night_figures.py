@@ -28,6 +28,7 @@ class Night(NamedTuple):
     cells: int
     measured: int
     wall_h: float
+    machines: int
     phases_s: Phases
     preemptions: int
     preempted_measuring: int
@@ -47,6 +48,18 @@ class Night(NamedTuple):
         phases = self.phases_s
         return (phases.smoke + phases.measure) / (sum(phases) - phases.load)
 
+    @property
+    def launch_s(self) -> float:
+        """Mean billed seconds of a machine until its runner took the cell."""
+        return (self.phases_s.provision + self.phases_s.setup) / self.machines
+
+    @property
+    def launch_goal_s(self) -> float:
+        """The mean launch with which the same night would just have met its goal."""
+        phases = self.phases_s
+        measured_s = phases.smoke + phases.measure
+        return (measured_s / MEASURED_GOAL - measured_s - phases.idle - phases.lost) / self.machines
+
     def missed(self) -> list[str]:
         """Goals that were not met, a line each."""
         lines = []
@@ -55,7 +68,8 @@ class Night(NamedTuple):
         if self.measured_share < MEASURED_GOAL:
             lines.append(
                 f"{self.measured_share:.1%} of the billed seconds without loading measured something, "
-                f"the goal is {MEASURED_GOAL:.0%}"
+                f"the goal is {MEASURED_GOAL:.0%}: launches took {self.launch_s:.0f} s each, it allows "
+                f"{self.launch_goal_s:.0f} s"
             )
         if self.lost_max_s > LOST_GOAL_S:
             lines.append(f"a preemption cost {self.lost_max_s:.0f} s of work, the goal is {LOST_GOAL_S:.0f} s")
@@ -96,6 +110,7 @@ def figures(
         cells=len(keys),
         measured=sum(len(committed.get(key, [])) == wanted[key] for key in keys),
         wall_h=wall_s / 3600,
+        machines=sum(line.seconds is not None for line in lines),
         phases_s=phases,
         preemptions=ends["preempted"],
         preempted_measuring=len(lost),

@@ -1,6 +1,6 @@
 """A simulated night on spot machines: our own policy and flow code, simulated clouds, nodes and clock.
 
-    bin/run python bench/orchestrate_spot.py [--cells 250] [--seed 1] [--reclaimed-per-hour 0.2] [--launch-s 300] [--json]
+    bin/run python bench/orchestrate_spot.py [--cells 250] [--seed 1] [--reclaimed-per-hour 0.2] [--launch-s 300]
 
 Every cell of the sweep `full` that is needed many times over, with the steps of today and one that stands for the six
 evals to come. `measure_cell`, `PolicySite`, ledger, leases, placements and the bill are the real ones. Printed: what
@@ -149,6 +149,10 @@ def _sentences(night: Night) -> Iterator[str]:
     yield (
         f"preemptions         {night.preemptions:8d}   {night.preempted_measuring} while measuring: "
         f"{night.lost_mean_s:.0f} s of work lost each, at most {night.lost_max_s:.0f} s"
+    )
+    yield (
+        f"machines            {night.machines:8d}   {night.launch_s:.0f} s each until the runner has the cell, "
+        f"the goal allows {night.launch_goal_s:.0f} s"
     )
     yield f"attempts per cell   {night.attempts_mean:8.2f}   at most {night.attempts_max}"
     yield f"no capacity         {night.no_capacity:8d}   times, nothing was rented"

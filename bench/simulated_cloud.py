@@ -42,8 +42,10 @@ SETUP_FAILS = 0.01
 
 
 class Weather(NamedTuple):
-    """What the night is like: the probability that a spot machine is reclaimed within an hour, and how long a launch
-    takes, from asking for a machine (image included) to a node runner that takes its cell.
+    """What the night is like.
+
+    `reclaimed_per_hour`: probability for each spot machine; `launch_s`: from asking for one, image included, to a node
+    runner that takes its cell.
     """
 
     reclaimed_per_hour: float

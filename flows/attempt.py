@@ -78,7 +78,8 @@ class AttemptRun:
         ending, tail = Ending(None, "launch_failed", "the flow failed"), list[str]()
         try:
             ending = self._launched_and_followed(tell, launch=launch)
-            if ending.loss not in ("preempted", "autodowned", "no_capacity"):
+            worth_reading = ending.loss or ending.code not in (Exit.DONE, Exit.REJECTED)
+            if worth_reading and ending.loss not in ("preempted", "autodowned", "no_capacity"):
                 tail = self._cluster.log_tail(LOG_TAIL_LINES)
         except BaseException as error:
             ending = Ending(Exit.STOPPED, None, f"{type(error).__name__}: {error}")

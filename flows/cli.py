@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from configs.expand import default_run_id
 from configs.load import ConfigError
@@ -40,7 +41,10 @@ app.add_typer(lab_app, name="cloud-lab")
 
 SweepName = Annotated[str, typer.Argument(help="a sweep of configs/sweeps/, or a path to your own YAML")]
 StoreOption = Annotated[
-    str | None, typer.Option("--store", help="folder or s3://bucket/prefix  [default: SPECSWEEP_STORE, else results/]")
+    str | None,
+    typer.Option(
+        "--store", help="folder, s3://bucket/prefix or gs://bucket/prefix  [default: SPECSWEEP_STORE, else results/]"
+    ),
 ]
 RunOption = Annotated[
     str | None, typer.Option("--run-id", help="which run  [default: made from the plan; the same plan continues it]")
@@ -173,9 +177,10 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         _print_json({"checks": [check._asdict() for check in checks], "ok": all(check.ok for check in checks)})
     for check in [] if as_json else checks:
-        mark = "[green]ok     [/]" if check.ok else "[red]problem[/]"
+        mark = "[yellow]remark [/]" if check.remark else "[green]ok     [/]" if check.ok else "[red]problem[/]"
         remedy = f"  remedy: {check.remedy}" if check.remedy else ""
-        _console().print(f"{mark} {check.name}: {check.detail}{remedy}", soft_wrap=True, highlight=False)
+        text = escape(f"{check.name}: {check.detail}{remedy}")
+        _console().print(f"{mark} {text}", soft_wrap=True, highlight=False)
     store_ok = all(check.ok for check in checks if check.name.startswith("store"))
     raise typer.Exit(0 if store_ok else 1)
 

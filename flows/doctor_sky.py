@@ -43,9 +43,6 @@ SECRETS = {
 
 REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
 
-FAILURES = (ImportError, OSError, RuntimeError, ValueError, sky_api.SkyUnavailable)
-"""What asking SkyPilot may end with on a machine that was never set up for it."""
-
 
 def remark(name: str, detail: str, remedy: str = "") -> Check:
     """Worth knowing, and nothing that has to be mended."""
@@ -54,12 +51,7 @@ def remark(name: str, detail: str, remedy: str = "") -> Check:
 
 def sky_checks() -> list[Check]:
     """Everything on the sky side, in the order in which a new user needs it."""
-    checks = [_tools(), _version(), *_secrets()]
-    try:
-        sky_api.sdk()
-        return [*checks, _server(), *_clouds(), _offers()]
-    except FAILURES as error:
-        return [*checks, remark("SkyPilot", explain(str(error)) or type(error).__name__)]
+    return [_tools(), _version(), *_secrets(), _server(), *_clouds(), _offers()]
 
 
 def _tools() -> Check:
@@ -107,20 +99,23 @@ def _server() -> Check:
 def _clouds() -> list[Check]:
     """One line per cloud of the shipped tasks, and per other one that works."""
     if os.environ.get(REMOTE_SERVER):
-        names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds())) or "none"
-        return [Check("clouds", names != "none", f"the API server has {names} enabled")]
-    with ThreadPoolExecutor() as pool:
+        try:
+            names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
+        except sky_api.SkyUnavailable as error:
+            return [remark("clouds", f"not asked: {error}")]
+        return [Check("clouds", bool(names), f"the API server has {names or 'none'} enabled")]
+    from sky import sky_logging
+
+    with sky_logging.silent(), ThreadPoolExecutor() as pool:
         found = dict(zip((*CLOUDS, *OTHER_CLOUDS), pool.map(_cloud, (*CLOUDS, *OTHER_CLOUDS)), strict=True))
     return [check for name, check in found.items() if name in CLOUDS or not check.remark]
 
 
 def _cloud(name: str) -> Check:
-    from sky import sky_logging
     from sky.clouds import CloudCapability
     from sky.utils import registry
 
-    with sky_logging.silent():
-        works, reason = registry.CLOUD_REGISTRY.from_str(name).check_credentials(CloudCapability.COMPUTE)
+    works, reason = registry.CLOUD_REGISTRY.from_str(name).check_credentials(CloudCapability.COMPUTE)
     if works:
         return Check(f"cloud {name}", True, "enabled")
     cause, _, remedy = explain(_text(reason)).partition("; remedy: ")
@@ -136,12 +131,21 @@ def _offers() -> Check:
     name = f"spot offers of {TASK}"
     try:
         found = [offer for offer in offers(sky_task(load_task(TASK))) if offer.spot]
-    except FAILURES as error:
-        cause, _, remedy = explain(str(error)).partition("; remedy: ")
+    except _failures() as error:
+        cause, _, remedy = explain(sky_api.text_of(error)).partition("; remedy: ")
         return remark(name, cause, remedy)
     if not found:
         return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
     return Check(name, True, f"{'; '.join(map(_priced, found[:OFFERS_SHOWN]))} ({len(found)} zones)")
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What asking for offers ends with where credentials or the catalogue can't be had."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    errors = sky_api.sdk().exceptions
+    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_api.SkyUnavailable)
+    return (*of_sky, BotoCoreError, ClientError, OSError, RuntimeError)
 
 
 def _priced(offer: Offer) -> str:

@@ -170,7 +170,8 @@ async def run(
         work.cancel()
 
     def stop() -> None:
-        work.cancel()
+        if not work.cancelling():  # a second signal must not cut the flushing short
+            work.cancel()
 
     beating = asyncio.create_task(pulse.run(give_up, stop))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None

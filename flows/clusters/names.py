@@ -15,11 +15,14 @@ LABEL = "specsweep"
 
 
 def store_hash(store_url: str) -> str:
-    """Four hex digits that tell clusters of one store from those of another in the same account."""
-    return hashlib.sha256(store_url.rstrip("/").encode()).hexdigest()[:4]
+    """Five hex digits that tell clusters of one store from those of another in the same account."""
+    return _hex(store_url.rstrip("/"))[:5]
 
 
 def cluster_name(store_url: str, run_id: str, cell_key: str) -> str:
-    """At most 30 characters, so that no cloud shortens it: `specsweep-<store>-<run>-<cell>`."""
-    run = hashlib.sha256(run_id.encode()).hexdigest()[:6]
-    return f"{PREFIX}{store_hash(store_url)}-{run}-{cell_key[:8]}"
+    """`specsweep-<store>-<run and cell>`, 26 characters: GCP has room for 35, SkyPilot's user hash included."""
+    return f"{PREFIX}{store_hash(store_url)}-{_hex(f'{run_id}/{cell_key}')[:10]}"
+
+
+def _hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

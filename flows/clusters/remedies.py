@@ -49,7 +49,7 @@ KNOWN: tuple[_Known, ...] = (
     ),
     _Known(
         r"GCP tools are not installed",
-        "install the Google Cloud CLI, and add the [gcp] extra of skypilot to requirements/control.in; then "
+        "install the Google Cloud CLI, and write skypilot's gcp extra into requirements/control.in; then "
         "`gcloud auth application-default login` and `bin/sky check gcp`",
     ),
     _Known(

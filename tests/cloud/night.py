@@ -155,7 +155,7 @@ def _task() -> str:
 
 def _sweep(names: list[str], task: Path, budget: str) -> str:
     cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
-    head = "name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nconcurrency: 3\n"
+    head = "name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nconcurrency: 2\n"
     cloud = f"cloud: {{task: {task}, wait_h: 0.2, on_demand_after: 3{budget}}}\n"
     return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
 

@@ -21,7 +21,7 @@ MET = [
     (
         "GCP tools are not installed. Run the following commands:\n  $ pip install google-api-python-client\n  "
         "Credentials may also need to be set. Run the following commands:\n  $ gcloud init",
-        "GCP tools are not installed", "[gcp] extra",
+        "GCP tools are not installed", "gcp extra",
     ),
     (
         "Application credentials are not set. Run the following commands:\n  $ gcloud auth application-default login",
