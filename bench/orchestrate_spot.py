@@ -32,10 +32,10 @@ from flows.cell import CellOutcome, Crew, measure_cell
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Cluster
 from flows.clusters.site import PolicySite
-from flows.clusters.sky import LAUNCHES_AT_ONCE
 from flows.crew import CLOUD_POLL_S
 from flows.estimates import GPU_LAUNCH_S
 from flows.forecast import forecast
+from flows.slots import Slots, launches_at_once
 from tasks.steps.registry import buildable
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer
@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--reclaimed-per-hour", type=float, default=0.2, help="probability for each spot machine")
     parser.add_argument("--launch-s", type=float, default=GPU_LAUNCH_S, help="from asking to the runner's lease")
     parser.add_argument("--finish-by-h", type=float, default=None, help="cloud.finish_by_h of the sweep")
-    parser.add_argument("--launches-at-once", type=int, default=LAUNCHES_AT_ONCE)
+    parser.add_argument("--launches-at-once", type=int, default=launches_at_once())
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
     args = parser.parse_args()
     started = time.perf_counter()
@@ -79,14 +79,14 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, launches_at_once: int) -> Night:
+def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, launches: int) -> Night:
     """One night from the first launch to the last machine down."""
     clock = SimulatedClock(NIGHT_S)
     store = SimulatedStore(clock.now_s)
     plan = many_cells(cells, finish_by_h)
     ledger = Ledger(store, "night")
     truths = {planned.cell.cell_key: durations(planned, seed) for planned in plan.cells}
-    cloud = SimulatedCloud(clock, store, weather, seed, launches_at_once)
+    cloud = SimulatedCloud(clock, store, weather, seed)
     with ExitStack() as stack:  # leases and commits are stamped by the machine's clock; here that is the night's
         for module in ("warehouse.lease", "warehouse.ledger"):
             stack.enter_context(mock.patch(f"{module}.now_iso", clock.now_iso))
@@ -104,8 +104,8 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
         )  # fmt: skip
         crew = Crew(
             site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=POLL_S,
-            name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(), purse=None,
-            say=lambda _: None,
+            name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
+            slots=Slots(launches), purse=None, say=lambda _: None,
         )  # fmt: skip
         clock.run(_places(ledger, plan, crew))
     return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)

@@ -59,13 +59,10 @@ class Weather(NamedTuple):
 class SimulatedCloud:
     """Every zone of every cloud, and what happened to whom."""
 
-    def __init__(
-        self, clock: SimulatedClock, store: SimulatedStore, weather: Weather, seed: int, launches_at_once: int
-    ) -> None:
+    def __init__(self, clock: SimulatedClock, store: SimulatedStore, weather: Weather, seed: int) -> None:
         """Nothing is rented; spells are drawn for a week."""
         self.clock, self.store, self.weather = clock, store, weather
         self.rng = random.Random(seed)
-        self.launches_free = launches_at_once
         self.losses_s: list[float | None] = []
         self._machines = dict.fromkeys((zone[1] for zone in (*ZONES, DRY_ZONE)), 0)
         self._turns = {zone[1]: self._spells() for zone in ZONES}
@@ -118,14 +115,8 @@ class SimulatedCluster:
         return False
 
     def launch(self, job: CellJob) -> None:
-        """Rent, provision, submit; as many at once as SkyPilot's server is given."""
-        while not self._cloud.launches_free:
-            self._clock.sleep(1.0)
-        self._cloud.launches_free -= 1
-        try:
-            self._provision()
-        finally:
-            self._cloud.launches_free += 1
+        """Rent, provision, submit."""
+        self._provision()
         self._node = SimulatedNode(self._clock, self._cloud.store, job, self._name, self._truth)
         setup_s = SETUP_S * noisy(self._cloud.rng)
         if self._cloud.rng.random() < SETUP_FAILS:
@@ -133,7 +124,7 @@ class SimulatedCluster:
         else:
             self._node.start(setup_s)
 
-    def look(self, heard_s: float | None) -> Ending | None:
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """A fresh heartbeat is believed, as `SkyCluster` does."""
         if self._node is None:
             raise RuntimeError("looked at before it was launched")

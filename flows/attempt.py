@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
+from flows.slots import Slot
 from tasks.cell import Exit
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Lease, LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
@@ -35,14 +36,30 @@ class AttemptRun:
     """A placement and what becomes of it. `run`, or `adopt` and then `follow`; everything is down afterwards."""
 
     def __init__(
-        self, ledger: Ledger, cell_key: str, crew: Crew, offer: Offer | None, number: int | None = None
+        self,
+        ledger: Ledger,
+        cell_key: str,
+        crew: Crew,
+        offer: Offer | None,
+        *,
+        number: int | None = None,
+        slot: Slot | None = None,
     ) -> None:
-        """Nothing is asked for yet; `number` is that of a placement which an earlier flow opened."""
+        """Nothing is asked for yet.
+
+        Args:
+            ledger: the run.
+            cell_key: the cell.
+            crew: what cells of the run share.
+            offer: what is rented; none on this machine.
+            number: of a placement which an earlier flow opened.
+            slot: held until the launch is over.
+        """
         self._ledger, self._key, self._crew, self._offer = ledger, cell_key, crew, offer
         self._leases = Leases(ledger, cell_key)
         self._placements = Placements(ledger, cell_key)
         self._cluster = crew.site.cluster(cell_key, offer)
-        self._number = number
+        self._number, self._slot = number, slot
         self._before = self._leases.current()
 
     def adopt(self) -> bool:
@@ -64,7 +81,11 @@ class AttemptRun:
 
     def run(self, tell: Callable[[], None]) -> Ending:
         """Launch, and follow to the end."""
-        self._wait_for_owner()
+        try:
+            self._wait_for_owner()
+        except BaseException:
+            self._give_back_slot()
+            raise
         if self._offer is not None:
             name = self._crew.name_of(self._key)
             self._number = self._placements.ask(name, self._offer, owner_name(), self._crew.clock.now_iso()).number
@@ -97,6 +118,8 @@ class AttemptRun:
                 self._cluster.launch(CellJob(self._ledger.store.url, self._ledger.run_id, self._key))
             except LaunchFailed as error:
                 return Ending(Exit.FAILED, error.kind if self._offer is not None else None, str(error))
+            finally:
+                self._give_back_slot()
         if self._number is not None:
             self._placements.up(self._number, self._crew.clock.now_iso())
         return self._follow(tell)
@@ -117,10 +140,11 @@ class AttemptRun:
             if closed is not None:
                 closed_at = closed_at or now
                 if now - closed_at >= SETTLE_S:
-                    return Ending(Exit.FAILED if closed.exit_code is None else closed.exit_code, None, closed.reason)
+                    code = Exit.FAILED if closed.exit_code is None else closed.exit_code
+                    return self._explained(Ending(code, None, closed.reason))
             elif lease is not None and self._leases.is_free(lease):
                 # a killed runner frees its lease in the same moment: ask again before calling it silent
-                return self._cluster.look(None) or Ending(
+                return self._cluster.look(None, insist=True) or Ending(
                     None, "silent", f"no heartbeat for {HEARTBEAT_DEADLINE_S:.0f} s from {lease.owner}"
                 )
             elif lease is None and now - started > START_DEADLINE_S:
@@ -135,6 +159,8 @@ class AttemptRun:
 
     def _explained(self, ending: Ending) -> Ending:
         """With the attempt's own reason, where the runner got as far as to write one."""
+        if ending.code == Exit.STOPPED and self._offer is not None:
+            return Ending(None, "preempted", "the node was told to leave; what it had finished is kept")
         if ending.code is not None and ending.code < 0:
             return ending._replace(detail=f"the node runner was killed by signal {-ending.code}")
         lease = self._own_lease()
@@ -145,6 +171,11 @@ class AttemptRun:
             return ending
         tail = self._cluster.log_tail(LOG_TAIL_LINES)
         return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
+
+    def _give_back_slot(self) -> None:
+        if self._slot is not None:
+            self._slot.give_back()
+            self._slot = None
 
     def _own_lease(self) -> Lease | None:
         """The lease that this placement's node was granted."""

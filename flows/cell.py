@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple, Protocol
 from configs.schema import PlannedCell
 from flows.attempt import AttemptRun
 from flows.clock import Clock
-from flows.clusters.protocol import CellNeed, Ending, Site, Wait
+from flows.clusters.protocol import CellNeed, Ending, Launch, Site
 from flows.estimates import step_s
+from flows.slots import Slots
 from tasks.cell import CellRejected, Exit, todo
 from warehouse.ledger import Ledger
 from warehouse.placement import Placements
@@ -39,8 +40,8 @@ class Purse(Protocol):
 class Crew(NamedTuple):
     """What cells of one run share.
 
-    `name_of` gives a cell's cluster name; `managing` holds a cell against other flows and the reaper; `poll_s` is the
-    pause between two looks at a node.
+    `slots` bounds launches at the same time; `name_of` gives a cell's cluster name; `managing` holds a cell against
+    other flows and the reaper; `poll_s` is the pause between two looks at a node.
     """
 
     site: Site
@@ -50,6 +51,7 @@ class Crew(NamedTuple):
     poll_s: float
     name_of: Callable[[str], str]
     managing: Callable[[str], AbstractContextManager[None]]
+    slots: Slots
     purse: Purse | None
     say: Callable[[str], None]
 
@@ -143,22 +145,26 @@ class CellRun:
     def _next_attempt(self) -> AttemptRun | None:
         """Where to run next, waiting for capacity if need be; none: waited too long."""
         waiting_since = self._crew.clock.now_s()
-        while isinstance(decision := self._crew.site.choose(self._need()), Wait):
-            self._reason = decision.why
+        while True:
+            # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
+            slot = self._crew.slots.take(self._crew.clock)
+            with slot.unless_kept():
+                decision = self._crew.site.choose(self._need())
+                if decision.why:
+                    self._reason = decision.why
+                    self._crew.say(f"{self._label}: {decision.why}")
+                if isinstance(decision, Launch):
+                    return AttemptRun(self._ledger, self._key, self._crew, decision.offer, slot=slot.keep())
             if self._crew.clock.now_s() - waiting_since > self._crew.wait_h * 3600:
                 return None
-            self._crew.say(f"{self._label}: {decision.why}")
             self._crew.clock.sleep(decision.until_s - self._crew.clock.now_s())
-        if decision.why:
-            self._crew.say(f"{self._label}: {decision.why}")
-        return AttemptRun(self._ledger, self._key, self._crew, decision.offer)
 
     def _adopted(self) -> AttemptRun | None:
         """The cluster that an earlier flow left working, if there is one; one left in pieces goes down."""
         story = self._placements.open()
         if story is None:
             return None
-        attempt = AttemptRun(self._ledger, self._key, self._crew, story.asked.offer, story.asked.number)
+        attempt = AttemptRun(self._ledger, self._key, self._crew, story.asked.offer, number=story.asked.number)
         if attempt.adopt():
             self._crew.say(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
             return attempt

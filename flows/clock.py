@@ -37,6 +37,11 @@ class Clock:
         if self._stopped.wait(max(0.0, seconds)):
             raise FlowStopped(self._why)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()
+
     def stop(self, why: str) -> None:
         """Wake every sleeper with `FlowStopped`."""
         self._why = self._why or why

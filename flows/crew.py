@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from configs.schema import Cloud, Plan
-from flows.budget import Purse, sweep_file
+from flows.budget import Purse
 from flows.cell import Crew
 from flows.clock import Clock
 from flows.clusters.local import LocalSite
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Site
 from flows.forecast import forecast
+from flows.prefect_session import ROOT
 from flows.pulse import FlowPulse
+from flows.slots import Slots, launches_at_once
 from warehouse.ledger import Ledger
 
 LOCAL_POLL_S = 1.0
@@ -24,7 +26,12 @@ CLOUD_POLL_S = 3.0
 
 def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> Purse:
     """The money of one run, by the budgets that the sweep's file has now."""
-    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, sweep_file(plan.sweep))
+    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan))
+
+
+def _sweep_file(plan: Plan) -> str:
+    shipped = ROOT / "configs" / "sweeps" / f"{plan.sweep}.yaml"
+    return str(shipped.relative_to(ROOT)) if shipped.exists() else f"the file of sweep {plan.sweep!r}"
 
 
 def require_budget(ledger: Ledger, plan: Plan) -> None:
@@ -66,6 +73,7 @@ def crew_for(ledger: Ledger, plan: Plan, clock: Clock, pulse: FlowPulse, say: Ca
         poll_s=LOCAL_POLL_S if cloud is None else CLOUD_POLL_S,
         name_of=name_of,
         managing=pulse.managing,
+        slots=Slots(plan.concurrency if cloud is None else launches_at_once()),
         purse=None if cloud is None else purse_of(ledger, plan, cloud, clock),
         say=say,
     )

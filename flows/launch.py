@@ -22,6 +22,9 @@ from warehouse.snapshot import publish
 from warehouse.store import open_store
 from warehouse.store_proof import require_create_only
 
+CLOUD_STOP_S = 300.0
+"""How long a stopped flow may take until its nodes have flushed and its clusters are down; killed, it leaves them."""
+
 
 def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
     """The run that a sweep starts or continues; its plan is recorded.
@@ -55,7 +58,9 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     try:
         RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
     finally:
-        process_group.stop(group, terminate=process_group.members(group, without=process_group.ENGINE_VARIABLE))
+        grace_s = process_group.GRACE_S if plan.cloud is None else CLOUD_STOP_S
+        members = process_group.members(group, without=process_group.ENGINE_VARIABLE)
+        process_group.stop(group, terminate=members, grace_s=grace_s)
         flow.wait()
     if flow.returncode != 0:
         tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]

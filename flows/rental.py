@@ -50,7 +50,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> PolicySi
 
         name = cluster_name(ledger.store.url, ledger.run_id, cell_key)
         log_path = cell_workdir(ledger.run_id, cell_key) / "launch.log"
-        return SkyCluster(name, task_of, offer, log_path)
+        return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped)
 
     return PolicySite(
         offers=known_offers,

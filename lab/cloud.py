@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from lab.daemon_spec import DaemonSpec
 from lab.errors import LabError
 from lab.home import ACCESS_KEY, make_home, user_hash
 from lab.places import BUCKET, FLEET_UID, LONGEST_ROOT, MARK, REGIONS, Places
+from lab.ports import api_port
 from lab.requirements import why_not
 from lab.start import environment, exposed_paths, unprivileged
 from tasks.environment_spec import cache_folder
@@ -118,7 +118,7 @@ class Lab:
             leftovers.kill(self.places.root)
             self._reap()
             raise
-        record = {"pid": process.pid, "port": port, "api_port": _free_port(), "before": before}
+        record = {"pid": process.pid, "port": port, "api_port": api_port(), "before": before}
         self.places.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
@@ -162,6 +162,7 @@ class Lab:
             "SPECSWEEP_SKY_HOME": str(self.places.home),
             "SKYPILOT_API_SERVER_LOCAL_PORT": str(record["api_port"]),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+            "SPT_NOENV": "1",  # else process titles overwrite the environment, by which `down` knows its processes
             "TMPDIR": str(self.places.scratch),
             "NO_PROXY": "127.0.0.1,localhost",
         }
@@ -321,12 +322,6 @@ def _instance(each: dict[str, Any], region: str) -> Instance:
         each.get("InstanceLifecycle") == "spot",
         each["LaunchTime"],
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _wait(done: Callable[[], bool], timeout_s: float) -> None:

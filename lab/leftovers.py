@@ -21,11 +21,13 @@ GRACE_S = 30.0
 def processes(root: Path) -> list[int]:
     """Living processes of a lab, but for this one and its ancestors.
 
-    They carry the lab's mark, or have its SkyPilot home for HOME, or live in a body (whose tasks may drop variables).
+    They carry the lab's mark, or have its SkyPilot home for HOME, or write their output into that home (SkyPilot's
+    executors overwrite their environment with a title, and outlive their server), or live in a body (whose tasks may
+    drop variables).
     """
     home = Places(root).home
     needles = {f"{MARK}={root}".encode(), f"HOME={home}".encode()}
-    marked = [pid for pid in _pids() if needles & set(_environment(pid))]
+    marked = [pid for pid in _pids() if needles & set(_environment(pid)) or _writes_below(pid, home)]
     bodies = {_namespace(pid) for pid in marked} - {_namespace(os.getpid()), None}
     inside = [pid for pid in _pids() if _namespace(pid) in bodies] if bodies else []
     return sorted({*marked, *inside} - _lineage())
@@ -87,6 +89,18 @@ def _environment(pid: int) -> list[bytes]:
         return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
+
+
+def _writes_below(pid: int, folder: Path) -> bool:
+    """Whether its standard output or error is a file below `folder`, which may have been removed meanwhile."""
+    for number in ("1", "2"):
+        try:
+            target = (PROC / str(pid) / "fd" / number).readlink()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if folder in target.parents:
+            return True
+    return False
 
 
 def _namespace(pid: int) -> str | None:

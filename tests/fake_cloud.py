@@ -14,6 +14,7 @@ from flows.cell import Crew
 from flows.clock import Clock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, LossKind
+from flows.slots import Slots
 from tests.fake_run import FakeRun
 from warehouse.placement import Offer
 
@@ -49,7 +50,7 @@ class FakeCluster:
             raise self.fail
         self.process = self.run.start(self.python, **self.env)
 
-    def look(self, heard_s: float | None) -> Ending | None:
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         if self.gone:
             return Ending(None, "preempted", "the cluster does not exist any more")
         code = None if self.process is None else self.process.poll()
@@ -104,7 +105,8 @@ def crew(run: FakeRun, site: FakeSite, say: Callable[[str], None] = print, **cha
     """A crew on the fake cloud that looks often."""
     made = Crew(
         site=site, clock=Clock(), max_attempts=2, wait_h=0.01, poll_s=0.2,
-        name_of=lambda key: cluster_name(run.store_url, "r1", key), managing=lambda _: nullcontext(), purse=None,
+        name_of=lambda key: cluster_name(run.store_url, "r1", key), managing=lambda _: nullcontext(),
+        slots=Slots(2), purse=None,
         say=say,
     )  # fmt: skip
     return made._replace(**changed)

@@ -20,27 +20,30 @@ LOOKS_GONE = 2
 
 
 class LaunchWatch:
-    """Watches one launch. `vanished` says afterwards whether it was cut short."""
+    """Watches one launch. `vanished` and `was_stopped` say afterwards why it was cut short, if it was."""
 
-    def __init__(self, cluster: str, offer: Offer | None, cancel: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: str, offer: Offer | None, stopped: Callable[[], bool], cancel: Callable[[], None]
+    ) -> None:
         """Nothing is watched yet.
 
         Args:
             cluster: name of the cluster.
             offer: what is being rented.
+            stopped: whether the flow is asked to end.
             cancel: cancels SkyPilot's request.
         """
-        self.vanished = False
-        self._cluster, self._offer, self._cancel = cluster, offer, cancel
+        self.vanished = self.was_stopped = False
+        self._cluster, self._stopped, self._cancel = cluster, stopped, cancel
+        asked = offer is not None and offer.cloud == "aws"
+        self._region = offer.region if offer is not None and asked else None
         self._over = threading.Event()
+        self._was_there, self._missing = False, 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch until the block ends."""
-        if self._offer is None or self._offer.cloud != "aws" or self._offer.region is None:
-            yield
-            return
-        thread = threading.Thread(target=self._watch, args=(self._offer.region,), name="launch-watch", daemon=True)
+        thread = threading.Thread(target=self._watch, name="launch-watch", daemon=True)
         thread.start()
         try:
             yield
@@ -48,17 +51,20 @@ class LaunchWatch:
             self._over.set()
             thread.join()
 
-    def _watch(self, region: str) -> None:
-        from flows.reaper.aws import living
-
-        was_there, missing = False, 0
+    def _watch(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
-            there = living(self._cluster, region)
-            if there is None:
-                continue  # the cloud did not answer: not a word about the machine
-            was_there = was_there or there > 0
-            missing = missing + 1 if was_there and there == 0 else 0
-            if missing >= LOOKS_GONE:
-                self.vanished = True
+            self.was_stopped = self._stopped()
+            self.vanished = not self.was_stopped and self._is_gone()
+            if self.was_stopped or self.vanished:
                 self._cancel()
                 return
+
+    def _is_gone(self) -> bool:
+        from flows.reaper.aws import living
+
+        there = None if self._region is None else living(self._cluster, self._region)
+        if there is None:
+            return False  # the cloud did not answer: not a word about the machine
+        self._was_there = self._was_there or there > 0
+        self._missing = self._missing + 1 if self._was_there and there == 0 else 0
+        return self._missing >= LOOKS_GONE

@@ -67,9 +67,9 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
-    def look(self, heard_s: float | None) -> Ending | None:
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """The node runner's exit code (see `Cluster.look`)."""
-        del heard_s
+        del heard_s, insist
         code = None if self._process is None else self._process.poll()
         return None if code is None else Ending(code)
 

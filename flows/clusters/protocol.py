@@ -88,12 +88,13 @@ class Cluster(Protocol):
             LaunchFailed: it could not be started.
         """
 
-    def look(self, heard_s: float | None) -> Ending | None:
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended; none while it runs. Never blocks long.
 
         Args:
             heard_s: seconds since the runner's last heartbeat reached the store; none: never heard of. A cluster
                 may trust a fresh heartbeat and ask nobody else.
+            insist: ask whoever can be asked, however lately that was done.
         """
 
     def log_tail(self, lines: int) -> list[str]:

@@ -8,12 +8,12 @@ word through a forced refresh (a reclaimed cluster still reads UP until somebody
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flows.clock import FlowStopped
 from flows.clusters import sky_api
 from flows.clusters.launch_watch import LaunchWatch
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed, LossKind
@@ -27,22 +27,23 @@ FRESH_S = 20.0
 ASK_EVERY_S = 10.0
 """Pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s."""
 
-LAUNCHES_AT_ONCE = 2
-"""Launches of this flow at the same time: a local API server runs them as processes of 300 MB each and its queue holds
-few; two at once took 25 s each here, as one did."""
-
 CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 """What the tasks of sky/ print last: SkyPilot itself only keeps that a job failed, not with which code."""
 
 CODE_TAIL_LINES = 40
 
-_launching = threading.BoundedSemaphore(LAUNCHES_AT_ONCE)
-
 
 class SkyCluster:
     """A cluster under a name that run and cell determine."""
 
-    def __init__(self, name: str, task_of: Callable[[CellJob], Any], offer: Offer | None, log_path: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        task_of: Callable[[CellJob], Any],
+        offer: Offer | None,
+        log_path: Path,
+        stopped: Callable[[], bool],
+    ) -> None:
         """Nothing is rented yet.
 
         Args:
@@ -50,11 +51,12 @@ class SkyCluster:
             task_of: makes the SkyPilot task of a job.
             offer: what will be rented, for messages.
             log_path: file that gets SkyPilot's own words about the launch.
+            stopped: whether the flow is asked to end; a launch is then cut short.
         """
         self.name = name
         self._task_of = task_of
         self._offer = offer
-        self._log_path = log_path
+        self._log_path, self._stopped = log_path, stopped
         self._job = Job(None, None)
         self._asked_at = 0.0
         self._was_autostopping = False
@@ -74,25 +76,26 @@ class SkyCluster:
         task = self._task_of(job)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         requests: list[Any] = []
-        watch = LaunchWatch(self.name, self._offer, lambda: sky_api.cancel_request(requests[-1]))
-        with _launching, watch.watching():
+        watch = LaunchWatch(self.name, self._offer, self._stopped, lambda: sky_api.cancel_request(requests[-1]))
+        with watch.watching():
             try:
                 job_id, _ = sky_api.call(
                     lambda sky: sky.launch(task, cluster_name=self.name), self._log_path, requests.append
                 )
             except Exception as error:
+                if watch.was_stopped:
+                    raise FlowStopped("the flow ends") from error
                 if watch.vanished:
                     text = f"{self._where}: the machine was taken away while it was set up"
                     raise LaunchFailed(text, "preempted") from error
                 raise self._launch_failed(error) from error
         self._job = Job(None if job_id is None else int(job_id), None)
 
-    def look(self, heard_s: float | None) -> Ending | None:
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended, by SkyPilot's word if the heartbeat is not fresh (see `Cluster.look`)."""
-        if heard_s is not None and heard_s < FRESH_S:
-            return None
         now = time.monotonic()
-        if now - self._asked_at < ASK_EVERY_S:
+        is_fresh = heard_s is not None and heard_s < FRESH_S
+        if not insist and (is_fresh or now - self._asked_at < ASK_EVERY_S):
             return None
         self._asked_at = now
         errors = sky_api.sdk().exceptions

@@ -23,6 +23,7 @@ def environment() -> dict[str, str]:
         "HOME": str(home),
         "XDG_CACHE_HOME": cache,
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        "SPT_NOENV": "1",  # process titles leave /proc/<pid>/environ alone: the lab finds its processes by it
     }
 
 

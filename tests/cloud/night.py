@@ -83,6 +83,11 @@ class Night:
         path = self.folder / "state" / "prefect" / "ephemeral" / "flow.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
+    def launch_log(self, cell: int) -> str:
+        """What SkyPilot said while it launched the cell's clusters."""
+        path = self.folder / "state" / "cells" / f"{self.run_id}-{self.keys[cell]}" / "launch.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
     def said(self) -> str:
         """Everything that was said, for a failing test."""
         own = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""

@@ -1,0 +1,70 @@
+"""How many launches may go on at the same time: an API server, and a cloud's own API, are easily overwhelmed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flows.clock import Clock
+
+LOOK_EVERY_S = 1.0
+"""Pause between two looks for a free slot."""
+
+
+def launches_at_once() -> int:
+    """Two, or one per core: SkyPilot's local API server runs each launch as a process of about 320 MB.
+
+    Two at once took 25 s each on two idle cores, as one did; three were no faster.
+    """
+    return max(2, os.cpu_count() or 1)
+
+
+class Slot:
+    """The right to launch one cluster; giving it back twice does no harm."""
+
+    def __init__(self, semaphore: threading.Semaphore) -> None:
+        """Taken already."""
+        self._semaphore: threading.Semaphore | None = semaphore
+        self._kept = False
+
+    def give_back(self) -> None:
+        """Let somebody else launch."""
+        if self._semaphore is not None:
+            self._semaphore.release()
+            self._semaphore = None
+
+    def keep(self) -> Slot:
+        """Hold it beyond the block of `unless_kept`."""
+        self._kept = True
+        return self
+
+    @contextmanager
+    def unless_kept(self) -> Iterator[None]:
+        """Given back at the end of the block, if nobody kept it."""
+        try:
+            yield
+        except BaseException:
+            self.give_back()
+            raise
+        if not self._kept:
+            self.give_back()
+
+
+class Slots:
+    """All slots of one flow. Waiting goes through the flow's clock, so that a stopped flow does not wait."""
+
+    def __init__(self, count: int) -> None:
+        """So many at once."""
+        self._semaphore = threading.BoundedSemaphore(count)
+
+    def take(self, clock: Clock) -> Slot:
+        """The next free slot.
+
+        Raises:
+            FlowStopped: the flow is asked to end.
+        """
+        while not self._semaphore.acquire(blocking=False):
+            clock.sleep(LOOK_EVERY_S)
+        return Slot(self._semaphore)

@@ -1,0 +1,32 @@
+"""A port for SkyPilot's API server that stays free until it starts, minutes later perhaps."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+CANDIDATES = range(20000, 30000)
+"""Below the range from which Linux takes the ports of outgoing connections (32768 and up)."""
+
+
+def api_port() -> int:
+    """A free port whose companion, the server's queue, is free too; labs started side by side choose differently."""
+    for port in random.sample(CANDIDATES, len(CANDIDATES)):
+        if _is_free(port) and _is_free(queue_port(port)):
+            return port
+    raise OSError(f"no port of {CANDIDATES} is free on 127.0.0.1")
+
+
+def queue_port(port: int) -> int:
+    """Where a server on `port` has its request queue (sky/server/requests/queues/mp_queue.py of SkyPilot 0.14.1)."""
+    return 50000 + (11 + port - 46580) % 10000
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
