@@ -9,8 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from warehouse.placement import Offer
+
+if TYPE_CHECKING:
+    from flows.reaper.aws import Machines
 
 LOOK_EVERY_S = 5.0
 """Pause between two questions to the cloud: one call of its API."""
@@ -35,15 +39,18 @@ class LaunchWatch:
         """
         self.vanished = self.was_stopped = False
         self._cluster, self._stopped, self._cancel = cluster, stopped, cancel
-        asked = offer is not None and offer.cloud == "aws"
-        self._region = offer.region if offer is not None and asked else None
+        self._region = offer.region if offer is not None and offer.cloud == "aws" else None
         self._over = threading.Event()
-        self._was_there, self._missing = False, 0
+        self._missing = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch until the block ends."""
-        thread = threading.Thread(target=self._watch, name="launch-watch", daemon=True)
+        from flows.reaper.aws import Machines
+
+        machines = None if self._region is None else Machines(self._cluster, self._region)
+        before = machines.states() if machines is not None else None  # an earlier attempt's machines have the same name
+        thread = threading.Thread(target=self._watch, args=(machines, before), name="launch-watch", daemon=True)
         thread.start()
         try:
             yield
@@ -51,20 +58,20 @@ class LaunchWatch:
             self._over.set()
             thread.join()
 
-    def _watch(self) -> None:
+    def _watch(self, machines: Machines | None, before: dict[str, str] | None) -> None:
         while not self._over.wait(LOOK_EVERY_S):
+            states = machines.states() if machines is not None and before is not None else None
             self.was_stopped = self._stopped()
-            self.vanished = not self.was_stopped and self._is_gone()
+            self.vanished = not self.was_stopped and self._is_gone(states, before or {})
             if self.was_stopped or self.vanished:
                 self._cancel()
                 return
 
-    def _is_gone(self) -> bool:
-        from flows.reaper.aws import living
-
-        there = None if self._region is None else living(self._cluster, self._region)
-        if there is None:
+    def _is_gone(self, states: dict[str, str] | None, before: dict[str, str]) -> bool:
+        """Whether machines were made for this launch, and none of them lives."""
+        if states is None:
             return False  # the cloud did not answer: not a word about the machine
-        self._was_there = self._was_there or there > 0
-        self._missing = self._missing + 1 if self._was_there and there == 0 else 0
+        ours = [state for instance_id, state in states.items() if instance_id not in before]
+        gone = bool(ours) and not any(state in ("pending", "running") for state in ours)
+        self._missing = self._missing + 1 if gone else 0
         return self._missing >= LOOKS_GONE

@@ -83,10 +83,10 @@ class Night:
         path = self.folder / "state" / "prefect" / "ephemeral" / "flow.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def launch_log(self, cell: int) -> str:
-        """What SkyPilot said while it launched the cell's clusters."""
-        path = self.folder / "state" / "cells" / f"{self.run_id}-{self.keys[cell]}" / "launch.log"
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    def waits_for_ssh(self, cell: int) -> bool:
+        """Whether SkyPilot has rented a machine for the cell and waits for it to boot."""
+        logs = (path.read_text(errors="replace") for path in self.lab.places.home.glob("sky_logs/*/provision.log"))
+        return any(self.cluster(cell) in log and "Waiting for SSH" in log for log in logs)
 
     def said(self) -> str:
         """Everything that was said, for a failing test."""

@@ -52,7 +52,7 @@ def _blows(night: Night, process: subprocess.Popen[bytes], hold: Path) -> None:
         for zone in ZONES:
             lab.capacity(zone, 0 if zone == FULL_ZONE else None)
         # before this line SkyPilot itself would ask for another instance
-        wait(lambda: "Instance is up" in night.launch_log(PROVISIONING), "the first instance is up, and SkyPilot knows")
+        wait(lambda: night.waits_for_ssh(PROVISIONING), "the first instance is up, and SkyPilot waits for its ssh")
         night.reclaim(PROVISIONING)
         wait(lambda: night.ends(PROVISIONING) == ["preempted"], "the launch is given up")
     with lab.writes_held(f"{night.keys[BEFORE_COMMIT]}/steps/parity/commit.json"):
