@@ -54,7 +54,7 @@ def _blows(night: Night, process: subprocess.Popen[bytes], hold: Path) -> None:
         # before this line SkyPilot itself would ask for another instance
         wait(lambda: night.waits_for_ssh(PROVISIONING), "the first instance is up, and SkyPilot waits for its ssh")
         night.reclaim(PROVISIONING)
-        wait(lambda: night.ends(PROVISIONING) == ["preempted"], "the launch is given up")
+        wait(lambda: night.ends(PROVISIONING)[:1] == ["preempted"], "the launch is given up")
     with lab.writes_held(f"{night.keys[BEFORE_COMMIT]}/steps/parity/commit.json"):
         while dealt != {SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN}:
             wait(lambda: bool(_due(night, dealt)), f"a moment to strike; struck so far: {sorted(dealt)}")

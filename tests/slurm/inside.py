@@ -1,0 +1,56 @@
+"""Makes the inside of the Slurm machine, as root in namespaces of its own, then runs its daemons without privileges.
+
+`unshare --mount --net --pid --uts --ipc --fork ... PYTHON -m tests.slurm.inside SPEC`. The network is loopback only, so
+all daemons have their usual ports; whatever SkyPilot leaves in /tmp or /dev/shm is the machine's, not the host's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from lab import mounts
+from lab.cover import cover
+from lab.places import FLEET_UID
+from tests.slurm.layout import HOST
+
+PLAIN_USER = (
+    *("setpriv", f"--reuid={FLEET_UID}", f"--regid={FLEET_UID}", "--clear-groups", "--inh-caps=-all"),
+    "--no-new-privs",
+)
+"""Becomes the machine's user, for good."""
+
+
+class InsideSpec(NamedTuple):
+    """The machine's root, and what it sees of the host's private folders, read-only."""
+
+    root: str
+    exposed: tuple[str, ...]
+
+    def dump(self) -> str:
+        """As one argument of a command line."""
+        return json.dumps(self._asdict())
+
+
+def main() -> None:
+    """Mount, drop, and start the daemons."""
+    os.umask(0o022)
+    spec = InsideSpec(**json.loads(sys.argv[1]))
+    root = Path(spec.root)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    socket.sethostname(HOST)
+    cover([root], map(Path, spec.exposed))
+    for name in ("etc", "run", "tmp"):
+        mounts.bind(root / name, Path("/", name))
+    mounts.tmpfs(Path("/dev/shm"), "1g", 0o1777)
+    os.chdir("/")
+    os.execvp(PLAIN_USER[0], [*PLAIN_USER, sys.executable, "-m", "tests.slurm.daemons", spec.root])
+
+
+if __name__ == "__main__":
+    main()
