@@ -2,7 +2,7 @@
 # Another Python: PYTHON=python3.12 make demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo family test test-parts test-engine lint format pins clean-cache
+.PHONY: help demo family test test-parts test-cloud test-engine lint format pins clean-cache
 
 CODE := configs flows lab tasks warehouse
 # $(call timed,title,command): runs it and says how long it took.
@@ -19,15 +19,20 @@ family: ## train the demo's tiny models once (5 minutes, kept in the user's cach
 	@"$$(bin/environment engine-cpu)" -m tasks.family.build --json >/dev/null
 
 test: ## all checks and tests: what CI runs
-	@bin/environment dev node s3servers engine-cpu >/dev/null
+	@bin/environment dev control node s3servers lab engine-cpu >/dev/null
+	@bin/debian-packages rsync openssh-client iproute2 util-linux || true
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j2 family test-parts
+	@$(MAKE) --no-print-directory -j3 family test-parts test-cloud
 	@$(MAKE) --no-print-directory test-engine
+	@"$$(bin/environment dev)" -m lab.requirements
 
-test-parts: ## the tests without an engine, side by side
-	@"$$(bin/environment dev)" -m pytest -n 2 -m "not engine"
+test-parts: ## the tests without an engine or a cloud, side by side
+	@"$$(bin/environment dev)" -m pytest -n 2 -m "not engine and not cloud and not slurm"
 
-test-engine: ## the tests with the real vLLM, one after another
+test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
+	@"$$(bin/environment dev)" -m pytest -m "cloud and not engine"
+
+test-engine: ## the tests with the real vLLM, on this machine and on the pocket cloud, one after another
 	@"$$(bin/environment dev)" -m pytest -m engine
 
 lint: ## ruff and mypy --strict
@@ -43,4 +48,4 @@ pins: ## resolve requirements/*.in again into exact pins (needs uv)
 	@requirements/compile.sh
 
 clean-cache: ## remove every environment of this user (they are made again on use)
-	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/specsweep/envs"
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/specsweep/envs" "$${XDG_CACHE_HOME:-$$HOME/.cache}/specsweep/lab"

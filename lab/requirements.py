@@ -66,3 +66,14 @@ def _namespaces_missing(where: Path) -> str | None:
         "there, and user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
         "kernel.apparmor_restrict_unprivileged_userns=0)"
     )
+
+
+def main() -> None:
+    """Say whether a lab can run here: the last line of `make test` where its tests were skipped."""
+    reason = why_not(Path(tempfile.gettempdir()))
+    if reason is not None:
+        print(f"The tests on the pocket cloud were skipped: {reason}")
+
+
+if __name__ == "__main__":
+    main()

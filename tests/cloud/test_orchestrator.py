@@ -16,7 +16,7 @@ from tests.tasks.test_cell import processes_with
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 LAST_COMMIT = "steps/eval-tiny/commit.json"
 """Held back, no cell gets measured: its node works until the test lets it."""
 
@@ -40,10 +40,14 @@ def _command(pid: int) -> str:
         return "sky: gone"
 
 
+def _both_measure(night: Night) -> bool:
+    """Whether both nodes are in their last step."""
+    return all((beat := night.heartbeat(cell)) and beat.step == "eval-tiny" for cell in (0, 1))
+
+
 def _killed_with_two_clusters_up(night: Night) -> None:
     process = night.start()
-    both_up = lambda: all((beat := night.heartbeat(cell)) and beat.step == "eval-tiny" for cell in (0, 1))  # noqa: E731
-    wait_for(both_up, "both nodes are in their last step", night, process, PATIENCE_S)
+    wait_for(lambda: _both_measure(night), "both nodes are in their last step", night, process, PATIENCE_S)
     for pid in _orchestrators(night.folder):
         os.kill(pid, signal.SIGKILL)
     process.wait()
@@ -104,3 +108,17 @@ def _forgotten_by_skypilot(night: Night) -> str:
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
     )  # fmt: skip
     return name[:-9]
+
+
+def test_ctrl_c_takes_the_clusters_down_and_keeps_what_is_measured(night: Night) -> None:
+    process = night.start()
+    with night.lab.writes_held(LAST_COMMIT):
+        wait_for(lambda: _both_measure(night), "both nodes are in their last step", night, process, PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    assert process.returncode == 130, night.said()
+    assert [each for each in night.lab.instances() if each.alive] == []
+    for cell in (0, 1):
+        assert night.ends(cell) == ["stopped"]
+        assert night.ledger.read_commit(night.keys[cell], "parity") is not None
+    assert _orchestrators(night.folder) == []

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 PROVISIONING, SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN = range(6)
 FULL_ZONE = "us-east-1a"
 ZONES = ("us-east-1a", "us-east-1b", "us-west-2a")
-PATIENCE_S = 420.0
+PATIENCE_S = 900.0
 
 
 @pytest.fixture(scope="module")

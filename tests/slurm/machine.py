@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,43 +10,43 @@ from pathlib import Path
 from lab import leftovers
 from lab.bake import baked
 from lab.home import CATALOGS
-from lab.places import MARK, Places
+from lab.places import FLEET_UID, MARK, Places
 from lab.start import exposed_paths
 from tasks.environment_spec import ROOT, cache_folder
 from tasks.environments import ensure
 from tests.cloud.checks import wait_until
 from tests.slurm.inside import PLAIN_USER, InsideSpec
-from tests.slurm.layout import CLUSTER, GPUS, RUNTIME, URGENT, USER, write_files
+from tests.slurm.layout import CLUSTER, RUNTIME, USER, write_files
 
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 
 
 class Machine:
-    """One machine in one folder; as root of the host, everything on it runs as its user."""
+    """One machine, in one folder. The host's root starts it; what runs on it is its user's."""
 
     def __init__(self, root: Path) -> None:
-        """Nothing starts yet; `root` does not exist, and its path is short (sockets lie below it)."""
+        """Nothing starts yet; `root` does not exist."""
         self.places = Places(root)
         self._process: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
-        """Start it; afterwards Slurm has an idle node, and ssh lets its user in."""
-        layer = baked(ensure("lab"), lambda line: None)
-        self.places.root.mkdir(mode=0o755)
+        """Start it: afterwards Slurm has an idle node, and its user can log in."""
+        root, layer = self.places.root, baked(ensure("lab"), lambda line: None)
+        root.mkdir(mode=0o755)
         write_files(self.places, layer, cache_folder())
         shutil.copytree(CATALOGS, self.places.home / ".sky" / "catalogs")
-        runtime = self.places.root / str(RUNTIME).lstrip("/")
-        # a copy: what a job's SkyPilot installs over it must not change the bake
-        subprocess.run(["cp", "--archive", "--reflink=auto", layer / "layer" / RUNTIME_NAME, runtime], check=True)
-        _give_away(self.places.root)
-        spec = InsideSpec(str(self.places.root), tuple(map(str, (*exposed_paths(layer), ROOT))))
-        command = ["unshare", *NAMESPACES, "--propagation", "private", "--mount-proc", "--fork", "--kill-child"]
-        with (self.places.root / "machine.log").open("ab") as log:
+        # a copy: what SkyPilot changes in it for a job must not change the bake
+        runtime = root / RUNTIME.relative_to("/")
+        subprocess.run(["cp", "--archive", "--reflink=auto", layer / "layer" / "skypilot-runtime", runtime], check=True)
+        subprocess.run(["chown", "--recursive", "--no-dereference", f"{FLEET_UID}:{FLEET_UID}", root], check=True)
+        spec = InsideSpec(str(root), tuple(map(str, (*exposed_paths(layer), ROOT))))
+        unshare = ["unshare", *NAMESPACES, "--propagation", "private", "--mount-proc", "--fork", "--kill-child"]
+        with (root / "log" / "machine.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, sys.executable, "-m", "tests.slurm.inside", spec.dump()], cwd=ROOT, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, env=self._env | {"PYTHONPATH": str(ROOT)}, start_new_session=True,
+                [*unshare, sys.executable, "-m", "tests.slurm.inside", spec.dump()], cwd=ROOT,
+                env=self.env | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        wait_until(self._is_ready, f"Slurm has an idle node (see {self.places.root}/log)")
+        wait_until(self._is_ready, "Slurm has an idle node and ssh lets its user in")
 
     def down(self) -> None:
         """Kill everything on it, and remove its folder."""
@@ -55,3 +54,66 @@ class Machine:
         if self._process is not None:
             self._process.wait()
         leftovers.remove_tree(self.places.root)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables of the user's commands; nothing of the host's own."""
+        home = self.places.home
+        return {
+            MARK: str(self.places.root), "HOME": str(home), "USER": USER, "LOGNAME": USER, "LANG": "C.UTF-8",
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "SPT_NOENV": "1", "NO_COLOR": "1",
+        }  # fmt: skip
+
+    def start(self, argv: list[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
+        """Start a command as the machine's user, in the checkout."""
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                self._entered(argv), env=self.env | env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+
+    def run(self, *argv: str, **env: str) -> str:
+        """What a command of its user prints; it has to succeed."""
+        done = self._run(*argv, **env)
+        assert done.returncode == 0, f"{argv}: {done.stderr or done.stdout}\n{self.logs()}"
+        return done.stdout.strip()
+
+    def processes(self) -> dict[int, str]:
+        """Command lines of everything that runs on it."""
+        return {pid: _command_line(pid) for pid in leftovers.body_processes(self.places.root)}
+
+    def logs(self) -> str:
+        """The ends of the daemons' logs, for a failing test."""
+        files = sorted((self.places.root / "log").glob("*.log"))
+        return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-1500:]}" for file in files)
+
+    def _entered(self, argv: list[str]) -> list[str]:
+        """The command line that runs `argv` on the machine."""
+        enter = ["nsenter", "--target", self._first_process, *NAMESPACES, *PLAIN_USER]
+        return [*enter, "env", f"--chdir={ROOT}", *argv]
+
+    def _run(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = self._entered(list(argv))
+        return subprocess.run(command, env=self.env | env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    @property
+    def _first_process(self) -> str:
+        """The process 1 of its namespaces, by its number on the host; empty before it is there."""
+        assert self._process is not None and self._process.poll() is None, f"the machine ended\n{self.logs()}"
+        pid = self._process.pid
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").strip()
+
+    def _is_ready(self) -> bool:
+        if not self._first_process:
+            return False
+        config = str(self.places.home / ".slurm" / "config")
+        ssh = ("ssh", "-F", config, "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", CLUSTER)
+        said = self._run(*ssh, "sinfo", "--noheader", "--format=%T")
+        return said.returncode == 0 and set(said.stdout.split()) == {"idle"}
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # it has ended meanwhile

@@ -1,0 +1,139 @@
+"""A sweep of two cells on the machine with Slurm, as its user starts it: real SkyPilot, the fake engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import yaml
+
+from flows.clusters.names import cluster_name
+from flows.plans import make_plan
+from tests.fake_run import MODEL, ROOT, SUITE
+from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
+from tests.slurm.machine import Machine
+from warehouse.lease import Attempt, Heartbeat, Leases
+from warehouse.ledger import Ledger
+from warehouse.placement import Placements, PlacementStory
+from warehouse.store import open_store
+
+TOKEN_S = 0.004
+"""Seconds per token of the fake engine: long enough a step to strike in it."""
+
+CELLS = 2
+
+
+class SlurmNight:
+    """One run of one sweep of the user's own; the store is a folder of the shared home."""
+
+    def __init__(self, machine: Machine) -> None:
+        """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own."""
+        self.machine, self.home, self.run_id = machine, machine.places.home, "night"
+        self.folder, self.store_url = self.home / "sweeps", str(self.home / "results")
+        self.log = self.home / "sweep.log"
+        shutil.copy(ROOT / "tests" / "fake_engine.py", self.home)
+        names = [f"t{number}" for number in range(CELLS)]
+        files = {"models/fake-model.yaml": MODEL, "suites/fake-suite.yaml": SUITE, "sweep.yaml": self._sweep(names)}
+        files |= {"task.yaml": _task(), "engines/fake.yaml": self._engine()}
+        files |= {f"techniques/{name}.yaml": self._technique(name) for name in names}
+        for name, text in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        self.ledger = Ledger(open_store(self.store_url), self.run_id)
+        self.planned = make_plan(str(self.folder / "sweep.yaml")).cells
+        self.keys = [planned.cell.cell_key for planned in self.planned]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """`sweep run`; what it says goes into `log`."""
+        argv = self._argv("run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id)
+        return self.machine.start(argv, self.log, **self._env)
+
+    def sweep(self, *arguments: str) -> str:
+        """What any `sweep` command prints; it has to succeed."""
+        return self.machine.run(*self._argv(*arguments), **self._env)
+
+    def take_gpus(self) -> str:
+        """An urgent job for all GPUs, which others have to leave; its number."""
+        options = ("--parsable", f"--partition={URGENT}", f"--gres=gpu:H100:{GPUS}", "--mem=1G", "--output=/dev/null")
+        return self.machine.run("sbatch", *options, "--job-name=urgent", "--wrap=sleep infinity")
+
+    def jobs(self, *states: str) -> list[str]:
+        """Names of the Slurm jobs of our clusters in these states; Slurm remembers ended ones for five minutes."""
+        argv = ("squeue", "--noheader", f"--states={','.join(states)}", "--format=%j", f"--partition={SPOT}")
+        return self.machine.run(*argv).split()
+
+    def said(self) -> str:
+        """Everything that was said, for a failing test."""
+        flow = self.home / "state" / "prefect" / "ephemeral" / "flow.log"
+        texts = [path.read_text(errors="replace")[-8000:] for path in (self.log, flow) if path.exists()]
+        return "\n--- flow\n".join([*texts, self.machine.logs()])
+
+    def cluster(self, cell: int) -> str:
+        return cluster_name(self.store_url, self.run_id, self.keys[cell])
+
+    def heartbeat(self, cell: int) -> Heartbeat | None:
+        return Leases(self.ledger, self.keys[cell]).heartbeat()
+
+    def attempts(self, cell: int) -> list[Attempt]:
+        return Leases(self.ledger, self.keys[cell]).attempts()
+
+    def stories(self, cell: int) -> list[PlacementStory]:
+        return Placements(self.ledger, self.keys[cell]).stories()
+
+    def ends(self, cell: int) -> list[str]:
+        """How the cell's placements ended."""
+        return [story.end.outcome if story.end else "open" for story in self.stories(cell)]
+
+    def is_measured(self, cell: int) -> bool:
+        planned = self.planned[cell]
+        return all(self.ledger.read_commit(self.keys[cell], spec.step) is not None for spec in planned.steps)
+
+    def requests(self, cell: int) -> list[str]:
+        """Every prompt that reached an engine of the cell, in order."""
+        path = self.home / f"t{cell}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def _env(self) -> dict[str, str]:
+        state = str(self.home / "state")
+        return {"SPECSWEEP_STORE": self.store_url, "SPECSWEEP_STATE": state, "COLUMNS": "160"}
+
+    def _argv(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "flows.cli", *arguments]
+
+    def _sweep(self, names: list[str]) -> str:
+        cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
+        head = "name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: false\nconcurrency: 2\n"
+        cloud = f"cloud: {{task: {self.folder / 'task.yaml'}, wait_h: 0.2}}\n"
+        return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
+
+    def _engine(self) -> str:
+        command = ["python3", str(self.home / "fake_engine.py")]
+        env = {"PYTHONPATH": str(ROOT), "FAKE_ENGINE_TOKEN_S": str(TOKEN_S)}
+        return yaml.safe_dump({"name": "fake", "command": command, "env": env, "start_timeout_s": 120})
+
+    def _technique(self, name: str) -> str:
+        env = {"FAKE_ENGINE_COUNT": str(self.home / f"{name}.jsonl")}
+        return yaml.safe_dump({"name": name, "method": "ngram", "takes_k": True, "engine_env": env})
+
+
+def _task() -> str:
+    """The shipped task, in the partition that can be preempted, with an engine that needs no installing."""
+    task = yaml.safe_load((ROOT / "sky" / "slurm.yaml").read_text(encoding="utf-8"))
+    task["resources"]["infra"] = f"slurm/{CLUSTER}/{SPOT}"
+    task["envs"]["SPECSWEEP_VLLM"] = ""
+    return yaml.safe_dump(task)
+
+
+def wait_for(true: object, what: str, night: SlurmNight, process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Ask until it is so; fails when the sweep ends first, or after `seconds`."""
+    deadline = time.monotonic() + seconds
+    assert callable(true)
+    while not true():
+        assert process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}\n{night.said()}"
+        time.sleep(0.2)

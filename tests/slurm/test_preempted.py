@@ -1,0 +1,90 @@
+"""Two cells on Slurm, and an urgent job that takes their GPUs in the middle of a step: both get measured."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.machine import Machine
+from tests.slurm.night import CELLS, SlurmNight, wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+BOTH = range(CELLS)
+PATIENCE_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def survived(machine: Machine) -> Iterator[SlurmNight]:
+    """The night, over. The urgent job leaves once a cell waits for it in Slurm's queue."""
+    night = SlurmNight(machine)
+    process = night.start()
+    _blow(night, process)
+    process.wait(PATIENCE_S)
+    assert process.returncode == 0, night.said()
+    yield night
+
+
+def _blow(night: SlurmNight, process: subprocess.Popen[bytes]) -> None:
+    def wait(true: Callable[[], bool], what: str) -> None:
+        wait_for(true, what, night, process, PATIENCE_S)
+
+    wait(lambda: all(_is_in(night, cell, "throughput") for cell in BOTH), "both cells are in their throughput step")
+    assert len(night.jobs("RUNNING")) == CELLS
+    urgent = night.take_gpus()
+    wait(lambda: all(night.ends(cell)[:1] == ["preempted"] for cell in BOTH), "both cells are preempted")
+    wait(lambda: bool(night.jobs("PENDING")), "a cell waits in the queue, behind the urgent job")
+    night.machine.run("scancel", urgent)
+
+
+def _is_in(night: SlurmNight, cell: int, step: str) -> bool:
+    beat = night.heartbeat(cell)
+    return beat is not None and beat.step == step
+
+
+def test_slurm_itself_preempted_both_jobs(survived: SlurmNight) -> None:
+    jobs = survived.jobs("PREEMPTED")
+    assert sorted(job.rpartition("-")[0] for job in jobs) == sorted(survived.cluster(cell) for cell in BOTH)
+
+
+@pytest.mark.parametrize("cell", BOTH)
+def test_the_flow_saw_it_and_went_on_with_another_job(survived: SlurmNight, cell: int) -> None:
+    assert survived.ends(cell) == ["preempted", "done"]
+    assert [attempt.outcome for attempt in survived.attempts(cell)] == ["lost", "completed"]
+    assert {story.asked.offer.where for story in survived.stories(cell)} == {"slurm/spot on-demand"}
+
+
+@pytest.mark.parametrize("cell", BOTH)
+def test_every_step_is_committed_and_what_was_done_is_not_done_again(survived: SlurmNight, cell: int) -> None:
+    assert survived.is_measured(cell)
+    commits = {step: survived.ledger.read_commit(survived.keys[cell], step) for step in ("smoke", "throughput")}
+    assert {step: commit and commit.attempt for step, commit in commits.items()} == {"smoke": 1, "throughput": 2}
+    asked = survived.requests(cell)
+    assert len(asked) - len(set(asked)) < len(set(asked)) / 4
+
+
+def test_the_report_has_both_attempts_without_a_price(survived: SlurmNight) -> None:
+    assert survived.sweep("report", "--json")
+    assert [attempt.price_usd_h for cell in BOTH for attempt in survived.attempts(cell)] == [None] * 4
+
+
+def test_nothing_is_left_on_the_machine(survived: SlurmNight) -> None:
+    machine = survived.machine
+    assert machine.run("squeue", "--noheader") == ""
+    assert "No existing clusters" in machine.run("sky", "status", "--refresh")
+    names = [survived.cluster(cell) for cell in BOTH]
+    assert [line for line in machine.processes().values() if "tasks.cell" in line or "fake_engine" in line] == []
+    assert [line for line in machine.processes().values() if any(name in line for name in names)] == []
+    assert [*(machine.places.home / ".sky_clusters").iterdir()] == []
+    assert [path for path in (machine.places.root / "tmp").iterdir() if path.name.startswith("specsweep")] == []
+
+
+def test_a_machine_that_is_down_leaves_nothing_behind(machine: Machine, survived: SlurmNight) -> None:
+    assert machine.processes()
+    machine.down()
+    assert not machine.processes() and not machine.places.root.exists()
+    names = {survived.cluster(cell) for cell in BOTH}
+    assert not [path for path in Path("/tmp").iterdir() if path.name.rpartition("-")[0] in names]
