@@ -23,8 +23,11 @@ from tasks import process_group
 SERVER_START_S = 180.0
 """How long an API server may take to answer; 5 to 42 s were seen."""
 
-SERVER_TRIES = 3
-"""How often one call may find the server gone before it is given up."""
+SERVER_TRIES = 6
+"""How often one call may find the server gone, or not itself, before it is given up."""
+
+SERVER_PAUSE_S = 3.0
+"""Pause before the next try; a server that was just started again answers 500 for some seconds."""
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -136,8 +139,20 @@ def ensure_server() -> None:
             )
         if done.returncode != 0 or not _healthy(sky):
             raise SkyUnavailable(
-                f"`sky api start` ended with code {done.returncode}: see {log_path} and ~/.sky/api_server"
+                f"`sky api start` ended with code {done.returncode}: {_last_words()}; see {log_path}; remedy: "
+                "`bin/sky api stop`, and end what a killed server left (SkyPilot:executor, multiprocessing)"
             )
+
+
+def _last_words() -> str:
+    """The last line of the API server's own log: of a start that failed, its exception."""
+    path = Path.home() / ".sky" / "api_server" / "server.log"
+    if not path.exists():
+        return "it wrote no log"
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - 4096))
+        lines = log.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
 
 
 def call(
@@ -168,7 +183,7 @@ def call(
                 raise
             if tried == SERVER_TRIES:
                 raise SkyUnavailable(f"SkyPilot's API server went away {tried} times: {text_of(error)}") from error
-            time.sleep(1.0)
+            time.sleep(SERVER_PAUSE_S)
     raise AssertionError("the last try returns or raises")
 
 
@@ -272,5 +287,7 @@ def _is_about_server(sky: Any, error: Exception) -> bool:
         requests.exceptions.ConnectionError,
         requests.exceptions.ChunkedEncodingError,
     )
+    answer = error.response if isinstance(error, requests.exceptions.HTTPError) else None
+    broken = answer is not None and answer.status_code >= 500
     forgotten = isinstance(error, RuntimeError) and "Failed to get request" in str(error)
-    return isinstance(error, gone) or forgotten
+    return isinstance(error, gone) or broken or forgotten
