@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 
 from rich.console import Console
 
@@ -58,9 +59,14 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     try:
         RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
     finally:
-        grace_s = process_group.GRACE_S if plan.cloud is None else CLOUD_STOP_S
-        members = process_group.members(group, without=process_group.ENGINE_VARIABLE)
-        process_group.stop(group, terminate=members, grace_s=grace_s)
+        if plan.cloud is None:
+            members = process_group.members(group, without=process_group.ENGINE_VARIABLE)
+            process_group.stop(group, terminate=members)
+        else:  # Prefect's server goes after the flow: without it the flow would wait for it instead of ending
+            flow.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                flow.wait(CLOUD_STOP_S)
+            process_group.stop(group, terminate=())
         flow.wait()
     if flow.returncode != 0:
         tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]

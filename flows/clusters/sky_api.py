@@ -224,11 +224,6 @@ def newest_job(name: str) -> Job:
     return Job(None, None)
 
 
-def cancel_jobs(name: str) -> None:
-    """Ask every job of a cluster to end."""
-    call(lambda sky: sky.cancel(name, all=True))
-
-
 def job_log(name: str, job_id: int | None, lines: int) -> list[str]:
     """The last lines of a job's log, as the job printed them."""
     ensure_server()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from lab import mounts
 from lab.cover import cover
 from lab.places import FLEET_UID
-from tests.slurm.layout import HOST
+from tests.slurm.layout import ADDRESS, HOST
 
 PLAIN_USER = (
     *("setpriv", f"--reuid={FLEET_UID}", f"--regid={FLEET_UID}", "--clear-groups", "--inh-caps=-all"),
@@ -42,7 +42,8 @@ def main() -> None:
     os.umask(0o022)
     spec = InsideSpec(**json.loads(sys.argv[1]))
     root = Path(spec.root)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for command in ("link set lo up", f"addr add {ADDRESS}/32 dev lo"):
+        subprocess.run(["ip", *command.split()], check=True)
     socket.sethostname(HOST)
     cover([root], map(Path, spec.exposed))
     for name in ("etc", "run", "tmp"):

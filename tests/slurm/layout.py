@@ -14,6 +14,9 @@ CLUSTER, HOST, USER = "pocket", "slurmlab", "lab"
 SPOT, URGENT = "spot", "urgent"
 """Partitions: a job of the second takes the GPUs from jobs of the first."""
 
+ADDRESS = "10.77.0.1"
+"""Of the machine, within its own network: Slurm's daemons start on no machine that has loopback only."""
+
 GPUS = 2
 
 SSH_PORT = 2222
@@ -26,7 +29,7 @@ RUNTIME = Path("/tmp/runtime")
 
 SLURM_CONF = f"""\
 ClusterName={CLUSTER}
-SlurmctldHost={HOST}(127.0.0.1)
+SlurmctldHost={HOST}({ADDRESS})
 SlurmUser={USER}
 SlurmdUser={USER}
 StateSaveLocation={{root}}/state
@@ -52,7 +55,7 @@ KillWait=5
 ReturnToService=2
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName={HOST} NodeAddr=127.0.0.1 CPUs=16 RealMemory=65536 Gres=gpu:H100:{GPUS} State=UNKNOWN
+NodeName={HOST} NodeAddr={ADDRESS} CPUs=16 RealMemory=65536 Gres=gpu:H100:{GPUS} State=UNKNOWN
 PartitionName={SPOT} Nodes=ALL Default=YES MaxTime=1-00:00:00 PriorityTier=1 PreemptMode=CANCEL State=UP
 PartitionName={URGENT} Nodes=ALL MaxTime=1-00:00:00 PriorityTier=100 PreemptMode=OFF State=UP
 """
@@ -128,7 +131,7 @@ def _write_etc(root: Path, baked: Path) -> None:
     others = [line for line in users if line.split(":")[2] != str(FLEET_UID)]
     user = f"{USER}:x:{FLEET_UID}:{FLEET_UID}::{root}/home:/bin/bash"
     _write(etc / "passwd", "\n".join([user, *others]) + "\n")
-    _write(etc / "hosts", f"127.0.0.1 localhost {HOST}\n")
+    _write(etc / "hosts", f"127.0.0.1 localhost\n{ADDRESS} {HOST}\n")
     _write(etc / "slurm/slurm.conf", SLURM_CONF.format(root=root))
     _write(etc / "slurm/gres.conf", GRES_CONF)
     _write(etc / "slurm/cgroup.conf", "CgroupAutomount=no\n")
