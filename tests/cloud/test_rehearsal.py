@@ -92,8 +92,8 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
             session.start(lambda _: None)
             done = deploy(session, ours, "disturbed")
             reclaim_inside_a_step(ours, "disturbed", ours.ar)
-            wait_until(done, "the disturbed run", 600)
-            wait_until(deploy(session, ours, "calm"), "the calm run", 600)
+            wait_until(done, "the disturbed run", 1500)
+            wait_until(deploy(session, ours, "calm"), "the calm run", 1500)
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
             ours.leaks = [str(path) for path in ours.prefect_files if CANARY.encode() in path.read_bytes()]
             yield ours
@@ -120,7 +120,7 @@ def reclaim_inside_a_step(ours: Rehearsal, run_id: str, key: str) -> None:
     leases = Leases(ours.ledger(run_id), key)
     with ours.lab.writes_held(f"runs/{run_id}/cells/{key}/steps/throughput/parts"):
         inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
-        wait_until(inside, "the AR cell is in its throughput step", 300)
+        wait_until(inside, "the AR cell is in its throughput step", 1500)
         ours.lab.preempt(
             next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(ours.cluster(run_id, key)))
         )

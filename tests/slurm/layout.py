@@ -123,7 +123,7 @@ def write_files(places: Places, baked: Path, envs: Path) -> None:
 
 
 def _write_etc(root: Path, baked: Path) -> None:
-    """A copy of what everybody may read of the host's /etc, with our user, host, Slurm, and a uv that asks no index."""
+    """A copy of what everybody may read of the host's /etc, with our user, host and Slurm; pip and uv ask no index."""
     etc = root / "etc"
     # what only the host's root may read stays behind, hence no check
     subprocess.run(["cp", "--archive", "--no-preserve=ownership", "/etc", etc], stderr=subprocess.DEVNULL, check=False)
@@ -137,8 +137,9 @@ def _write_etc(root: Path, baked: Path) -> None:
     _write(etc / "slurm/cgroup.conf", "CgroupAutomount=no\n")
     _write(etc / "slurm/task_prolog", TASK_PROLOG.format(root=root, baked=baked), 0o755)
     _write(etc / "munge/munge.key", secrets.token_hex(64), 0o600)
-    wheels = f'find-links = ["{baked}/wheels"]'
-    _write(etc / "uv/uv.toml", f'no-index = true\n{wheels}\npython-downloads = "never"\n')
+    wheels = baked / "wheels"
+    _write(etc / "uv/uv.toml", f'no-index = true\nfind-links = ["{wheels}"]\npython-downloads = "never"\n')
+    _write(etc / "pip.conf", f"[global]\nno-index = true\nfind-links = {wheels}\n")
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

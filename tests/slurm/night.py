@@ -20,7 +20,7 @@ from warehouse.ledger import Ledger
 from warehouse.placement import Placements, PlacementStory
 from warehouse.store import open_store
 
-TOKEN_S = 0.004
+TOKEN_S = 0.02
 """Seconds per token of the fake engine: long enough a step to strike in it."""
 
 CELLS = 2
