@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
 
 from configs.expand import expand
 from configs.load import load_gpu, load_sweep
@@ -196,9 +197,9 @@ def test_what_fits(left: float | None, done: bool, fits: bool) -> None:
 def test_plan_shows_the_budgets_and_whether_they_fit(
     tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
 ) -> None:
-    text = (ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8")
-    budget = "cloud: {task: h100, budget: {cell_usd: 0.1, run_usd: 20}}\n"
-    (tmp_path / "mine.yaml").write_text(text.replace("name: full\n", f"name: mine\n{budget}"), encoding="utf-8")
+    sweep = yaml.safe_load((ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8"))
+    sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 20}}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
     code, said = finish_sweep("plan", str(tmp_path / "mine.yaml"))
     assert code == 0, said
     cell, run = (line for line in said.splitlines() if line.split()[:1] in (["cell_usd"], ["run_usd"]))

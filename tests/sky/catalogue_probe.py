@@ -38,6 +38,10 @@ def _clouds(*names: str) -> Iterator[None]:
         yield
 
 
+OWNED = ("slurm",)
+"""Tasks for machines of one's own, which no catalogue lists: the optimizer would have to ask the cluster itself."""
+
+
 def _asked(file: TaskFile, **resources: Any) -> list[str]:
     changed = TaskFile(file.path, file.config | {"resources": file.config["resources"] | resources})
     return [f"{offer.where} {offer.price_usd_h}" for offer in offers(sky_task(changed))]
@@ -95,7 +99,9 @@ def main() -> None:
         spot = load_task("h100-spot")
         with mock.patch("sky.catalog.aws_catalog._get_az_mappings", lambda _: zones), _clouds("aws", "gcp"):
             document = {
-                "tasks": {path.stem: _of_task(path.stem) for path in sorted(FOLDER.glob("*.yaml"))},
+                "tasks": {
+                    path.stem: _of_task(path.stem) for path in sorted(FOLDER.glob("*.yaml")) if path.stem not in OWNED
+                },
                 "capped": _asked(spot, max_hourly_cost=2.3),
                 "on_demand_only": _asked(spot, use_spot=False),
                 "one_region": _asked(spot, any_of=[{"infra": "aws/us-east-2"}]),
