@@ -2,7 +2,7 @@
 # Another Python: PYTHON=python3.12 make demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo family test test-parts test-cloud test-engine lint format pins clean-cache
+.PHONY: help demo family test test-parts test-cloud test-engine test-slurm lint format pins clean-cache
 
 CODE := configs flows lab tasks warehouse
 # $(call timed,title,command): runs it and says how long it took.
@@ -34,6 +34,11 @@ test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of n
 
 test-engine: ## the tests with the real vLLM, on this machine and on the pocket cloud, one after another
 	@"$$(bin/environment dev)" -m pytest -m engine
+
+test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
+	@bin/environment dev node >/dev/null
+	@bin/debian-packages slurm-wlm munge openssh-server openssh-client rsync
+	@"$$(bin/environment dev)" -m pytest -m slurm
 
 lint: ## ruff and mypy --strict
 	$(call timed,ruff check,"$$(bin/environment dev)" -m ruff check .)
