@@ -36,9 +36,9 @@ test-engine: ## the tests with the real vLLM, on this machine and on the pocket 
 	@"$$(bin/environment dev)" -m pytest -m engine
 
 test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
-	@bin/environment dev node >/dev/null
-	@bin/debian-packages slurm-wlm munge openssh-server openssh-client rsync
-	@"$$(bin/environment dev)" -m pytest -m slurm
+	@bin/environment dev node lab >/dev/null
+	@bin/debian-packages slurmctld slurmd slurm-client munge openssh-server openssh-client rsync iproute2 util-linux
+	@SPECSWEEP_SLURM=1 "$$(bin/environment dev)" -m pytest -m slurm
 
 lint: ## ruff and mypy --strict
 	$(call timed,ruff check,"$$(bin/environment dev)" -m ruff check .)

@@ -66,13 +66,14 @@ GRES_CONF = f"NodeName={HOST} Name=gpu Type=H100 File=/dev/zero,/dev/full\n"
 
 TASK_PROLOG = f"""\
 #!/bin/sh
-# What this site spares SkyPilot from downloading for each job: uv, and its own Python packages.
-cluster={{root}}/home/.sky_clusters/$SLURM_JOB_NAME
-runtime=/tmp/$SLURM_JOB_NAME
-[ -d "$cluster" ] && [ ! -e "$runtime" ] || exit 0
-mkdir -p "$cluster/.local/bin" "$runtime"
-ln -s {{baked}}/uv "$cluster/.local/bin/uv"
-cp -al {RUNTIME} "$runtime/skypilot-runtime"
+# What this site spares SkyPilot from downloading for each job: uv, and its own Python packages. A preempted job leaves
+# the second behind and loses the first, so each is looked for.
+home={{root}}/home/.sky_clusters/$SLURM_JOB_NAME
+packages=/tmp/$SLURM_JOB_NAME/skypilot-runtime
+[ -d "$home" ] || exit 0
+mkdir -p "$home/.local/bin" "${{{{packages%/*}}}}"
+[ -e "$home/.local/bin/uv" ] || ln -s {{baked}}/uv "$home/.local/bin/uv"
+[ -e "$packages" ] || {{{{ cp -al {RUNTIME} "$packages.$$" && mv -T "$packages.$$" "$packages"; }}}}
 """
 
 SSHD_CONFIG = f"""\

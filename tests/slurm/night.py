@@ -12,6 +12,7 @@ import yaml
 
 from flows.clusters.names import cluster_name
 from flows.plans import make_plan
+from tests.cloud.night import CANARY
 from tests.fake_run import MODEL, ROOT, SUITE
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
@@ -100,7 +101,7 @@ class SlurmNight:
     @property
     def _env(self) -> dict[str, str]:
         state = str(self.home / "state")
-        return {"SPECSWEEP_STORE": self.store_url, "SPECSWEEP_STATE": state, "COLUMNS": "160"}
+        return {"SPECSWEEP_STORE": self.store_url, "SPECSWEEP_STATE": state, "COLUMNS": "160", "HF_TOKEN": CANARY}
 
     def _argv(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "flows.cli", *arguments]

@@ -1,0 +1,43 @@
+"""A cluster that nobody hears of: run on the machine, it launches one without a node runner, and asks only SkyPilot.
+
+Prints `up`, and when the cluster has ended how `SkyCluster.look` says it has, as one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from flows.clusters.names import cluster_name
+from flows.clusters.offers import offers
+from flows.clusters.protocol import CellJob
+from flows.clusters.sky import SkyCluster
+from flows.clusters.task_file import Rental, load_task, sky_task, task_for
+
+JOB = CellJob("/nowhere", "unheard", "0" * 16)
+NAME = cluster_name(*JOB)
+
+
+def main() -> None:
+    """Launch, ask until it has ended, and take down what is left."""
+    file = load_task(sys.argv[1])
+    file = file._replace(config=file.config | {"setup": "true", "run": "sleep infinity"})
+    offer = offers(sky_task(file))[0]
+
+    def task_of(job: CellJob) -> Any:
+        return task_for(file, Rental(job, offer, None, time.time() + 3600, None, None))
+
+    cluster = SkyCluster(NAME, task_of, offer, Path.home() / "unheard" / "launch.log", lambda: False)
+    cluster.launch(JOB)
+    print("up", flush=True)
+    while (ending := cluster.look(None)) is None:
+        time.sleep(1)
+    cluster.down()
+    print(json.dumps(ending._asdict()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
