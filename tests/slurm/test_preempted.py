@@ -78,22 +78,26 @@ def test_the_report_can_be_made(survived: SlurmNight) -> None:
 
 
 def test_a_node_that_nobody_hears_of_is_preempted_by_skypilots_word(survived: SlurmNight) -> None:
-    machine, log = survived.machine, survived.home / "unheard.out"
-    process = machine.start([sys.executable, "-m", "tests.slurm.unheard", str(survived.folder / "task.yaml")], log)
-    wait_for(lambda: log.read_text().startswith("up"), "the cluster is up", survived, process, PATIENCE_S)
+    machine, task = survived.machine, str(survived.folder / "task.yaml")
+    process = machine.start([sys.executable, "-m", "tests.slurm.unheard", task], survived.log)
+    wait_for(lambda: "up" in _lines(survived.log), "the cluster is up", survived, process, PATIENCE_S)
     urgent = survived.take_gpus()
-    assert process.wait(PATIENCE_S) == 0, log.read_text()
+    assert process.wait(PATIENCE_S) == 0, survived.said()
     machine.run("scancel", urgent)
-    ending = json.loads(log.read_text().splitlines()[-1])
+    ending = json.loads(_lines(survived.log)[-1])
     assert (ending["code"], ending["loss"]) == (None, "preempted"), ending
     assert ending["detail"].startswith(f"{NAME} does not exist any more")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def test_nothing_is_left_on_the_machine(survived: SlurmNight) -> None:
     machine = survived.machine
     assert machine.run("squeue", "--noheader") == ""
     assert "No existing clusters" in machine.run("sky", "status", "--refresh")
-    names = [survived.cluster(cell) for cell in BOTH]
+    names = [NAME, *(survived.cluster(cell) for cell in BOTH)]
     assert not [line for line in machine.processes().values() if "tasks.cell" in line or "fake_engine" in line]
     assert not [line for line in machine.processes().values() if any(name in line for name in names)]
     assert not [*(machine.places.home / ".sky_clusters").iterdir()]
@@ -103,5 +107,5 @@ def test_a_machine_that_is_down_leaves_nothing_behind(machine: Machine, survived
     assert machine.processes()
     machine.down()
     assert not machine.processes() and not machine.places.root.exists()
-    names = {survived.cluster(cell) for cell in BOTH}
+    names = {NAME, *(survived.cluster(cell) for cell in BOTH)}
     assert not [path for path in Path("/tmp").iterdir() if path.name.rpartition("-")[0] in names]
