@@ -46,9 +46,6 @@ PLACES = 24
 EVALS = EvalTinyStep(step="eval-tiny", kind=None, items=2437, max_tokens=4000, concurrency=8)
 """Stands for the evals of `configs/suites/full.yaml`: as many items, at an assumed length of a thinking answer."""
 
-POLL_S = 2 * CLOUD_POLL_S
-"""Pause between two looks at a node: twice that of a real flow, for the speed of the simulation."""
-
 NIGHT_S = 1_798_840_800.0
 """When it begins: 1 January 2027, 22:00 UTC."""
 
@@ -103,7 +100,7 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
             places=PLACES,
         )  # fmt: skip
         crew = Crew(
-            site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=POLL_S,
+            site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
             name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
             slots=Slots(launches), purse=None, say=lambda _: None,
         )  # fmt: skip

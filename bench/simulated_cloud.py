@@ -114,15 +114,16 @@ class SimulatedCluster:
         """One flow, one night."""
         return False
 
-    def launch(self, job: CellJob) -> None:
+    def launch(self, job: CellJob) -> float:
         """Rent, provision, submit."""
-        self._provision()
+        rented_at_s = self._provision()
         self._node = SimulatedNode(self._clock, self._cloud.store, job, self._name, self._truth)
         setup_s = SETUP_S * noisy(self._cloud.rng)
         if self._cloud.rng.random() < SETUP_FAILS:
             self._clock.at(self._clock.now_s() + setup_s, self._fail)
         else:
             self._node.start(setup_s)
+        return rented_at_s
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """A fresh heartbeat is believed, as `SkyCluster` does."""
@@ -148,16 +149,17 @@ class SimulatedCluster:
         if self._is_up:  # it may have been reclaimed meanwhile
             self._end()
 
-    def _provision(self) -> None:
+    def _provision(self) -> float:
         self._clock.sleep(ASKING_S)
         if not self._cloud.rent(self._offer):
             raise LaunchFailed(f"InsufficientInstanceCapacity in {self._offer.where}", "no_capacity")
-        self._is_up = True
+        self._is_up, rented_at_s = True, self._clock.now_s()
         if self._offer.spot:
             self._clock.at(self._clock.now_s() + self._cloud.weather.life_s(self._cloud.rng), self._reclaim)
         self._clock.sleep((self._cloud.weather.launch_s - ASKING_S - SETUP_S) * noisy(self._cloud.rng))
         if self._was_reclaimed:
             raise LaunchFailed("reclaimed while it was provisioned", "preempted")
+        return rented_at_s
 
     def _reclaim(self) -> None:
         if self._is_up:

@@ -20,7 +20,8 @@ LOG_TAIL_LINES = 30
 """Lines of the node's log kept in the row of a lost attempt."""
 
 SETTLE_S = 3.0
-"""How long a runner that has closed its attempt may take to be seen ended by its cluster."""
+"""How long a runner that has closed its attempt may take to be seen ended by its cluster; a rented machine whose work
+is done is not kept for that."""
 
 STOP_GRACE_S = 30.0
 """How long a node may take to flush and close its attempt when asked to stop; it hears of it within 5 s."""
@@ -113,15 +114,16 @@ class AttemptRun:
         return ending
 
     def _launched_and_followed(self, tell: Callable[[], None], *, launch: bool) -> Ending:
+        rented_at_s = None
         if launch:
             try:
-                self._cluster.launch(CellJob(self._ledger.store.url, self._ledger.run_id, self._key))
+                rented_at_s = self._cluster.launch(CellJob(self._ledger.store.url, self._ledger.run_id, self._key))
             except LaunchFailed as error:
                 return Ending(Exit.FAILED, error.kind if self._offer is not None else None, str(error))
             finally:
                 self._give_back_slot()
         if self._number is not None:
-            self._placements.up(self._number, self._crew.clock.now_iso())
+            self._placements.up(self._number, self._crew.clock.now_iso(), rented_at_s)
         return self._follow(tell)
 
     def _follow(self, tell: Callable[[], None]) -> Ending:
@@ -139,7 +141,8 @@ class AttemptRun:
             closed = None if lease is None else self._leases.closed(lease.epoch)
             if closed is not None:
                 closed_at = closed_at or now
-                if now - closed_at >= SETTLE_S:
+                done = self._offer is not None and closed.exit_code in (Exit.DONE, Exit.REJECTED)
+                if done or now - closed_at >= SETTLE_S:
                     code = Exit.FAILED if closed.exit_code is None else closed.exit_code
                     return self._explained(Ending(code, None, closed.reason))
             elif lease is not None and self._leases.is_free(lease):

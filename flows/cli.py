@@ -17,7 +17,7 @@ from configs.expand import default_run_id
 from configs.load import ConfigError
 from flows.budget import BudgetExceeded
 from flows.clusters.protocol import LaunchFailed
-from flows.clusters.sky_api import SkyUnavailable
+from flows.clusters.sky_server import SkyUnavailable
 from flows.lab_commands import lab_app
 from flows.plans import store_url
 from flows.prefect_session import SessionFailed

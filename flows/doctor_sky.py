@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from flows.clusters import sky_api
+from flows.clusters import sky_server
 from flows.clusters.offers import enabled_clouds, offers
 from flows.clusters.remedies import explain
 from flows.clusters.task_file import load_task, sky_task
@@ -82,7 +82,7 @@ def _secrets() -> list[Check]:
 
 
 def _server() -> Check:
-    url, name = sky_api.server_url(), "SkyPilot API server"
+    url, name = sky_server.server_url(), "SkyPilot API server"
     try:
         healthy = httpx.get(f"{url}/api/health", timeout=5).is_success
     except httpx.HTTPError:
@@ -101,7 +101,7 @@ def _clouds() -> list[Check]:
     if os.environ.get(REMOTE_SERVER):
         try:
             names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
-        except sky_api.SkyUnavailable as error:
+        except sky_server.SkyUnavailable as error:
             return [remark("clouds", f"not asked: {error}")]
         return [Check("clouds", bool(names), f"the API server has {names or 'none'} enabled")]
     from sky import sky_logging
@@ -132,7 +132,7 @@ def _offers() -> Check:
     try:
         found = [offer for offer in offers(sky_task(load_task(TASK))) if offer.spot]
     except _failures() as error:
-        cause, _, remedy = explain(sky_api.text_of(error)).partition("; remedy: ")
+        cause, _, remedy = explain(sky_server.text_of(error)).partition("; remedy: ")
         return remark(name, cause, remedy)
     if not found:
         return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
@@ -143,8 +143,8 @@ def _failures() -> tuple[type[Exception], ...]:
     """What asking for offers ends with where credentials or the catalogue can't be had."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    errors = sky_api.sdk().exceptions
-    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_api.SkyUnavailable)
+    errors = sky_server.sdk().exceptions
+    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_server.SkyUnavailable)
     return (*of_sky, BotoCoreError, ClientError, OSError, RuntimeError)
 
 

@@ -11,59 +11,32 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 
 from lab import leftovers
-from lab.bake import bake_python, baked, lab_folder
-from lab.daemon_spec import DaemonSpec
+from lab.bake import baked, lab_folder
 from lab.errors import LabError
 from lab.home import ACCESS_KEY, make_home, user_hash
-from lab.places import BUCKET, FLEET_UID, LONGEST_ROOT, MARK, REGIONS, Places
+from lab.instance import Instance, instances_of
+from lab.places import BUCKET, LONGEST_ROOT, MARK, REGIONS, Places
 from lab.ports import api_port
 from lab.requirements import why_not
-from lab.start import environment, exposed_paths, unprivileged
-from tasks.environment_spec import cache_folder
+from lab.startup import make_folders, start_daemon, wait_ready, wait_until
 from tasks.environments import ensure
 
 Tell = Callable[[str], None]
-
-START_S = 60.0
-"""How long the cloud may take to come up; 3 s on a quiet machine."""
 
 STOP_S = 30.0
 """How long it may take to remove its bodies; then it is killed, and they with it."""
 
 SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
 """Names that SkyPilot uses in /tmp whatever TMPDIR says."""
-
-_TICK_S = 0.1
-
-
-class Instance(NamedTuple):
-    """An instance of the lab's cloud, as its API tells it."""
-
-    instance_id: str
-    cluster: str
-    """SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user."""
-    region: str
-    zone: str
-    state: str
-    spot: bool
-    launched_at: datetime
-
-    @property
-    def alive(self) -> bool:
-        """Whether it would be billed."""
-        return self.state in ("pending", "running")
 
 
 class Lab:
@@ -109,11 +82,11 @@ class Lab:
         layer = baked(python, tell)
         tell("the cloud: starting")
         before = [name for name in SKYPILOT_FILES if Path("/tmp", name).exists()]
-        self._make_folders()
+        make_folders(self.places)
         make_home(self.places, python)
-        self._daemon = process = self._start_daemon(python, layer)
+        self._daemon = process = start_daemon(self.places, python, layer)
         try:
-            port = self._wait_ready(process)
+            port = wait_ready(self.places, process)
         except BaseException:
             leftovers.kill(self.places.root)
             self._reap()
@@ -133,7 +106,7 @@ class Lab:
         pid = record.get("pid")
         if pid in leftovers.processes(root):
             leftovers.send([pid], signal.SIGTERM)
-            _wait(lambda: pid not in leftovers.processes(root), STOP_S)
+            wait_until(lambda: pid not in leftovers.processes(root), STOP_S)
         leftovers.kill(root)
         self._reap()
         leftovers.remove_tree(root)
@@ -184,12 +157,7 @@ class Lab:
 
     def instances(self) -> list[Instance]:
         """All instances of all regions, also terminated ones, oldest first."""
-        found = [
-            _instance(each, region)
-            for region in REGIONS
-            for reservation in self.client("ec2", region).describe_instances()["Reservations"]
-            for each in reservation["Instances"]
-        ]
+        found = [each for region in REGIONS for each in instances_of(self.client("ec2", region), region)]
         return sorted(found, key=lambda instance: instance.launched_at)
 
     def preempt(self, name: str) -> list[str]:
@@ -274,57 +242,3 @@ class Lab:
             return {}
         document: dict[str, Any] = json.loads(self.places.record.read_text(encoding="utf-8"))
         return document
-
-    def _make_folders(self) -> None:
-        self.places.root.mkdir(mode=0o755)
-        self.places.marker.touch()
-        for folder in (self.places.home, self.places.scratch):
-            folder.mkdir(mode=0o700)
-        self.places.controls.mkdir()
-        self.places.fleet.mkdir()
-        if os.geteuid() == 0:
-            os.chown(self.places.fleet, FLEET_UID, FLEET_UID)
-
-    def _start_daemon(self, python: Path, layer: Path) -> subprocess.Popen[bytes]:
-        root, exposed = self.places.root, exposed_paths(layer)
-        spec = DaemonSpec(
-            str(root), str(layer), str(cache_folder().parent), str(bake_python()), tuple(map(str, exposed))
-        )
-        command = unprivileged([python, "-m", "lab.daemon", spec.dump()], [root], exposed)
-        with self.places.log.open("ab") as log:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(root),
-                cwd="/",
-                start_new_session=True,
-            )
-
-    def _wait_ready(self, process: subprocess.Popen[bytes]) -> int:
-        _wait(lambda: self.places.ready.exists() or process.poll() is not None, START_S)
-        if not self.places.ready.exists():
-            tail = self.places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({self.places.log})")
-        port: int = json.loads(self.places.ready.read_text(encoding="utf-8"))["port"]
-        return port
-
-
-def _instance(each: dict[str, Any], region: str) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
-    return Instance(
-        each["InstanceId"],
-        tags.get("ray-cluster-name", ""),
-        region,
-        each["Placement"]["AvailabilityZone"],
-        each["State"]["Name"],
-        each.get("InstanceLifecycle") == "spot",
-        each["LaunchTime"],
-    )
-
-
-def _wait(done: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done() and time.monotonic() < deadline:
-        time.sleep(_TICK_S)

@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.bake import bake_python
 from lab.leftovers import remove_tree
 from lab.places import CODE, FLEET_UID, NAMESPACES
-from lab.start import environment, unprivileged
+from lab.privileges import environment, unprivileged
 
 COMMANDS = {
     "ssh": "openssh-client",

@@ -1,7 +1,8 @@
 """What rented machines cost, and what the seconds were spent on: one bill line per placement and per attempt.
 
-A placement is billed from the moment it was asked for until it was down, at the price of its offer: a little more than
-clouds charge, which count from the machine's start. Only `no_capacity` costs nothing, because nothing was rented.
+A placement is billed from the moment at which the cloud says that its machine was launched until it was down, at the
+price of its offer. A cloud that does not say (all but AWS), or a machine that never got a runner, is billed from the
+moment it was asked for: a little more than is charged. Only `no_capacity` costs nothing, because nothing was rented.
 Its seconds are told apart by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's
 node runner said of its own time, and sum to what is billed; where two machines' clocks disagree, the billed total wins.
 """
@@ -39,7 +40,7 @@ RUNNER_PHASES = ("load", "smoke", "measure", "lost")
 class Phases(NamedTuple):
     """Billed seconds by what they were spent on.
 
-    provision: asked for, not submitted yet; setup: submitted, and no runner has the cell yet; load: the engine starts;
+    provision: rented, not submitted yet; setup: submitted, and no runner has the cell yet; load: the engine starts;
     smoke; measure: all other steps, what was kept of it; idle: everything else until it was down; lost: measured, and
     not kept.
     """
@@ -118,11 +119,11 @@ def phases(story: PlacementStory, attempt: Attempt | None, now_s: float | None) 
     """
     left = billed_s(story, now_s)
     spent: dict[str, float] = {}
-    asked = moment_s(story.asked.asked_at)
+    rented, _ = billed_span(story, now_s)
     granted = None if attempt is None or attempt.started_at is None else moment_s(attempt.started_at)
     submitted = granted if story.up is None else moment_s(story.up.at)  # none said so: the flow died in between
     wanted = {
-        "provision": left if submitted is None else submitted - asked,
+        "provision": left if submitted is None else submitted - rented,
         "setup": left if granted is None or submitted is None else granted - submitted,
         **({} if attempt is None else {name: getattr(attempt, f"{name}_s") or 0.0 for name in RUNNER_PHASES}),
     }
@@ -148,13 +149,21 @@ def billed_span(story: PlacementStory, now_s: float | None) -> tuple[float, floa
     Raises:
         ValueError: the placement is open and `now_s` is none.
     """
-    start_s = moment_s(story.asked.asked_at)
+    start_s = _rented_s(story)
     if story.end is not None:
         free = story.end.outcome == "no_capacity"
         return start_s, start_s if free else max(start_s, moment_s(story.end.at))
     if now_s is None:
         raise ValueError(f"placement {story.asked.number} of {story.asked.cell_key} is open: say until when to bill it")
     return start_s, max(start_s, now_s)
+
+
+def _rented_s(story: PlacementStory) -> float:
+    """When a machine began to cost; by no clock before it was asked for, or after its runner was submitted."""
+    asked_s = moment_s(story.asked.asked_at)
+    if story.up is None or story.up.rented_at is None:
+        return asked_s
+    return max(asked_s, min(moment_s(story.up.rented_at), moment_s(story.up.at)))
 
 
 def month_of(now_s: float) -> tuple[float, float]:

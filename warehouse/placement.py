@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -58,9 +59,10 @@ class Placement(_Record):
 
 
 class PlacementUp(_Record):
-    """Its node runner was submitted."""
+    """Its node runner was submitted. `rented_at`: since when the machine costs, by the cloud's word; none: no word."""
 
     at: str
+    rented_at: str | None = None
 
 
 class PlacementEnd(_Record):
@@ -119,9 +121,10 @@ class Placements:
                 return placement
             number += 1
 
-    def up(self, number: int, at: str) -> None:
-        """Record that the node runner was submitted; the first word stands."""
-        self.store.put_new(self._key(number, ".up"), PlacementUp(at=at).model_dump_json().encode())
+    def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
+        """Record that the node runner was submitted, and since when the cloud bills; the first word stands."""
+        rented_at = None if rented_at_s is None else datetime.fromtimestamp(rented_at_s, UTC).isoformat()
+        self.store.put_new(self._key(number, ".up"), PlacementUp(at=at, rented_at=rented_at).model_dump_json().encode())
 
     def end(self, number: int, end: PlacementEnd) -> bool:
         """Record that it is down. False: somebody said so before."""

@@ -210,7 +210,7 @@ RESULTS_CONSOLIDATED = Table(
 )
 
 BILLED_PHASES = {
-    "provision": "from asking for the machine to submitting the node runner",
+    "provision": "from renting the machine to submitting the node runner",
     "setup": "from there until the runner took the cell",
     "load": "starting the engine: weights, compiling",
     "smoke": "the smoke step",
@@ -256,7 +256,7 @@ ATTEMPTS = Table(
         Column(
             "ended", "str", "how the machine ended: done, stopped, preempted, setup_failed, silent, autodowned, ..."
         ),
-        Column("billed_s", "f64", "from asking for the machine until it was down", "s"),
+        Column("billed_s", "f64", "from renting the machine until it was down", "s"),
         *(Column(f"{phase}_s", "f64", meaning, "s") for phase, meaning in BILLED_PHASES.items()),
         *(Column(f"{phase}_usd", "f64", f"{phase}_s at price_usd_h", "USD") for phase in BILLED_PHASES),
     ),

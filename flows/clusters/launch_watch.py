@@ -1,7 +1,8 @@
 """Noticing that a machine is taken away while SkyPilot still waits for its ssh, which it does for ten minutes.
 
 SkyPilot asks nobody during that time, so the cloud is asked beside it; its request is cancelled once the machine that
-was there is gone. Where the cloud can't be asked (no credentials, not AWS), SkyPilot's own patience decides.
+was there is gone. Where the cloud can't be asked (no credentials, not AWS), SkyPilot's own patience decides. The same
+witness says since when the machine costs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from warehouse.placement import Offer
 
 if TYPE_CHECKING:
-    from flows.reaper.aws import Machines
+    from flows.reaper.aws import Machine, Machines
 
 LOOK_EVERY_S = 5.0
 """Pause between two questions to the cloud: one call of its API."""
@@ -24,7 +25,11 @@ LOOKS_GONE = 2
 
 
 class LaunchWatch:
-    """Watches one launch. `vanished` and `was_stopped` say afterwards why it was cut short, if it was."""
+    """Watches one launch.
+
+    Afterwards `vanished` and `was_stopped` say why it was cut short, if it was, and `rented_at_s` since when the
+    machine costs (seconds since 1970; none: the cloud did not say).
+    """
 
     def __init__(
         self, cluster: str, offer: Offer | None, stopped: Callable[[], bool], cancel: Callable[[], None]
@@ -38,6 +43,7 @@ class LaunchWatch:
             cancel: cancels SkyPilot's request.
         """
         self.vanished = self.was_stopped = False
+        self.rented_at_s: float | None = None
         self._cluster, self._stopped, self._cancel = cluster, stopped, cancel
         self._region = offer.region if offer is not None and offer.cloud == "aws" else None
         self._over = threading.Event()
@@ -49,29 +55,37 @@ class LaunchWatch:
         from flows.reaper.aws import Machines
 
         machines = None if self._region is None else Machines(self._cluster, self._region)
-        before = machines.states() if machines is not None else None  # an earlier attempt's machines have the same name
+        before = machines.known() if machines is not None else None  # an earlier attempt's machines have the same name
         thread = threading.Thread(target=self._watch, args=(machines, before), name="launch-watch", daemon=True)
         thread.start()
         try:
             yield
+            if machines is not None and before is not None:
+                self.rented_at_s = _began_s(machines.known() or {}, before)
         finally:
             self._over.set()
             thread.join()
 
-    def _watch(self, machines: Machines | None, before: dict[str, str] | None) -> None:
+    def _watch(self, machines: Machines | None, before: dict[str, Machine] | None) -> None:
         while not self._over.wait(LOOK_EVERY_S):
-            states = machines.states() if machines is not None and before is not None else None
+            known = machines.known() if machines is not None and before is not None else None
             self.was_stopped = self._stopped()
-            self.vanished = not self.was_stopped and self._is_gone(states, before or {})
+            self.vanished = not self.was_stopped and self._is_gone(known, before or {})
             if self.was_stopped or self.vanished:
                 self._cancel()
                 return
 
-    def _is_gone(self, states: dict[str, str] | None, before: dict[str, str]) -> bool:
+    def _is_gone(self, known: dict[str, Machine] | None, before: dict[str, Machine]) -> bool:
         """Whether machines were made for this launch, and none of them lives."""
-        if states is None:
+        if known is None:
             return False  # the cloud did not answer: not a word about the machine
-        ours = [state for instance_id, state in states.items() if instance_id not in before]
-        gone = bool(ours) and not any(state in ("pending", "running") for state in ours)
+        ours = [machine for instance_id, machine in known.items() if instance_id not in before]
+        gone = bool(ours) and not any(machine.alive for machine in ours)
         self._missing = self._missing + 1 if gone else 0
         return self._missing >= LOOKS_GONE
+
+
+def _began_s(known: dict[str, Machine], before: dict[str, Machine]) -> float | None:
+    """When the first machine of this launch was launched: also one that SkyPilot itself replaced has been paid for."""
+    ours = [machine.launched_at_s for instance_id, machine in known.items() if instance_id not in before]
+    return min(ours, default=None)

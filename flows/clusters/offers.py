@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flows.clusters import sky_api
+from flows.clusters import sky_server
 from warehouse.placement import Offer
 
 UNPRICED = "no catalogue price"
@@ -29,7 +29,7 @@ def offers(task: Any) -> list[Offer]:
     Raises:
         sky.exceptions.CloudError: the catalogue is neither here nor can it be fetched.
     """
-    sky_api.sdk()
+    sky_server.sdk()
     from sky import sky_logging
 
     with sky_logging.silent():  # else its progress is printed in the server's own encoding
@@ -40,13 +40,13 @@ def offers(task: Any) -> list[Offer]:
 
 def enabled_clouds() -> list[Any]:
     """SkyPilot's `Cloud` objects with working credentials: its cached word, or a check (seconds) if it has none."""
-    sky_api.sdk()
+    sky_server.sdk()
     from sky.check import get_cached_enabled_clouds_or_refresh
     from sky.clouds import CloudCapability
     from sky.utils import registry
 
     if os.environ.get("SKYPILOT_API_SERVER_ENDPOINT"):  # credentials lie with the server, not here
-        names = sky_api.call(lambda sky: sky.enabled_clouds())
+        names = sky_server.call(lambda sky: sky.enabled_clouds())
         return [registry.CLOUD_REGISTRY.from_str(name) for name in names]
     return list(get_cached_enabled_clouds_or_refresh(CloudCapability.COMPUTE))
 

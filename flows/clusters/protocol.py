@@ -81,8 +81,11 @@ class Cluster(Protocol):
     def adopt(self) -> bool:
         """Whether an earlier flow's cluster of this name still runs the cell; then it is followed, not launched."""
 
-    def launch(self, job: CellJob) -> None:
+    def launch(self, job: CellJob) -> float | None:
         """Start the node runner.
+
+        Returns:
+            The moment from which the cloud counts the machine's time, seconds since 1970; none: nobody knows.
 
         Raises:
             LaunchFailed: it could not be started.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.clock import FlowStopped
-from flows.clusters import sky_api
+from flows.clusters import sky_api, sky_server
 from flows.clusters.launch_watch import LaunchWatch
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed, LossKind
 from flows.clusters.remedies import explain
@@ -67,19 +67,19 @@ class SkyCluster:
             return False
         try:
             self._job = sky_api.newest_job(self.name)
-        except sky_api.sky_errors():
+        except sky_server.sky_errors():
             return False  # vanished, or not up: whoever launches next starts from scratch
         return self._job.job_id is not None and not self._job.over
 
-    def launch(self, job: CellJob) -> None:
+    def launch(self, job: CellJob) -> float | None:
         """Rent the cluster and submit the runner (see `Cluster.launch`)."""
         task = self._task_of(job)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         requests: list[Any] = []
-        watch = LaunchWatch(self.name, self._offer, self._stopped, lambda: sky_api.cancel_request(requests[-1]))
+        watch = LaunchWatch(self.name, self._offer, self._stopped, lambda: sky_server.cancel_request(requests[-1]))
         with watch.watching():
             try:
-                job_id, _ = sky_api.call(
+                job_id, _ = sky_server.call(
                     lambda sky: sky.launch(task, cluster_name=self.name), self._log_path, requests.append
                 )
             except Exception as error:
@@ -90,6 +90,7 @@ class SkyCluster:
                     raise LaunchFailed(text, "preempted") from error
                 raise self._launch_failed(error) from error
         self._job = Job(None if job_id is None else int(job_id), None)
+        return watch.rented_at_s
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended, by SkyPilot's word if the heartbeat is not fresh (see `Cluster.look`)."""
@@ -98,14 +99,14 @@ class SkyCluster:
         if not insist and (is_fresh or now - self._asked_at < ASK_EVERY_S):
             return None
         self._asked_at = now
-        errors = sky_api.sdk().exceptions
+        errors = sky_server.sdk().exceptions
         try:
             job = sky_api.newest_job(self.name)
         except errors.ClusterDoesNotExist as error:
             return self._gone(error)
-        except sky_api.SkyUnavailable:
+        except sky_server.SkyUnavailable:
             return None  # the other witness, the heartbeat, decides when silence is too long
-        except sky_api.sky_errors() as error:
+        except sky_server.sky_errors() as error:
             return self._unreachable(error)
         return self._ended(job) if job.over else None
 
@@ -114,8 +115,8 @@ class SkyCluster:
         if self._job.job_id is not None:
             try:
                 return sky_api.job_log(self.name, self._job.job_id, lines)
-            except sky_api.any_error() as error:
-                return [f"(the job's log can't be had: {sky_api.text_of(error)})"]
+            except sky_server.any_error() as error:
+                return [f"(the job's log can't be had: {sky_server.text_of(error)})"]
         return self._launch_log(lines)
 
     def down(self) -> None:
@@ -129,8 +130,8 @@ class SkyCluster:
     def _launch_failed(self, error: Exception) -> LaunchFailed:
         """Why a launch failed, by SkyPilot's exception and by what is left of the cluster."""
         where = self._where
-        text = explain(sky_api.text_of(error))
-        errors = sky_api.sdk().exceptions
+        text = explain(sky_server.text_of(error))
+        errors = sky_server.sdk().exceptions
         if isinstance(error, errors.ResourcesUnavailableError):
             return LaunchFailed(f"{where}: no capacity ({text})", "no_capacity")
         left = sky_api.rented([self.name], refresh=True)
@@ -142,7 +143,7 @@ class SkyCluster:
 
     def _gone(self, error: Exception) -> Ending:
         kind: LossKind = "autodowned" if self._was_autostopping else "preempted"
-        return Ending(None, kind, f"{self.name} does not exist any more: {sky_api.text_of(error)}")
+        return Ending(None, kind, f"{self.name} does not exist any more: {sky_server.text_of(error)}")
 
     def _unreachable(self, error: Exception) -> Ending | None:
         """SkyPilot could not ask the node: ask the cloud whether there still is one."""
@@ -166,5 +167,5 @@ class SkyCluster:
     def _launch_log(self, lines: int) -> list[str]:
         if not self._log_path.exists():
             return []
-        text = sky_api.ANSI.sub("", self._log_path.read_text(encoding="utf-8", errors="replace"))
+        text = sky_server.ANSI.sub("", self._log_path.read_text(encoding="utf-8", errors="replace"))
         return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]

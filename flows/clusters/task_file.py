@@ -17,7 +17,7 @@ import yaml
 
 from flows.clusters.names import LABEL, store_hash
 from flows.clusters.protocol import CellJob, LaunchFailed
-from flows.clusters.sky_api import sdk, text_of
+from flows.clusters.sky_server import sdk, text_of
 from warehouse.placement import Offer
 
 ROOT = Path(__file__).resolve().parents[2]

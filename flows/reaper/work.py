@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from flows.clusters.sky_api import Rented, text_of
+from flows.clusters.sky_api import Rented
+from flows.clusters.sky_server import text_of
 from flows.reaper.books import Books, CellOfRun
 from flows.reaper.clouds import Account, CloudError, Instance, NotAsked
 from flows.reaper.fate import Fate, fate_of

@@ -15,7 +15,8 @@ import yaml
 
 from flows.clusters.names import cluster_name
 from flows.plans import make_plan
-from lab.cloud import Instance, Lab
+from lab.cloud import Lab
+from lab.instance import Instance
 from lab.places import INSIDE
 from tests.fake_run import MODEL, ROOT, SUITE
 from warehouse.lease import Attempt, Heartbeat, Leases

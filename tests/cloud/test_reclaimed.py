@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -172,6 +173,13 @@ def test_the_attempts_tell_what_it_cost(survived: Night) -> None:
     sums = frame.select(pl.sum_horizontal([f"{phase}_s" for phase in phases]) - pl.col("billed_s")).to_series()
     assert sums.abs().max() < 0.01  # type: ignore[operator]
     assert frame["cost_usd"].min() > 0  # type: ignore[operator]
+
+
+def test_a_machine_costs_from_its_launch_by_the_clouds_word(survived: Night) -> None:
+    launches = {each.launched_at for each in survived.lab.instances()}
+    ups = [story.up for cell in range(len(survived.keys)) for story in survived.stories(cell) if story.up]
+    assert len(ups) >= 6
+    assert all(up.rented_at and datetime.fromisoformat(up.rented_at) in launches for up in ups)
 
 
 def test_a_secret_is_nowhere_but_in_environments(survived: Night) -> None:

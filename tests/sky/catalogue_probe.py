@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from flows.clusters import sky_api, sky_home
+from flows.clusters import sky_home, sky_server
 from flows.clusters.offers import offers
 from flows.clusters.protocol import CellJob
 from flows.clusters.task_file import FOLDER, ROOT, Rental, TaskFile, load_task, sky_task, task_for
@@ -48,7 +48,7 @@ def _asked(file: TaskFile, **resources: Any) -> list[str]:
 
 
 def _chosen(task: Any) -> dict[str, Any]:
-    sky = sky_api.sdk()
+    sky = sky_server.sdk()
     with sky.Dag() as dag:
         dag.add(task)
     sky.optimizer.Optimizer.optimize(dag, minimize=sky.OptimizeTarget.COST, quiet=True)
@@ -76,7 +76,7 @@ def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
 
 
 def _of_task(name: str) -> dict[str, Any]:
-    sky = sky_api.sdk()
+    sky = sky_server.sdk()
     file = load_task(name)
     found = offers(sky_task(file))
     return {
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         shutil.copytree(CATALOGUE, Path(home) / ".sky" / "catalogs")
         os.environ[sky_home.HOME_VARIABLE] = home
-        sky_api.sdk()
+        sky_server.sdk()
         import pandas
 
         zones = pandas.read_csv(next((CATALOGUE / "v8" / "aws").glob("az_mappings-*.csv")))

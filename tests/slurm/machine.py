@@ -11,7 +11,7 @@ from lab import leftovers
 from lab.bake import baked
 from lab.home import CATALOGS
 from lab.places import FLEET_UID, MARK, Places
-from lab.start import exposed_paths
+from lab.privileges import exposed_paths
 from tasks.environment_spec import ROOT, cache_folder
 from tasks.environments import ensure
 from tests.cloud.checks import wait_until

@@ -30,13 +30,13 @@ def at(seconds: float) -> str:
 
 def rent(
     ledger: Ledger, cell_key: str, asked: float, up: float | None, down: float | None, outcome: Any = "done",
-    offer: Offer = ZONE_A, attempt: int | None = None,
+    offer: Offer = ZONE_A, attempt: int | None = None, rented: float | None = None,
 ) -> None:  # fmt: skip
-    """One placement; `down` none: it is still up."""
+    """One placement; `down` none: it is still up; `rented` none: the cloud did not say since when it costs."""
     placements = Placements(ledger, cell_key)
     number = placements.ask(f"cluster-{cell_key[:4]}", offer, "host/boot/1/1", at(asked)).number
     if up is not None:
-        placements.up(number, at(up))
+        placements.up(number, at(up), None if rented is None else START_S + rented)
     if down is not None:
         placements.end(number, PlacementEnd(at=at(down), outcome=outcome, detail="", attempt=attempt))
 

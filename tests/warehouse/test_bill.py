@@ -70,6 +70,17 @@ def test_a_machine_lost_before_it_was_submitted_is_all_provisioning(ledger: Ledg
     assert line.seconds == (80.0, 0, 0, 0, 0, 0, 0)
 
 
+@pytest.mark.parametrize(("rented", "provision"), [(30.0, 70.0), (-50.0, 100.0), (130.0, 0.0)])
+def test_a_machine_costs_from_its_launch_by_the_clouds_word_within_our_own(
+    ledger: Ledger, rented: float, provision: float
+) -> None:
+    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, rented=rented)
+    close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=280.0)
+    [line] = lines(ledger)
+    assert line.seconds == (provision, 20.0, 60.0, 10.0, 280.0, 30.0, 0.0)
+    assert line.billed_s == 400.0 + provision
+
+
 def test_a_flow_killed_before_it_could_say_submitted(ledger: Ledger) -> None:
     rent(ledger, KEY, 0, None, 1000, "done", attempt=1)
     close(ledger, KEY, 1, 150, 990, load_s=100.0, smoke_s=5.0, measure_s=600.0, lost_s=0.0)

@@ -18,8 +18,8 @@ MOST_PLOTS = 4
 """Runs with a drawing of their own; all are in the table."""
 
 LEAD = (
-    "Every second from asking for a machine until it was down is on the bill, at the price of its offer, and the "
-    "parts add up to it. Machines that are still up are not on it yet."
+    "Every second from renting a machine until it was down is on the bill, at the price of its offer, and the parts "
+    "add up to it. Machines that are still up are not on it yet."
 )
 
 

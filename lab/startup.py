@@ -1,0 +1,78 @@
+"""Bringing the lab's cloud up: its folders, its process, and the wait for its first word."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.bake import bake_python
+from lab.daemon_spec import DaemonSpec
+from lab.errors import LabError
+from lab.places import FLEET_UID, Places
+from lab.privileges import environment, exposed_paths, unprivileged
+from tasks.environment_spec import cache_folder
+
+START_S = 60.0
+"""How long the cloud may take to come up; 3 s on a quiet machine."""
+
+_TICK_S = 0.1
+
+
+def make_folders(places: Places) -> None:
+    """The lab's root and what lies in it; only `fleet` belongs to the unprivileged user."""
+    places.root.mkdir(mode=0o755)
+    places.marker.touch()
+    for folder in (places.home, places.scratch):
+        folder.mkdir(mode=0o700)
+    places.controls.mkdir()
+    places.fleet.mkdir()
+    if os.geteuid() == 0:
+        os.chown(places.fleet, FLEET_UID, FLEET_UID)
+
+
+def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[bytes]:
+    """Start the cloud in a session of its own.
+
+    Args:
+        places: the lab's folders.
+        python: interpreter of the environment `lab`.
+        layer: what bodies are made of.
+    """
+    root, exposed = places.root, exposed_paths(layer)
+    spec = DaemonSpec(str(root), str(layer), str(cache_folder().parent), str(bake_python()), tuple(map(str, exposed)))
+    command = unprivileged([python, "-m", "lab.daemon", spec.dump()], [root], exposed)
+    with places.log.open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment(root),
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def wait_ready(places: Places, process: subprocess.Popen[bytes]) -> int:
+    """The port that the cloud listens on, once it does.
+
+    Raises:
+        LabError: it ended, or took longer than `START_S`.
+    """
+    wait_until(lambda: places.ready.exists() or process.poll() is not None, START_S)
+    if not places.ready.exists():
+        tail = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({places.log})")
+    port: int = json.loads(places.ready.read_text(encoding="utf-8"))["port"]
+    return port
+
+
+def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
+    """Until something is so, or the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while not done() and time.monotonic() < deadline:
+        time.sleep(_TICK_S)
