@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import tarfile
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
 from lab.cloud import Lab
 from tests.cloud.checks import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class BodyShell:
@@ -38,8 +42,8 @@ class BodyShell:
         found = ec2.describe_instances(InstanceIds=[launched["InstanceId"]])["Reservations"][0]["Instances"][0]
         return cls(lab, zone[:-1], found, key)
 
-    def ssh(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command; exit code 255: nobody answers there."""
+    def ssh(self, command: str, given: BinaryIO | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command, with a file for its input; exit code 255: nobody answers there."""
         config = yaml.safe_load((self.lab.places.home / ".sky" / "config.yaml").read_text())
         options = {
             "ProxyCommand": config["aws"]["ssh_proxy_command"], "StrictHostKeyChecking": "no",
@@ -47,7 +51,7 @@ class BodyShell:
         }  # fmt: skip
         flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
         argv = ["ssh", "-F", "/dev/null", "-i", str(self.key), *flags, f"ubuntu@{self.address}", command]
-        return subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return subprocess.run(argv, capture_output=True, text=True, stdin=given or subprocess.DEVNULL)
 
     def wait_booted(self) -> BodyShell:
         """Ask until its ssh answers."""
@@ -59,6 +63,17 @@ class BodyShell:
         done = self.ssh(f"bash --login -c {shlex.quote(script)}")
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def bring(self, *names: str) -> str:
+        """Copy folders of the repository; where they are then. The repository itself may lie where no body looks."""
+        with tempfile.TemporaryFile() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as packed:
+                for name in names:
+                    packed.add(ROOT / name, name)
+            archive.seek(0)
+            done = self.ssh("mkdir -p /tmp/code && tar -x -C /tmp/code", archive)
+        assert done.returncode == 0, done.stderr
+        return "/tmp/code"
 
     def terminate(self) -> None:
         """End it, as its owner would."""

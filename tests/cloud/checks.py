@@ -27,6 +27,12 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def server_log(lab: Lab) -> str:
+    """The end of what the lab's SkyPilot API server said, for a failing test."""
+    path = lab.places.home / ".sky" / "api_server" / "server.log"
+    return path.read_text(encoding="utf-8", errors="replace")[-4000:] if path.exists() else "(no API server's log)"
+
+
 def nothing_left(lab: Lab) -> None:
     """No instance of any region is alive (or billed), and no process of one."""
     left = [each for each in lab.instances() if each.alive]

@@ -18,6 +18,7 @@ from flows.plans import make_plan
 from lab.cloud import Lab
 from lab.instance import Instance
 from lab.places import INSIDE
+from tests.cloud.checks import wait_until
 from tests.fake_run import MODEL, ROOT, SUITE
 from warehouse.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger import Ledger
@@ -102,8 +103,11 @@ class Night:
         return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
 
     def reclaim(self, cell: int) -> None:
-        for each in self.living(cell):
-            self.lab.preempt(each.instance_id)
+        """Take the cell's node away; back when nothing of it runs any more."""
+        doomed = [self.lab.places.fleet / each.instance_id for each in self.living(cell)]
+        for body in doomed:
+            self.lab.preempt(body.name)
+        wait_until(lambda: not any(body.exists() for body in doomed), "the reclaimed node is dead")
 
     def leases(self, cell: int) -> Leases:
         return Leases(self.ledger, self.keys[cell])

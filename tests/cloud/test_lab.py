@@ -20,7 +20,7 @@ from lab.errors import LabError
 from lab.home import user_hash
 from lab.places import FLEET_UID
 from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, nothing_left, wait_until
+from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
 
 pytestmark = pytest.mark.cloud
 
@@ -151,7 +151,7 @@ class TestBody:
     def test_cannot_harm_its_host(self, lab: Lab, boot: Boot) -> None:
         body = boot().wait_booted()
         refused = (
-            "touch /usr/x", f"touch {ROOT}/x", "rm /dev/null", "mv /dev/null /dev/x", "touch /dev/x",
+            "touch /usr/x", f"touch {ROOT}/lab/x", "rm /dev/null", "mv /dev/null /dev/x", "touch /dev/x",
             "mknod /tmp/null c 1 3", "mount -o remount,bind,rw /", "mount -o remount,rw /", "umount /tmp",
             "umount -l /home", "mount -t tmpfs none /usr", "nsenter --target 1 --mount true",
             "unshare -Urm mount -o remount,bind,rw /", "unshare -Urm umount -l /tmp", "chroot / umount /tmp",
@@ -199,7 +199,7 @@ class TestBody:
 
     def test_sees_the_environments_and_makes_none(self, boot: Boot, node_python: Path) -> None:
         body = boot().wait_booted()
-        printed = body.bash(f"{ROOT}/bin/environment node")
+        printed = body.bash(body.bring("bin", "tasks", "requirements") + "/bin/environment node")
         assert Path(printed).parts[-3:] == node_python.parts[-3:]
         assert body.bash(f"{printed} -c 'import pyarrow; print(pyarrow.__name__)'") == "pyarrow"
         assert body.ssh(f"touch {printed}.new").returncode != 0
@@ -210,7 +210,8 @@ class TestBody:
             "import boto3; boto3.client('s3').put_object(Bucket='specsweep-lab', Key='from-body', Body=b'yes', "
             "IfNoneMatch='*')"
         )
-        python = first.wait_booted().bash(f"{ROOT}/bin/environment node")
+        code = first.wait_booted().bring("bin", "tasks", "requirements")
+        python = first.bash(f"{code}/bin/environment node")
         first.bash(f"{python} -c {shlex.quote(put)}")
         assert lab.client("s3").get_object(Bucket="specsweep-lab", Key="from-body")["Body"].read() == b"yes"
         assert first.ssh(f"{python} -c {shlex.quote(put)}").returncode != 0  # create only if absent
@@ -279,7 +280,7 @@ def test_skypilot_launches_loses_and_takes_down(lab: Lab, sky: Sky, tmp_path: Pa
     task = tmp_path / "task.yaml"
     task.write_text(TASK)
     launched = sky("launch", "-y", "-c", "one", str(task))
-    assert launched.returncode == 0, launched.stdout + launched.stderr
+    assert launched.returncode == 0, f"{launched.stdout}{launched.stderr}\n{server_log(lab)}"
     assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
     (instance,) = [each for each in lab.instances() if each.alive]
     assert (instance.zone, instance.spot) == ("us-east-1a", True)  # the cheapest of the catalogue

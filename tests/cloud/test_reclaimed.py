@@ -59,13 +59,13 @@ def _blows(night: Night, process: subprocess.Popen[bytes], hold: Path) -> None:
     with lab.writes_held(f"{night.keys[BEFORE_COMMIT]}/steps/parity/commit.json"):
         while dealt != {SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN}:
             wait(lambda: bool(_due(night, dealt)), f"a moment to strike; struck so far: {sorted(dealt)}")
-            for cell in _due(night, dealt):
-                night.reclaim(cell)
-                dealt.add(cell)
-                if cell == LOADING:
-                    hold.unlink()
-                if cell == BEFORE_COMMIT:
-                    night.lab.places.held_writes.unlink()
+            cell = _due(night, dealt)[0]
+            night.reclaim(cell)
+            dealt.add(cell)
+            if cell == LOADING:
+                hold.unlink()
+            if cell == BEFORE_COMMIT:
+                night.lab.places.held_writes.unlink()
 
 
 def _refused(night: Night) -> set[str | None]:
