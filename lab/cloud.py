@@ -25,7 +25,6 @@ from lab.errors import LabError
 from lab.home import ACCESS_KEY, make_home, user_hash
 from lab.instance import Instance, instances_of
 from lab.places import BUCKET, LONGEST_ROOT, MARK, REGIONS, Places
-from lab.ports import api_port
 from lab.requirements import why_not
 from lab.startup import make_folders, start_daemon, wait_ready, wait_until
 from tasks.environments import ensure
@@ -58,6 +57,7 @@ class Lab:
                 "can't bear. Remedy: a shorter one (--root)"
             )
         self._daemon: subprocess.Popen[bytes] | None = None
+        self._clients: dict[tuple[str, str, str], Any] = {}
 
     @property
     def running(self) -> bool:
@@ -86,12 +86,12 @@ class Lab:
         make_home(self.places, python)
         self._daemon = process = start_daemon(self.places, python, layer)
         try:
-            port = wait_ready(self.places, process)
+            ports = wait_ready(self.places, process)
         except BaseException:
             leftovers.kill(self.places.root)
             self._reap()
             raise
-        record = {"pid": process.pid, "port": port, "api_port": api_port(), "before": before}
+        record = {"pid": process.pid, "before": before} | ports._asdict()
         self.places.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
@@ -146,14 +146,17 @@ class Lab:
         return f"s3://{BUCKET}/results"
 
     def client(self, service: str, region: str = REGIONS[0]) -> Any:
-        """A boto3 client of the lab's cloud."""
-        return boto3.client(
-            service,
-            region_name=region,
-            endpoint_url=self.env["AWS_ENDPOINT_URL"],
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=ACCESS_KEY,
-        )
+        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would fill the ports."""
+        url = self.env["AWS_ENDPOINT_URL"]
+        if (url, service, region) not in self._clients:
+            self._clients[url, service, region] = boto3.client(
+                service,
+                region_name=region,
+                endpoint_url=url,
+                aws_access_key_id=ACCESS_KEY,
+                aws_secret_access_key=ACCESS_KEY,
+            )
+        return self._clients[url, service, region]
 
     def instances(self) -> list[Instance]:
         """All instances of all regions, also terminated ones, oldest first."""

@@ -19,6 +19,7 @@ from lab.ec2 import ControlPlane
 from lab.fleet import LOOK_EVERY_S, Fleet, say
 from lab.held_writes import hold_writes
 from lab.places import EGRESS_SOCKET, SPEED_LOCK, Places
+from lab.ports import api_port, queue_port, reserved
 from lab.relay import relay
 
 
@@ -48,11 +49,13 @@ def main() -> None:
     (places.shared / SPEED_LOCK).touch()
     egress = _serve_egress(places.egress / EGRESS_SOCKET, control_plane.port)
     threading.Thread(target=asyncio.run, args=(egress,), daemon=True).start()
+    for_sky = api_port()
     temporary = places.ready.with_suffix(".new")
-    temporary.write_text(json.dumps({"port": control_plane.port}), encoding="utf-8")
+    temporary.write_text(json.dumps({"port": control_plane.port, "api_port": for_sky}), encoding="utf-8")
     temporary.rename(places.ready)
     say(f"ready on port {control_plane.port}")
     fleet = Fleet(places, control_plane, spec)
+    queue = reserved(queue_port(for_sky))
     try:
         while not stopping.is_set():
             control_plane.changed.wait(LOOK_EVERY_S)
@@ -60,6 +63,7 @@ def main() -> None:
             fleet.tend()
     finally:
         fleet.close()
+        queue.close()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,18 @@ def api_port() -> int:
     raise OSError(f"no port of {CANDIDATES} is free on 127.0.0.1")
 
 
+def reserved(port: int) -> socket.socket:
+    """Keep `port` out of those that Linux gives to outgoing connections, for as long as this socket is open.
+
+    A server that sets SO_REUSEADDR can listen there all the same. The port of SkyPilot's queue is one of those, and the
+    API server starts long after it was found free.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", port))
+    return holder
+
+
 def queue_port(port: int) -> int:
     """Where a server on `port` has its request queue (sky/server/requests/queues/mp_queue.py of SkyPilot 0.14.1)."""
     return 50000 + (11 + port - 46580) % 10000

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.bake import bake_python
 from lab.daemon_spec import DaemonSpec
@@ -20,6 +21,13 @@ START_S = 60.0
 """How long the cloud may take to come up; 3 s on a quiet machine."""
 
 _TICK_S = 0.1
+
+
+class Ports(NamedTuple):
+    """`port` of the cloud's API, and `api_port` for a SkyPilot API server, both of 127.0.0.1."""
+
+    port: int
+    api_port: int
 
 
 def make_folders(places: Places) -> None:
@@ -57,8 +65,8 @@ def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[
         )
 
 
-def wait_ready(places: Places, process: subprocess.Popen[bytes]) -> int:
-    """The port that the cloud listens on, once it does.
+def wait_ready(places: Places, process: subprocess.Popen[bytes]) -> Ports:
+    """Where the cloud listens, once it does.
 
     Raises:
         LabError: it ended, or took longer than `START_S`.
@@ -67,8 +75,7 @@ def wait_ready(places: Places, process: subprocess.Popen[bytes]) -> int:
     if not places.ready.exists():
         tail = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({places.log})")
-    port: int = json.loads(places.ready.read_text(encoding="utf-8"))["port"]
-    return port
+    return Ports(**json.loads(places.ready.read_text(encoding="utf-8")))
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float) -> None:

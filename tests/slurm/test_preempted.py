@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cloud.checks import wait_until
 from tests.cloud.night import CANARY
 from tests.slurm.machine import Machine
 from tests.slurm.night import CELLS, SlurmNight, wait_for
@@ -95,7 +96,7 @@ def _lines(path: Path) -> list[str]:
 
 def test_nothing_is_left_on_the_machine(survived: SlurmNight) -> None:
     machine = survived.machine
-    assert machine.run("squeue", "--noheader") == ""
+    wait_until(lambda: machine.run("squeue", "--noheader") == "", "no job is left, and none is still completing")
     assert "No existing clusters" in machine.run("sky", "status", "--refresh")
     names = [NAME, *(survived.cluster(cell) for cell in BOTH)]
     assert not [line for line in machine.processes().values() if "tasks.cell" in line or "fake_engine" in line]
