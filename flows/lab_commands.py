@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -61,10 +62,13 @@ def status(
     if not running:
         print(f"no lab is up in {lab.places.root}")
         return
-    table = Table("instance", "cluster", "zone", "state", "spot", "launched")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for name in ("cluster", "zone", "state", "spot", "launched"):
+        table.add_column(name, no_wrap=True)  # names are there to be typed again
     for each in living:
         spot = "spot" if each.spot else "on demand"
-        table.add_row(each.instance_id, each.cluster, each.zone, each.state, spot, f"{each.launched_at:%H:%M:%S}")
+        launched = f"{each.launched_at:%H:%M:%S}"
+        table.add_row(lab.name_of(each) or each.instance_id, each.zone, each.state, spot, launched)
     Console().print(table)
     for zone, count in sorted(lab.capacities().items()):
         print(f"{zone}: room for {count}")

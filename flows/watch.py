@@ -107,9 +107,10 @@ def progress_table(progress: RunProgress) -> Table:
     table.add_column("cell", no_wrap=True)
     for step in steps:
         table.add_column(step, no_wrap=True)
-    table.add_column("now", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("now")  # may wrap as a column, so that it is cut before the others are; its text does not
     for cell in progress.cells:
-        table.add_row(cell.label, *(_state(cell, step) for step in steps), _now(cell))
+        now = Text(_now(cell), no_wrap=True, overflow="ellipsis")
+        table.add_row(cell.label, *(_state(cell, step) for step in steps), now)
     return table
 
 

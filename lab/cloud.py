@@ -163,14 +163,18 @@ class Lab:
         found = [each for region in REGIONS for each in instances_of(self.client("ec2", region), region)]
         return sorted(found, key=lambda instance: instance.launched_at)
 
+    def name_of(self, instance: Instance) -> str:
+        """The name that its cluster was launched under, without what SkyPilot adds."""
+        return instance.cluster.removesuffix(f"-{user_hash(self.places.root)}")
+
     def preempt(self, name: str) -> list[str]:
         """Reclaim the instances of a cluster (its name, with or without the user's hash), or one instance; their ids.
 
         Raises:
             LabError: no living instance has that name.
         """
-        names = (name, f"{name}-{user_hash(self.places.root)}")
-        doomed = [each for each in self.instances() if each.alive and {each.instance_id, each.cluster} & {*names}]
+        alive = [each for each in self.instances() if each.alive]
+        doomed = [each for each in alive if name in (each.instance_id, each.cluster, self.name_of(each))]
         if not doomed:
             raise LabError(f"no living instance of the lab is, or belongs to, {name!r}. Remedy: sweep cloud-lab status")
         for each in doomed:

@@ -12,6 +12,10 @@ HOME_VARIABLE = "SPECSWEEP_SKY_HOME"
 """Folder that stands for the user's home towards SkyPilot: .sky, .aws, .ssh, .slurm and .config lie in it."""
 
 
+LONGEST_TMPDIR = 75
+"""Characters: a unix socket's path may have 107, and `/pymp-12345678/listener-12345678` is below the folder."""
+
+
 def environment() -> dict[str, str]:
     """Variables of a process whose SkyPilot lives in the home of its own; empty if none is asked for."""
     asked = os.environ.get(HOME_VARIABLE)
@@ -25,6 +29,17 @@ def environment() -> dict[str, str]:
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
         "SPT_NOENV": "1",  # process titles leave /proc/<pid>/environ alone: the lab finds its processes by it
     }
+
+
+def server_environment() -> dict[str, str]:
+    """The same for the API server, which leaves temporary folders when it is killed: they lie in that home, too."""
+    variables = environment()
+    if variables:
+        folder = Path(variables["HOME"]) / ".sky" / "tmp"
+        if len(str(folder)) <= LONGEST_TMPDIR:
+            folder.mkdir(parents=True, exist_ok=True)
+            variables["TMPDIR"] = str(folder)
+    return variables
 
 
 def enter() -> None:

@@ -100,7 +100,7 @@ def ensure_server() -> None:
         with log_path.open("ab") as log:
             done = subprocess.run(
                 [str(Path(sys.executable).parent / "sky"), "api", "start"],
-                env=env | sky_home.environment(),
+                env=env | sky_home.server_environment(),
                 cwd=Path.home(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
