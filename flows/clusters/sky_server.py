@@ -6,6 +6,7 @@ idempotent towards a cluster's name. The server is started outside our process g
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.clusters import sky_home
+from flows.clusters.sky_leftovers import end_leftovers
 from tasks import process_group
 
 SERVER_START_S = 180.0
@@ -93,10 +95,24 @@ def ensure_server() -> None:
             raise SkyUnavailable(
                 f"the SkyPilot API server at {server_url()} does not answer: start it, or log in again"
             )
-        marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
-        env = {name: value for name, value in os.environ.items() if name not in marks}
         log_path = Path.home() / ".sky" / "specsweep-api-start.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # flows of this user start one server, not one each
+            if not _healthy(sky):
+                end_leftovers(Path.home())
+                ended = _start(log_path)
+                if not _healthy(sky):
+                    raise SkyUnavailable(
+                        f"`sky api start` {ended}: {_last_words()}; see {log_path}; remedy: `bin/sky api stop`"
+                    )
+
+
+def _start(log_path: Path) -> str:
+    """Run `sky api start`, and say how it ended."""
+    marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
+    env = {name: value for name, value in os.environ.items() if name not in marks}
+    try:
         with log_path.open("ab") as log:
             done = subprocess.run(
                 [str(Path(sys.executable).parent / "sky"), "api", "start"],
@@ -109,11 +125,9 @@ def ensure_server() -> None:
                 timeout=SERVER_START_S,
                 start_new_session=True,
             )
-        if done.returncode != 0 or not _healthy(sky):
-            raise SkyUnavailable(
-                f"`sky api start` ended with code {done.returncode}: {_last_words()}; see {log_path}; remedy: "
-                "`bin/sky api stop`, and end what a killed server left (SkyPilot:executor, multiprocessing)"
-            )
+    except subprocess.TimeoutExpired:
+        return f"did not end within {SERVER_START_S:.0f} s"
+    return f"ended with code {done.returncode}"
 
 
 def _last_words() -> str:
