@@ -45,14 +45,14 @@ def _environments() -> list[Check]:
     for name in wanted:
         python = environments.python_of(name)
         remedy = "" if python else f"`bin/environment {name}` makes it; `make demo` does so by itself"
-        checks.append(Check(f"environment {name}", python is not None, str(python or "not made yet"), remedy))
+        checks.append(Check(f"environment {name}", True, str(python or "not made yet"), remedy, remark=python is None))
     if environments.python_of("engine-cpu"):
         reason = environments.suffix_unavailable()
-        checks.append(Check("suffix decoding (optional)", reason is None, reason or "installed"))
+        checks.append(Check("suffix decoding (optional)", True, reason or "installed", remark=reason is not None))
     return checks
 
 
 def _family() -> list[Check]:
     lacking = missing(family_dir(), FAMILY)
     detail = f"{family_dir()}" if not lacking else f"not trained yet: {', '.join(lacking)}"
-    return [Check("demo family", not lacking, detail, "" if not lacking else "`make demo` trains it")]
+    return [Check("demo family", True, detail, "`make demo` trains it" if lacking else "", remark=bool(lacking))]

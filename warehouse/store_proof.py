@@ -80,7 +80,8 @@ def _race(store: Store, key: str) -> Check:
 def _age(store: Store, key: str) -> Check:
     age_s = store.age_s(key)
     ok = age_s is not None and -2 <= age_s < 60
-    return Check("the store's clock moves with its writes", ok, f"a fresh object is {age_s} s old")
+    age = "not there" if age_s is None else f"{age_s:.2f} s old"
+    return Check("the store's clock moves with its writes", ok, f"a fresh object is {age}")
 
 
 def _listing(store: Store, folder: str) -> Check:

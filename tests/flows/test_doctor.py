@@ -109,3 +109,17 @@ def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(d
     assert code == 1
     assert "set GS_ACCESS_KEY_ID" in checks["store"]["detail"] and not checks["store"]["ok"]
     assert "SkyPilot" in checks and checks["SkyPilot"]["ok"]
+
+
+@pytest.mark.slow
+def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doctor: Doctor, tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "store"))
+    doctor.env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    code, checks, _ = doctor(*store)
+    assert code == 0
+    for name in ("environment engine-cpu", "demo family"):
+        assert checks[name]["ok"] and checks[name]["remark"] and "make demo" in checks[name]["remedy"]
+    doctor.env["SKYPILOT_API_SERVER_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
+    code, checks, _ = doctor(*store)
+    assert code == 1
+    assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]
