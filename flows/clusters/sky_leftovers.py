@@ -21,7 +21,7 @@ def end_leftovers(home: Path) -> list[int]:
     Only for who keeps others from starting a server meanwhile: one that is being started is not one yet.
     """
     folders = (home / ".sky" / "api_server", home / "sky_logs" / "api_server")
-    writers = [process for process in _own_processes() if _has_open(process, folders)]
+    writers = [process for process in _own_processes() if _writes(process, folders)]
     if any(SERVER in " ".join(_command(process)) for process in writers):
         return []
     for process in writers:
@@ -44,12 +44,14 @@ def _own_processes() -> Iterator[psutil.Process]:
             continue
 
 
-def _has_open(process: psutil.Process, folders: tuple[Path, ...]) -> bool:
+def _writes(process: psutil.Process, folders: tuple[Path, ...]) -> bool:
+    """Whether it has a file below one of the folders open for writing; who only reads a log is somebody else."""
     try:
-        paths = [Path(file.path) for file in process.open_files()]
+        files = process.open_files()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
-    return any(path.is_relative_to(folder) for path in paths for folder in folders)
+    written = [Path(file.path) for file in files if getattr(file, "mode", "a") != "r"]  # modes are told on Linux only
+    return any(path.is_relative_to(folder) for path in written for folder in folders)
 
 
 def _command(process: psutil.Process) -> list[str]:

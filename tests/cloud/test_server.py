@@ -63,7 +63,12 @@ def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "the server is dead")
     assert [child for child in children if child.is_running()], "SkyPilot's children outlive it"
 
-    _ask(home, port)
+    with (home / ".sky" / "api_server" / "server.log").open() as log:
+        reader = subprocess.Popen(["sleep", "1000"], stdin=log)  # as `less` would
+        _ask(home, port)
+        assert reader.poll() is None, "who reads the log is left alone"
+        reader.kill()
+        reader.wait()
     assert not [child for child in children if child.is_running()]
     again = _processes(home)
     assert len([process for process in again if SERVER in " ".join(process.cmdline())]) == 1
