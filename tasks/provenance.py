@@ -38,10 +38,10 @@ def git_state() -> tuple[str | None, bool | None]:
 
 
 def price_usd_h(planned: PlannedCell) -> float | None:
-    """What this node costs an hour: as the launcher paid, else by the catalogue."""
+    """What this node costs an hour: as the launcher paid (none: it has no price), else by the catalogue."""
     paid = os.environ.get("SPECSWEEP_PRICE_USD_H")
     if paid is not None:
-        return float(paid)
+        return float(paid) if paid else None
     return planned.gpu.price_spot_usd_h if planned.spot else planned.gpu.price_on_demand_usd_h
 
 

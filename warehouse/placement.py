@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from warehouse.clock import iso_of
 from warehouse.lease import lives_here
 from warehouse.ledger import Ledger
 
@@ -123,7 +123,7 @@ class Placements:
 
     def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
         """Record that the node runner was submitted, and since when the cloud bills; the first word stands."""
-        rented_at = None if rented_at_s is None else datetime.fromtimestamp(rented_at_s, UTC).isoformat()
+        rented_at = None if rented_at_s is None else iso_of(rented_at_s)
         self.store.put_new(self._key(number, ".up"), PlacementUp(at=at, rented_at=rented_at).model_dump_json().encode())
 
     def end(self, number: int, end: PlacementEnd) -> bool:

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING
 from warehouse.placement import Offer
 
 if TYPE_CHECKING:
-    from flows.reaper.aws import Machine, Machines
+    from flows.reaper.aws import Machines
+    from flows.reaper.clouds import Instance
 
 LOOK_EVERY_S = 5.0
 """Pause between two questions to the cloud: one call of its API."""
+
+ALIVE = ("pending", "running")
+"""EC2's states of a machine that is there, or will be."""
 
 LOOKS_GONE = 2
 """How often in a row the machine must be missing: a cloud's list may lag behind its own changes."""
@@ -61,12 +65,14 @@ class LaunchWatch:
         try:
             yield
             if machines is not None and before is not None:
-                self.rented_at_s = _began_s(machines.known() or {}, before)
+                launched = [machine.launched_at_s for machine in _new(machines.known() or {}, before)]
+                # the first: also one that SkyPilot itself replaced has been paid for
+                self.rented_at_s = min((at_s for at_s in launched if at_s is not None), default=None)
         finally:
             self._over.set()
             thread.join()
 
-    def _watch(self, machines: Machines | None, before: dict[str, Machine] | None) -> None:
+    def _watch(self, machines: Machines | None, before: dict[str, Instance] | None) -> None:
         while not self._over.wait(LOOK_EVERY_S):
             known = machines.known() if machines is not None and before is not None else None
             self.was_stopped = self._stopped()
@@ -75,17 +81,16 @@ class LaunchWatch:
                 self._cancel()
                 return
 
-    def _is_gone(self, known: dict[str, Machine] | None, before: dict[str, Machine]) -> bool:
+    def _is_gone(self, known: dict[str, Instance] | None, before: dict[str, Instance]) -> bool:
         """Whether machines were made for this launch, and none of them lives."""
         if known is None:
             return False  # the cloud did not answer: not a word about the machine
-        ours = [machine for instance_id, machine in known.items() if instance_id not in before]
-        gone = bool(ours) and not any(machine.alive for machine in ours)
+        ours = _new(known, before)
+        gone = bool(ours) and not any(machine.state in ALIVE for machine in ours)
         self._missing = self._missing + 1 if gone else 0
         return self._missing >= LOOKS_GONE
 
 
-def _began_s(known: dict[str, Machine], before: dict[str, Machine]) -> float | None:
-    """When the first machine of this launch was launched: also one that SkyPilot itself replaced has been paid for."""
-    ours = [machine.launched_at_s for instance_id, machine in known.items() if instance_id not in before]
-    return min(ours, default=None)
+def _new(known: dict[str, Instance], before: dict[str, Instance]) -> list[Instance]:
+    """Machines that were made for this launch."""
+    return [machine for instance_id, machine in known.items() if instance_id not in before]

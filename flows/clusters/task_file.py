@@ -201,7 +201,7 @@ def _envs(rental: Rental) -> dict[str, str]:
             "SPECSWEEP_ZONE": offer.zone,
             "SPECSWEEP_INSTANCE_TYPE": offer.instance_type,
             "SPECSWEEP_SPOT": str(int(offer.spot)),
-            "SPECSWEEP_PRICE_USD_H": None if price is None else str(price),
+            "SPECSWEEP_PRICE_USD_H": "" if price is None else str(price),  # empty: rented, and nobody knows its price
             "SPECSWEEP_PRICE_SOURCE": offer.price_source,
         }
     known |= {name: os.environ.get(name) for name in FORWARDED}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -66,28 +66,17 @@ class AwsAccount:
             raise CloudError("; ".join(failed))
 
 
-class Machine(NamedTuple):
-    """One machine; `launched_at_s` (seconds since 1970) is when EC2 began to start it, just before it costs."""
-
-    state: str
-    launched_at_s: float
-
-    @property
-    def alive(self) -> bool:
-        """Whether it is there, or will be."""
-        return self.state in ("pending", "running")
-
-
 class Machines:
     """The machines of one cluster in one region, terminated ones too, which AWS lists for about an hour."""
 
     def __init__(self, cluster: str, region: str) -> None:
         """Nothing is asked yet; the client is made once, which takes a third of a second."""
         session = boto3.Session()
+        self._region = region
         self._client = _client(session, region) if session.get_credentials() is not None else None
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{cluster}-*"]}]
 
-    def known(self) -> dict[str, Machine] | None:
+    def known(self) -> dict[str, Instance] | None:
         """Machines by instance id; none: the cloud did not say."""
         if self._client is None:
             return None
@@ -96,7 +85,7 @@ class Machines:
         except (ClientError, BotoCoreError):
             return None  # nobody knows anything now; who asks goes on without this witness
         found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
-        return {each["InstanceId"]: Machine(each["State"]["Name"], each["LaunchTime"].timestamp()) for each in found}
+        return {each["InstanceId"]: _instance(self._region, each) for each in found}
 
 
 def _regions(session: Any) -> list[str]:

@@ -13,8 +13,7 @@ import yaml
 
 from lab.cloud import Lab
 from tests.cloud.checks import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.fake_run import ROOT
 
 
 class BodyShell:

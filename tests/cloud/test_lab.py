@@ -21,12 +21,11 @@ from lab.home import user_hash
 from lab.places import FLEET_UID
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
+from tests.fake_run import ROOT
 
 pytestmark = pytest.mark.cloud
 
 Boot = Callable[..., BodyShell]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def silent(line: str) -> None:

@@ -74,8 +74,9 @@ def test_every_step_is_committed_once_and_what_was_done_is_not_done_again(surviv
     assert len(asked) - len(set(asked)) < len(set(asked)) / 4
 
 
-def test_the_report_can_be_made(survived: SlurmNight) -> None:
+def test_the_report_has_both_attempts_without_a_price(survived: SlurmNight) -> None:
     assert survived.sweep("report", "--json")
+    assert [attempt.price_usd_h for cell in BOTH for attempt in survived.attempts(cell)] == [None] * 4
 
 
 def test_a_node_that_nobody_hears_of_is_preempted_by_skypilots_word(survived: SlurmNight) -> None:
