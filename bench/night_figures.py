@@ -23,12 +23,14 @@ LOST_GOAL_S = 60.0
 
 
 class Night(NamedTuple):
-    """The figures of one night; `phases_s` are billed GPU seconds."""
+    """The figures of one night; `phases_s` are billed GPU seconds, those of the `charged` machines."""
 
     cells: int
     measured: int
     wall_h: float
     machines: int
+    charged: int
+    free_s: float
     phases_s: Phases
     preemptions: int
     preempted_measuring: int
@@ -50,15 +52,15 @@ class Night(NamedTuple):
 
     @property
     def launch_s(self) -> float:
-        """Mean billed seconds of a machine until its runner took the cell."""
-        return (self.phases_s.provision + self.phases_s.setup) / self.machines
+        """Mean seconds of a charged machine until its runner took the cell."""
+        return (self.phases_s.provision + self.phases_s.setup) / self.charged
 
     @property
     def launch_goal_s(self) -> float:
         """The mean launch with which the same night would just have met its goal."""
         phases = self.phases_s
         measured_s = phases.smoke + phases.measure
-        return (measured_s / MEASURED_GOAL - measured_s - phases.idle - phases.lost) / self.machines
+        return (measured_s / MEASURED_GOAL - measured_s - phases.idle - phases.lost) / self.charged
 
     def missed(self) -> list[str]:
         """Goals that were not met, a line each."""
@@ -100,7 +102,9 @@ def figures(
     stories = {key: Placements(ledger, key).stories() for key in keys}
     bills = {key: bill(stories[key], Leases(ledger, key).attempts()) for key in keys}
     lines = [line for of_cell in bills.values() for line in of_cell]
-    phases = Phases(*(sum(column) for column in zip(*(line.seconds for line in lines if line.seconds), strict=True)))
+    rented = [line for line in lines if line.seconds is not None]
+    charged = [line for line in rented if line.is_charged]
+    phases = Phases(*(sum(column) for column in zip(*(line.seconds or () for line in charged), strict=True)))
     ends = Counter(story.end.outcome for each in stories.values() for story in each if story.end is not None)
     attempts = [len(of_cell) for of_cell in bills.values()]
     lost = [seconds for seconds in losses_s if seconds is not None]
@@ -110,7 +114,9 @@ def figures(
         cells=len(keys),
         measured=sum(len(committed.get(key, [])) == wanted[key] for key in keys),
         wall_h=wall_s / 3600,
-        machines=sum(line.seconds is not None for line in lines),
+        machines=len(rented),
+        charged=len(charged),
+        free_s=sum(line.rented_s or 0.0 for line in rented if not line.is_charged),
         phases_s=phases,
         preemptions=ends["preempted"],
         preempted_measuring=len(lost),
@@ -119,7 +125,7 @@ def figures(
         attempts_mean=statistics.fmean(attempts),
         attempts_max=max(attempts),
         no_capacity=ends["no_capacity"],
-        on_demand_share=sum(line.billed_s or 0.0 for line in lines if not _spot(line)) / sum(phases),
+        on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(phases),
         usd=sum(line.cost_usd or 0.0 for line in lines),
         always_on_demand_usd=once_s * _cheapest_usd_h(offers, spot=False) / 3600,
         spot_without_loss_usd=once_s * _cheapest_usd_h(offers, spot=True) / 3600,

@@ -151,6 +151,10 @@ def _sentences(night: Night) -> Iterator[str]:
         f"machines            {night.machines:8d}   {night.launch_s:.0f} s each until the runner has the cell, "
         f"the goal allows {night.launch_goal_s:.0f} s"
     )
+    yield (
+        f"  not charged       {night.machines - night.charged:8d}   taken back by AWS within their first hour: "
+        f"{night.free_s / 3600:.1f} hours"
+    )
     yield f"attempts per cell   {night.attempts_mean:8.2f}   at most {night.attempts_max}"
     yield f"no capacity         {night.no_capacity:8d}   times, nothing was rented"
     yield f"on demand           {night.on_demand_share:8.1%}   of the billed hours"

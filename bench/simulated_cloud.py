@@ -12,7 +12,7 @@ from bench.simulated_node import SETUP_S, Durations, SimulatedNode, noisy
 from bench.simulated_store import SimulatedStore
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.clusters.sky import FRESH_S
-from warehouse.placement import Offer
+from warehouse.placement import MachineEnd, Offer
 
 ZONES = (
     ("gcp", "us-central1-a", 2.25, 6.98, 8),
@@ -36,6 +36,9 @@ ASKING_S = 2.0
 
 TEARDOWN_S = 20.0
 """How long `down` takes (seen on the pocket cloud: 6 to 30 s); of a machine that is gone already, under a second."""
+
+TERMINATE_S = 2.0
+"""Part of it until EC2, which is asked first, has terminated the machine."""
 
 SETUP_FAILS = 0.01
 """Share of machines whose setup fails."""
@@ -109,6 +112,7 @@ class SimulatedCluster:
         self._name, self._truth = name, truth
         self._node: SimulatedNode | None = None
         self._is_up = self._was_reclaimed = self._setup_failed = False
+        self._word: MachineEnd | None = None
 
     def adopt(self) -> bool:
         """One flow, one night."""
@@ -144,10 +148,17 @@ class SimulatedCluster:
 
     def down(self) -> None:
         """Give the machine back."""
-        if self._is_up:
-            self._clock.sleep(TEARDOWN_S)
+        if not self._is_up:
+            return
+        ended_s = TERMINATE_S if self._offer.cloud == "aws" else TEARDOWN_S
+        self._clock.sleep(ended_s)
         if self._is_up:  # it may have been reclaimed meanwhile
-            self._end()
+            self._end(MachineEnd(self._clock.now_s()))
+        self._clock.sleep(TEARDOWN_S - ended_s)
+
+    def machine_end(self, since_s: float) -> MachineEnd | None:
+        """Only AWS is asked, as by `SkyCluster`; it gives no moment for what it took back."""
+        return self._word if self._offer.cloud == "aws" else None
 
     def _provision(self) -> float:
         self._clock.sleep(ASKING_S)
@@ -165,11 +176,11 @@ class SimulatedCluster:
         if self._is_up:
             self._was_reclaimed = True
             self._cloud.losses_s.append(None if self._node is None else self._node.kill())
-            self._end()
+            self._end(MachineEnd(interrupted=True))
 
     def _fail(self) -> None:
         self._setup_failed = self._is_up
 
-    def _end(self) -> None:
-        self._is_up = False
+    def _end(self, word: MachineEnd) -> None:
+        self._is_up, self._word = False, word
         self._cloud.give_back(self._offer)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.slots import Slot
 from tasks.cell import Exit
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Lease, LeaseHeld, Leases, gone_attempt, owner_name
+from warehouse.bill import moment_s
+from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
-from warehouse.placement import Offer, PlacementEnd, PlacementOutcome, Placements
+from warehouse.placement import Offer, Placement, PlacementEnd, PlacementOutcome, Placements
 
 if TYPE_CHECKING:
     from flows.cell import Crew
@@ -20,8 +21,7 @@ LOG_TAIL_LINES = 30
 """Lines of the node's log kept in the row of a lost attempt."""
 
 SETTLE_S = 3.0
-"""How long a runner that has closed its attempt may take to be seen ended by its cluster; a rented machine whose work
-is done is not kept for that."""
+"""How long a runner that has closed its attempt may take to be seen ended by its cluster."""
 
 STOP_GRACE_S = 30.0
 """How long a node may take to flush and close its attempt when asked to stop; it hears of it within 5 s."""
@@ -43,7 +43,7 @@ class AttemptRun:
         crew: Crew,
         offer: Offer | None,
         *,
-        number: int | None = None,
+        placement: Placement | None = None,
         slot: Slot | None = None,
     ) -> None:
         """Nothing is asked for yet.
@@ -53,14 +53,14 @@ class AttemptRun:
             cell_key: the cell.
             crew: what cells of the run share.
             offer: what is rented; none on this machine.
-            number: of a placement which an earlier flow opened.
+            placement: which an earlier flow opened.
             slot: held until the launch is over.
         """
         self._ledger, self._key, self._crew, self._offer = ledger, cell_key, crew, offer
         self._leases = Leases(ledger, cell_key)
         self._placements = Placements(ledger, cell_key)
         self._cluster = crew.site.cluster(cell_key, offer)
-        self._number, self._slot = number, slot
+        self._placement, self._slot = placement, slot
         self._before = self._leases.current()
 
     def adopt(self) -> bool:
@@ -89,7 +89,7 @@ class AttemptRun:
             raise
         if self._offer is not None:
             name = self._crew.name_of(self._key)
-            self._number = self._placements.ask(name, self._offer, owner_name(), self._crew.clock.now_iso()).number
+            self._placement = self._placements.ask(name, self._offer, owner_name(), self._crew.clock.now_iso())
         return self._guarded(tell, launch=True)
 
     def follow(self, tell: Callable[[], None]) -> Ending:
@@ -122,8 +122,8 @@ class AttemptRun:
                 return Ending(Exit.FAILED, error.kind if self._offer is not None else None, str(error))
             finally:
                 self._give_back_slot()
-        if self._number is not None:
-            self._placements.up(self._number, self._crew.clock.now_iso(), rented_at_s)
+        if self._placement is not None:
+            self._placements.up(self._placement.number, self._crew.clock.now_iso(), rented_at_s)
         return self._follow(tell)
 
     def _follow(self, tell: Callable[[], None]) -> Ending:
@@ -133,16 +133,15 @@ class AttemptRun:
         closed_at: float | None = None
         while True:
             lease = self._own_lease()
+            closed = None if lease is None else self._leases.closed(lease.epoch)
             heard_s = None if lease is None else self._leases.silence_s(lease)
-            ending = self._cluster.look(heard_s)
-            if ending is not None:
+            # its own word first: asking SkyPilot takes seconds, which are paid for
+            if (ending := self._work_done(closed) or self._cluster.look(heard_s)) is not None:
                 return self._explained(ending)
             now = clock.now_s()
-            closed = None if lease is None else self._leases.closed(lease.epoch)
             if closed is not None:
                 closed_at = closed_at or now
-                done = self._offer is not None and closed.exit_code in (Exit.DONE, Exit.REJECTED)
-                if done or now - closed_at >= SETTLE_S:
+                if now - closed_at >= SETTLE_S:
                     code = Exit.FAILED if closed.exit_code is None else closed.exit_code
                     return self._explained(Ending(code, None, closed.reason))
             elif lease is not None and self._leases.is_free(lease):
@@ -162,18 +161,26 @@ class AttemptRun:
 
     def _explained(self, ending: Ending) -> Ending:
         """With the attempt's own reason, where the runner got as far as to write one."""
+        lease = self._own_lease()
+        closed = None if lease is None else self._leases.closed(lease.epoch)
+        if ending.loss is not None and (done := self._work_done(closed)) is not None:
+            return done  # lost after its work was
         if ending.code == Exit.STOPPED and self._offer is not None:
             return Ending(None, "preempted", "the node was told to leave; what it had finished is kept")
         if ending.code is not None and ending.code < 0:
             return ending._replace(detail=f"the node runner was killed by signal {-ending.code}")
-        lease = self._own_lease()
-        closed = None if lease is None else self._leases.closed(lease.epoch)
         if closed is not None and closed.reason:
             return ending._replace(detail=closed.reason)
         if ending.detail or ending.code in (Exit.DONE, None):
             return ending
         tail = self._cluster.log_tail(LOG_TAIL_LINES)
         return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
+
+    def _work_done(self, closed: Attempt | None) -> Ending | None:
+        """The runner's own word, on a rented node, that nothing is left to do: whatever has become of its cluster."""
+        if closed is None or self._offer is None or closed.exit_code not in (Exit.DONE, Exit.REJECTED):
+            return None
+        return Ending(closed.exit_code, None, closed.reason)
 
     def _give_back_slot(self) -> None:
         if self._slot is not None:
@@ -198,17 +205,15 @@ class AttemptRun:
     def _close(self, ending: Ending, tail: list[str]) -> None:
         """Write down how it went: the attempt where its node could not, and the placement."""
         lease = None if ending.loss == "no_capacity" else self._own_lease()
-        if lease is None and self._number is not None and ending.loss != "no_capacity":
+        if lease is None and self._placement is not None and ending.loss != "no_capacity":
             lease = self._take_number()
         if lease is not None and ending.code not in (Exit.LEASE_HELD, Exit.SUPERSEDED):
             self._close_attempt(lease, ending, tail)
-        if self._number is not None and self._offer is not None:
-            outcome = _outcome(ending)
-            attempt = None if lease is None else lease.epoch
-            self._placements.end(
-                self._number,
-                PlacementEnd(at=self._crew.clock.now_iso(), outcome=outcome, detail=ending.detail, attempt=attempt),
-            )
+        if self._placement is not None and self._offer is not None:
+            attempt, at = None if lease is None else lease.epoch, self._crew.clock.now_iso()
+            end = PlacementEnd(at=at, outcome=_outcome(ending), detail=ending.detail, attempt=attempt)
+            machine = self._cluster.machine_end(moment_s(self._placement.asked_at))
+            self._placements.end(self._placement.number, end, machine)
             self._crew.site.ended(self._key, self._offer, ending.loss)
 
     def _take_number(self) -> Lease | None:
@@ -220,17 +225,13 @@ class AttemptRun:
 
     def _close_attempt(self, lease: Lease, ending: Ending, tail: list[str]) -> None:
         killed = ending.loss is not None or (ending.code is not None and ending.code < 0)
-        self._leases.close(
-            gone_attempt(
-                lease,
-                self._leases.heartbeat(),
-                outcome="stopped" if ending.code == Exit.STOPPED else "lost" if killed else "failed",
-                reason=f"{ending.loss}: {ending.detail}" if ending.loss else ending.detail,
-                ended_at=self._crew.clock.now_iso(),
-                price_usd_h=None if self._offer is None else self._offer.price_usd_h,
-                log_tail="\n".join(tail),
-            )
-        )
+        self._leases.close(gone_attempt(
+            lease, self._leases.heartbeat(),
+            outcome="stopped" if ending.code == Exit.STOPPED else "lost" if killed else "failed",
+            reason=f"{ending.loss}: {ending.detail}" if ending.loss else ending.detail,
+            ended_at=self._crew.clock.now_iso(),
+            price_usd_h=None if self._offer is None else self._offer.price_usd_h, log_tail="\n".join(tail),
+        ))  # fmt: skip
 
     def _wait_for_owner(self) -> None:
         """A live runner has the cell: let it work, it is measuring what we want."""

@@ -164,7 +164,7 @@ class CellRun:
         story = self._placements.open()
         if story is None:
             return None
-        attempt = AttemptRun(self._ledger, self._key, self._crew, story.asked.offer, number=story.asked.number)
+        attempt = AttemptRun(self._ledger, self._key, self._crew, story.asked.offer, placement=story.asked)
         if attempt.adopt():
             self._crew.say(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
             return attempt

@@ -24,7 +24,7 @@ from lab.bake import baked, lab_folder
 from lab.errors import LabError
 from lab.home import ACCESS_KEY, make_home, user_hash
 from lab.instance import Instance, instances_of
-from lab.places import BUCKET, LONGEST_ROOT, MARK, REGIONS, Places
+from lab.places import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, Places
 from lab.requirements import why_not
 from lab.startup import make_folders, start_daemon, wait_ready, wait_until
 from tasks.environments import ensure
@@ -178,7 +178,10 @@ class Lab:
         if not doomed:
             raise LabError(f"no living instance of the lab is, or belongs to, {name!r}. Remedy: sweep cloud-lab status")
         for each in doomed:
-            self.client("ec2", each.region).terminate_instances(InstanceIds=[each.instance_id])
+            ec2 = self.client("ec2", each.region)
+            if each.spot:  # the cloud's own doing, which it does not charge in the first hour
+                ec2.create_tags(Resources=[each.instance_id], Tags=[{"Key": RECLAIM_TAG, "Value": "yes"}])
+            ec2.terminate_instances(InstanceIds=[each.instance_id])
         return [each.instance_id for each in doomed]
 
     def capacity(self, zone: str, count: int | None) -> None:

@@ -19,15 +19,19 @@ import boto3
 import yaml
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
-from moto.ec2.models.instances import InstanceBackend
+from moto.ec2.models.instances import InstanceBackend, StateReason
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from lab.metadata import ROLE
-from lab.places import BUCKET, REGIONS
+from lab.places import BUCKET, RECLAIM_TAG, REGIONS
 
 _ALIVE = ("pending", "running")
 _ACCOUNT = "123456789012"
 """The account of moto's default credentials."""
+
+
+INTERRUPTED = "Server.SpotInstanceTermination"
+"""EC2's code for a spot machine that it took back."""
 
 
 class Machine(NamedTuple):
@@ -130,12 +134,21 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
         try:
             return terminate(self, instance_ids)
         finally:
+            for instance in self.all_instances():
+                if instance.state not in _ALIVE and any(each["key"] == RECLAIM_TAG for each in instance.get_tags()):
+                    _say_interrupted(instance)
             changed.set()
 
     InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]
     InstanceBackend.terminate_instances = terminate_instances  # type: ignore[method-assign]
     # RFC 2544's range for benchmarks: nobody's public address, should anything ever connect to one
     vars(elastic_network_interfaces)["random_public_ip"] = _benchmark_address
+
+
+def _say_interrupted(instance: Any) -> None:
+    """As EC2 tells of a spot machine that it took back: another reason than `User initiated`, and no date."""
+    instance._reason = INTERRUPTED
+    instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
 
 
 def _benchmark_address() -> str:

@@ -11,6 +11,9 @@ REGIONS = ("us-east-1", "us-east-2", "us-west-2")
 BUCKET = "specsweep-lab"
 """The bucket that is there from the start."""
 
+RECLAIM_TAG = "specsweep-lab-reclaims"
+"""Tag of an instance that is about to be terminated by the cloud itself, and not by its user."""
+
 MARK = "SPECSWEEP_LAB"
 """Environment variable of the lab's processes; its value is the lab's root."""
 

@@ -16,7 +16,7 @@ from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, LossKind
 from flows.slots import Slots
 from tests.fake_run import FakeRun
-from warehouse.placement import Offer
+from warehouse.placement import MachineEnd, Offer
 
 ZONES = ("east-1a", "east-1b")
 
@@ -40,6 +40,7 @@ class FakeCluster:
         self.run, self.python, self.fail, self.env = run, python, fail, env
         self.process: subprocess.Popen[str] | None = None
         self.gone = self.is_down = False
+        self.word: MachineEnd | None = None
 
     def adopt(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -62,6 +63,9 @@ class FakeCluster:
     def down(self) -> None:
         self.is_down = True
         self._kill()
+
+    def machine_end(self, since_s: float) -> MachineEnd | None:
+        return self.word
 
     def reclaim(self) -> None:
         """As a cloud does: everything on the node is gone at once."""

@@ -1,9 +1,12 @@
 """What rented machines cost, and what the seconds were spent on: one bill line per placement and per attempt.
 
-A placement is billed from the moment at which the cloud says that its machine was launched until it was down, at the
-price of its offer. A cloud that does not say (all but AWS), or a machine that never got a runner, is billed from the
-moment it was asked for: a little more than is charged. Only `no_capacity` costs nothing, because nothing was rented.
-Its seconds are told apart by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's
+A placement is billed from the moment at which the cloud says that its machine was launched until the moment at which it
+says that it ended, at the price of its offer. Where a cloud does not say (all but AWS; AWS itself for the end of a
+machine that it takes back), it is billed from asking until our flow knew it down: a little more than is charged.
+`no_capacity` costs nothing, because nothing was rented, and neither does a spot machine that its cloud took back so
+soon that it does not charge it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are told, at zero dollars.
+
+The seconds are told apart by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's
 node runner said of its own time, and sum to what is billed; where two machines' clocks disagree, the billed total wins.
 """
 
@@ -18,6 +21,12 @@ from warehouse.lease import Attempt, Outcome
 from warehouse.placement import PlacementOutcome, PlacementStory
 
 SECONDS_PER_HOUR = 3600
+
+FREE_IF_INTERRUPTED_WITHIN_S = {"aws": 3600.0}
+"""Age, by cloud, up to which a spot machine that the cloud itself interrupts is not charged.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html (Linux but SUSE).
+"""
 
 ATTEMPT_OUTCOMES: dict[PlacementOutcome, Outcome] = {
     "done": "completed",
@@ -68,9 +77,14 @@ class BillLine(NamedTuple):
     tried: str
 
     @property
-    def billed_s(self) -> float | None:
-        """Seconds that were paid for; none where nothing was rented."""
+    def rented_s(self) -> float | None:
+        """Seconds from renting until it was down, charged or not; none where nothing was rented."""
         return None if self.seconds is None else sum(self.seconds)
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether those seconds have to be paid for."""
+        return self.seconds is not None and self.story is not None and not is_free(self.story)
 
     @property
     def cost_usd(self) -> float | None:
@@ -82,7 +96,9 @@ class BillLine(NamedTuple):
     def usd(self, seconds: float) -> float | None:
         """Dollars of so many of its seconds; none without a price."""
         price = None if self.story is None else self.story.asked.offer.price_usd_h
-        return None if price is None else seconds * price / SECONDS_PER_HOUR
+        if price is None:
+            return None
+        return seconds * price / SECONDS_PER_HOUR if self.is_charged else 0.0
 
 
 def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: float | None = None) -> list[BillLine]:
@@ -113,13 +129,13 @@ def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: 
 
 
 def phases(story: PlacementStory, attempt: Attempt | None, now_s: float | None) -> Phases:
-    """What a placement's seconds were spent on; they sum to `billed_s`.
+    """What a placement's seconds were spent on; they sum to `rented_s`.
 
     Each phase takes at most what those before it left, so that clocks that disagree can't make a bill longer.
     """
-    left = billed_s(story, now_s)
+    left = rented_s(story, now_s)
     spent: dict[str, float] = {}
-    rented, _ = billed_span(story, now_s)
+    rented, _ = rented_span(story, now_s)
     granted = None if attempt is None or attempt.started_at is None else moment_s(attempt.started_at)
     submitted = granted if story.up is None else moment_s(story.up.at)  # none said so: the flow died in between
     wanted = {
@@ -133,32 +149,43 @@ def phases(story: PlacementStory, attempt: Attempt | None, now_s: float | None) 
     return Phases(**spent, idle=left)
 
 
-def billed_s(story: PlacementStory, now_s: float | None) -> float:
+def rented_s(story: PlacementStory, now_s: float | None) -> float:
     """Seconds that a placement was paid for, until it was down or until `now_s`.
 
     Raises:
         ValueError: it is open and `now_s` is none.
     """
-    start_s, end_s = billed_span(story, now_s)
+    start_s, end_s = rented_span(story, now_s)
     return end_s - start_s
 
 
-def billed_span(story: PlacementStory, now_s: float | None) -> tuple[float, float]:
+def rented_span(story: PlacementStory, now_s: float | None) -> tuple[float, float]:
     """First and last billed moment, seconds since 1970; an empty span for `no_capacity`.
 
     Raises:
         ValueError: the placement is open and `now_s` is none.
     """
-    start_s = _rented_s(story)
+    start_s = _launched_s(story)
     if story.end is not None:
-        free = story.end.outcome == "no_capacity"
-        return start_s, start_s if free else max(start_s, moment_s(story.end.at))
+        if story.end.outcome == "no_capacity":
+            return start_s, start_s
+        known_s, by_cloud = moment_s(story.end.at), story.end.machine_ended_at
+        return start_s, max(start_s, known_s if by_cloud is None else min(known_s, moment_s(by_cloud)))
     if now_s is None:
         raise ValueError(f"placement {story.asked.number} of {story.asked.cell_key} is open: say until when to bill it")
     return start_s, max(start_s, now_s)
 
 
-def _rented_s(story: PlacementStory) -> float:
+def is_free(story: PlacementStory) -> bool:
+    """Whether its cloud charges nothing, because it took the machine back soon."""
+    end, offer = story.end, story.asked.offer
+    if end is None or not end.interrupted or not offer.spot:
+        return False
+    start_s, end_s = rented_span(story, None)
+    return end_s - start_s <= FREE_IF_INTERRUPTED_WITHIN_S.get(offer.cloud, 0.0)
+
+
+def _launched_s(story: PlacementStory) -> float:
     """When a machine began to cost; by no clock before it was asked for, or after its runner was submitted."""
     asked_s = moment_s(story.asked.asked_at)
     if story.up is None or story.up.rented_at is None:

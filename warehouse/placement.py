@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -65,13 +65,29 @@ class PlacementUp(_Record):
     rented_at: str | None = None
 
 
+class MachineEnd(NamedTuple):
+    """What the cloud says of a machine's end.
+
+    `at_s`: since when it costs nothing, seconds since 1970; none: the cloud does not say. `interrupted`: the cloud
+    took it back for itself.
+    """
+
+    at_s: float | None = None
+    interrupted: bool = False
+
+
 class PlacementEnd(_Record):
-    """It is down. `attempt` is the lease's epoch it belongs to; none: nothing was rented."""
+    """It is down. `attempt` is the lease's epoch it belongs to; none: nothing was rented.
+
+    `machine_ended_at` and `interrupted` are the cloud's word (`MachineEnd`); `at` is when we knew.
+    """
 
     at: str
     outcome: PlacementOutcome
     detail: str = ""
     attempt: int | None = None
+    machine_ended_at: str | None = None
+    interrupted: bool = False
 
 
 class FlowBeat(_Record):
@@ -126,8 +142,12 @@ class Placements:
         rented_at = None if rented_at_s is None else iso_of(rented_at_s)
         self.store.put_new(self._key(number, ".up"), PlacementUp(at=at, rented_at=rented_at).model_dump_json().encode())
 
-    def end(self, number: int, end: PlacementEnd) -> bool:
-        """Record that it is down. False: somebody said so before."""
+    def end(self, number: int, end: PlacementEnd, machine: MachineEnd | None = None) -> bool:
+        """Record that it is down, with the cloud's word of its machine. False: somebody said so before."""
+        if machine is not None:
+            ended_at = None if machine.at_s is None else iso_of(machine.at_s)
+            said = {"machine_ended_at": ended_at, "interrupted": machine.interrupted}
+            end = end.model_copy(update=said)
         return self.store.put_new(self._key(number, ".end"), end.model_dump_json(indent=1).encode())
 
     def beat(self, beat: FlowBeat) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from warehouse.bill import SECONDS_PER_HOUR, billed_span, month_of
+from warehouse.bill import SECONDS_PER_HOUR, is_free, month_of, rented_span
 from warehouse.ledger import Ledger
 from warehouse.placement import Placements, PlacementStory
 from warehouse.store import Store
@@ -112,8 +112,9 @@ def _spent(cells: Iterable[tuple[str, list[PlacementStory]]], now_s: float, with
     unpriced: list[str] = []
     for cell_key, stories in cells:
         for story in stories:
-            start_s, end_s = billed_span(story, now_s)
-            seconds = max(0.0, min(end_s, within[1]) - max(start_s, within[0]))
+            start_s, end_s = rented_span(story, now_s)
+            inside_s = max(0.0, min(end_s, within[1]) - max(start_s, within[0]))
+            seconds = 0.0 if is_free(story) else inside_s
             price = story.asked.offer.price_usd_h
             if story.end is None:
                 up.append(story.asked.cluster)

@@ -218,7 +218,7 @@ BILLED_PHASES = {
     "idle": "everything else until the machine was down",
     "lost": "measured, and lost with the machine",
 }
-"""What the billed seconds of a rented machine were spent on, in order; they sum to `billed_s`."""
+"""What the seconds of a rented machine were spent on, in order; they sum to `rented_s`."""
 
 ATTEMPTS = Table(
     "attempts",
@@ -238,7 +238,10 @@ ATTEMPTS = Table(
         Column("ended_at", "str", "ISO 8601, UTC"),
         Column("wall_s", "f64", "length of the try", "s"),
         Column(
-            "cost_usd", "f64", "billed_s at price_usd_h; of a machine that was not rented wall_s at its price", "USD"
+            "cost_usd",
+            "f64",
+            "rented_s at price_usd_h, 0 if not charged; of a machine that was not rented wall_s at its price",
+            "USD",
         ),
         Column("log_tail", "str", "last lines of the node's log"),
         Column("exit_code", "i64", "of the node runner, where it had one"),
@@ -256,9 +259,12 @@ ATTEMPTS = Table(
         Column(
             "ended", "str", "how the machine ended: done, stopped, preempted, setup_failed, silent, autodowned, ..."
         ),
-        Column("billed_s", "f64", "from renting the machine until it was down", "s"),
+        Column("rented_s", "f64", "from renting the machine until it was down", "s"),
+        Column(
+            "charged", "bool", "false: its cloud took the machine back so soon that it charges nothing (AWS: an hour)"
+        ),
         *(Column(f"{phase}_s", "f64", meaning, "s") for phase, meaning in BILLED_PHASES.items()),
-        *(Column(f"{phase}_usd", "f64", f"{phase}_s at price_usd_h", "USD") for phase in BILLED_PHASES),
+        *(Column(f"{phase}_usd", "f64", f"{phase}_s at price_usd_h; 0: not charged", "USD") for phase in BILLED_PHASES),
     ),
 )
 

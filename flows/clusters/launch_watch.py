@@ -48,17 +48,16 @@ class LaunchWatch:
         """
         self.vanished = self.was_stopped = False
         self.rented_at_s: float | None = None
-        self._cluster, self._stopped, self._cancel = cluster, stopped, cancel
-        self._region = offer.region if offer is not None and offer.cloud == "aws" else None
+        self._cluster, self._offer, self._stopped, self._cancel = cluster, offer, stopped, cancel
         self._over = threading.Event()
         self._missing = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch until the block ends."""
-        from flows.reaper.aws import Machines
+        from flows.reaper.aws import machines_of
 
-        machines = None if self._region is None else Machines(self._cluster, self._region)
+        machines = machines_of(self._cluster, self._offer)
         before = machines.known() if machines is not None else None  # an earlier attempt's machines have the same name
         thread = threading.Thread(target=self._watch, args=(machines, before), name="launch-watch", daemon=True)
         thread.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
-from warehouse.placement import Offer
+from warehouse.placement import MachineEnd, Offer
 
 LossKind = Literal["no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed"]
 """How a placement ended early. `no_capacity`: nothing was rented; `silent`: neither heartbeat nor a working job, for
@@ -105,6 +105,9 @@ class Cluster(Protocol):
 
     def down(self) -> None:
         """Take everything down. May be called at any time, more than once."""
+
+    def machine_end(self, since_s: float) -> MachineEnd | None:
+        """What the cloud says of the end of the machine that was launched since then; none: nothing."""
 
 
 class Site(Protocol):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.clock import FlowStopped
 from flows.clusters import sky_api, sky_server
@@ -19,13 +20,19 @@ from flows.clusters.launch_watch import LaunchWatch
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed, LossKind
 from flows.clusters.remedies import explain
 from flows.clusters.sky_api import Job
-from warehouse.placement import Offer
+from warehouse.placement import MachineEnd, Offer
+
+if TYPE_CHECKING:
+    from flows.reaper.aws import Machines
 
 FRESH_S = 20.0
 """A heartbeat younger than this (four beats) is believed; SkyPilot is not asked."""
 
 ASK_EVERY_S = 10.0
 """Pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s."""
+
+CLOCKS_AGREE_S = 5.0
+"""How much earlier than we asked for it a machine may have been launched, by its cloud's clock."""
 
 CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 """What the tasks of sky/ print last: SkyPilot itself only keeps that a job failed, not with which code."""
@@ -120,8 +127,23 @@ class SkyCluster:
         return self._launch_log(lines)
 
     def down(self) -> None:
-        """Terminate it; a cluster that is gone already is fine (see `Cluster.down`)."""
+        """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).
+
+        SkyPilot needs 10 to 20 s until it terminates the machine, and they are paid for: EC2 is asked to do so at once.
+        """
+        if self._machines is not None:
+            self._machines.terminate()
         sky_api.take_down(self.name)
+
+    def machine_end(self, since_s: float) -> MachineEnd | None:
+        """EC2's word; SkyPilot keeps none (see `Cluster.machine_end`)."""
+        return None if self._machines is None else self._machines.last_end(since_s - CLOCKS_AGREE_S)
+
+    @cached_property
+    def _machines(self) -> Machines | None:
+        from flows.reaper.aws import machines_of
+
+        return machines_of(self.name, self._offer)
 
     @property
     def _where(self) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import datetime
 from typing import Any
 
 import boto3
@@ -13,12 +15,22 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from flows.clusters.names import PREFIX
 from flows.reaper.clouds import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
+from warehouse.placement import MachineEnd, Offer
 
 BILLED_STATES = ("pending", "running", "stopping", "stopped")
 """A stopped instance still pays for its disk."""
 
 REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")
 """Error codes of a region that the account, or a policy of its organisation, keeps closed."""
+
+ENDED_STATES = ("shutting-down", "terminated")
+"""States in which a machine costs nothing any more."""
+
+INTERRUPTED = "Server.SpotInstanceTermination"
+"""Code of the state reason of a spot machine that EC2 took back; it comes without a date."""
+
+ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+"""In the state transition reason of a machine that was terminated, e.g. `User initiated (2026-11-21 20:00:00 GMT)`."""
 
 FIRST_REGION = "us-east-1"
 """Asked for the list of regions when the user's configuration names none."""
@@ -66,6 +78,11 @@ class AwsAccount:
             raise CloudError("; ".join(failed))
 
 
+def machines_of(cluster: str, offer: Offer | None) -> Machines | None:
+    """The machines of a cluster that was rented by an offer; none: its cloud is not asked (all but AWS)."""
+    return Machines(cluster, offer.region) if offer is not None and offer.cloud == "aws" and offer.region else None
+
+
 class Machines:
     """The machines of one cluster in one region, terminated ones too, which AWS lists for about an hour."""
 
@@ -86,6 +103,19 @@ class Machines:
             return None  # nobody knows anything now; who asks goes on without this witness
         found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
         return {each["InstanceId"]: _instance(self._region, each) for each in found}
+
+    def terminate(self) -> None:
+        """Terminate those that are billed. Where that can't be done nothing happens: SkyPilot says what is wrong."""
+        alive = [name for name, each in (self.known() or {}).items() if each.state in BILLED_STATES]
+        if alive and self._client is not None:
+            with suppress(ClientError, BotoCoreError):
+                self._client.terminate_instances(InstanceIds=alive)
+
+    def last_end(self, since_s: float) -> MachineEnd | None:
+        """How the newest machine that was launched since then ended; none: it has not, or the cloud does not say."""
+        launched = {(each.launched_at_s or 0.0): each.end for each in (self.known() or {}).values()}
+        newest_s = max(launched, default=0.0)
+        return launched[newest_s] if launched and newest_s >= since_s else None
 
 
 def _regions(session: Any) -> list[str]:
@@ -131,7 +161,14 @@ def _instance(region: str, record: dict[str, Any]) -> Instance:
         spot=record.get("InstanceLifecycle") == "spot",
         launched_at_s=record["LaunchTime"].timestamp() if "LaunchTime" in record else None,
         labels=tags,
+        end=_end(record) if record["State"]["Name"] in ENDED_STATES else None,
     )
+
+
+def _end(record: dict[str, Any]) -> MachineEnd:
+    said = ENDED_AT.search(record.get("StateTransitionReason", ""))
+    at_s = None if said is None else datetime.fromisoformat(f"{said[1]}+00:00").timestamp()
+    return MachineEnd(at_s, interrupted=record.get("StateReason", {}).get("Code") == INTERRUPTED)
 
 
 def _code(error: ClientError) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from warehouse.placement import MachineEnd
+
 CLUSTER_TAG = "skypilot-cluster-name"
 """SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user. `sky/provision/constants.py`."""
 
 
 class Instance(NamedTuple):
-    """One machine that is billed. `cluster` is the tag's value; `state` is the cloud's word."""
+    """One machine. `cluster` is the tag's value; `state` is the cloud's word; `end` none: it has not ended."""
 
     cloud: str
     region: str
@@ -25,6 +27,7 @@ class Instance(NamedTuple):
     spot: bool
     launched_at_s: float | None
     labels: Mapping[str, str]
+    end: MachineEnd | None = None
 
     @property
     def where(self) -> str:

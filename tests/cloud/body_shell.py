@@ -38,8 +38,11 @@ class BodyShell:
             Placement={"AvailabilityZone": zone}, UserData="#cloud-config\n" + yaml.safe_dump({"users": users}),
             InstanceMarketOptions={"MarketType": "spot"},
         )["Instances"][0]  # fmt: skip
-        found = ec2.describe_instances(InstanceIds=[launched["InstanceId"]])["Reservations"][0]["Instances"][0]
-        return cls(lab, zone[:-1], found, key)
+        return cls(lab, zone[:-1], _described(lab, zone[:-1], launched["InstanceId"]), key)
+
+    def described(self) -> dict[str, Any]:
+        """What the cloud says of it."""
+        return _described(self.lab, self.region, self.instance_id)
 
     def ssh(self, command: str, given: BinaryIO | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command, with a file for its input; exit code 255: nobody answers there."""
@@ -78,3 +81,9 @@ class BodyShell:
         """End it, as its owner would."""
         if any(each.instance_id == self.instance_id and each.alive for each in self.lab.instances()):
             self.lab.client("ec2", self.region).terminate_instances(InstanceIds=[self.instance_id])
+
+
+def _described(lab: Lab, region: str, instance_id: str) -> dict[str, Any]:
+    answer = lab.client("ec2", region).describe_instances(InstanceIds=[instance_id])
+    found: dict[str, Any] = answer["Reservations"][0]["Instances"][0]
+    return found

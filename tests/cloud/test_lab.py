@@ -241,6 +241,7 @@ class TestCloud:
         wait_until(lambda: not lab.body_processes(), "no process is left")
         assert body.ssh("true").returncode == 255
         assert not any(each.alive for each in lab.instances())
+        assert body.described()["StateReason"]["Code"] == "Server.SpotInstanceTermination"
         with pytest.raises(LabError, match=f"no living instance .*{body.instance_id}"):
             lab.preempt(body.instance_id)
 

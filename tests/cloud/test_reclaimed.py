@@ -12,6 +12,7 @@ import pytest
 
 from lab.cloud import Lab
 from tests.cloud.night import CANARY, Night, wait_for
+from warehouse.placement import PlacementEnd
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
@@ -170,9 +171,14 @@ def test_the_attempts_tell_what_it_cost(survived: Night) -> None:
     frame = _attempts(survived)
     assert frame.height == sum(len(survived.attempts(cell)) for cell in range(6)) == 11
     phases = ("provision", "setup", "load", "smoke", "measure", "idle", "lost")
-    sums = frame.select(pl.sum_horizontal([f"{phase}_s" for phase in phases]) - pl.col("billed_s")).to_series()
+    sums = frame.select(pl.sum_horizontal([f"{phase}_s" for phase in phases]) - pl.col("rented_s")).to_series()
     assert sums.abs().max() < 0.01  # type: ignore[operator]
-    assert frame["cost_usd"].min() > 0  # type: ignore[operator]
+    taken_back = [end for end in _ends(survived) if end.interrupted]
+    assert frame.filter(~pl.col("charged")).height == len(taken_back) in (5, 6), (
+        "AWS does not charge what it takes back"
+    )
+    assert not frame.filter(ended="preempted")["charged"].any()
+    assert [usd > 0 for usd in frame["cost_usd"]] == frame["charged"].to_list()
 
 
 def test_a_machine_costs_from_its_launch_by_the_clouds_word(survived: Night) -> None:
@@ -180,6 +186,16 @@ def test_a_machine_costs_from_its_launch_by_the_clouds_word(survived: Night) -> 
     ups = [story.up for cell in range(len(survived.keys)) for story in survived.stories(cell) if story.up]
     assert len(ups) >= 6
     assert all(up.rented_at and datetime.fromisoformat(up.rented_at) in launches for up in ups)
+
+
+def test_a_machine_costs_until_its_end_by_the_clouds_word(survived: Night) -> None:
+    dated = [end for end in _ends(survived) if end.machine_ended_at is not None]
+    assert len(dated) >= 5
+    assert all((end.machine_ended_at or "") < end.at and end.outcome == "done" for end in dated)
+
+
+def _ends(night: Night) -> list[PlacementEnd]:
+    return [story.end for cell in range(len(night.keys)) for story in night.stories(cell) if story.end]
 
 
 def test_a_secret_is_nowhere_but_in_environments(survived: Night) -> None:

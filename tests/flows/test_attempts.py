@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from flows.cell import CellOutcome, Crew, measure_cell
-from flows.clusters.protocol import Launch, LaunchFailed, Wait
+from flows.clusters.protocol import Ending, Launch, LaunchFailed, Wait
 from flows.pulse import FlowPulse
 from tests.fake_cloud import FakeCluster, FakeSite, crew, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import now_iso
 from warehouse.lease import owner_name
-from warehouse.placement import FlowBeat, Placements
+from warehouse.placement import FlowBeat, MachineEnd, Placements
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
 
@@ -35,6 +35,7 @@ def measured(run: FakeRun, hands: Crew, committed: Callable[[str], None] = lambd
 
 def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(run: FakeRun, node_python: Path) -> None:
     first, second = FakeCluster(run, node_python, **SLOW), FakeCluster(run, node_python)
+    first.word, second.word = MachineEnd(interrupted=True), MachineEnd(1_795_176_000.0)
     sent_before: list[str] = []
 
     def committed(step: str) -> None:
@@ -47,6 +48,9 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
     outcome = measured(run, crew(run, site), committed)
     assert (outcome.ended, outcome.attempts) == ("measured", 2)
     assert ends(run) == ["preempted", "done"]
+    words = [story.end for story in Placements(run.ledger, run.key).stories() if story.end]
+    assert [end.interrupted for end in words] == [True, False], "what the cloud said of its machines is kept"
+    assert [end.machine_ended_at for end in words] == [None, "2026-11-20T12:00:00.000+00:00"]
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
     lost = run.attempts()[0]
     assert lost.reason.startswith("preempted") and lost.measure_s is not None and lost.load_s is not None
@@ -55,6 +59,21 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
     assert site.memory == [("east-1a", "preempted"), ("east-1b", None)]
     assert site.needs[1].losses == 1 and site.needs[1].done_s > 0
     assert all(cluster.is_down for cluster in site.handed)
+
+
+class LostWhenDone(FakeCluster):
+    """A node that is gone by the time somebody asks how its runner ended."""
+
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
+        ending = super().look(heard_s, insist=insist)
+        return None if ending is None else Ending(None, "preempted", "the cluster does not exist any more")
+
+
+def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRun, node_python: Path) -> None:
+    site = FakeSite([LostWhenDone(run, node_python)])
+    outcome = measured(run, crew(run, site))
+    assert (outcome.ended, outcome.attempts) == ("measured", 1)
+    assert ends(run) == ["done"] and [attempt.outcome for attempt in run.attempts()] == ["completed"]
 
 
 def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path) -> None:

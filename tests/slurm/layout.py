@@ -1,4 +1,4 @@
-"""Where the parts of the Slurm machine lie, and the files that make it one (standard library only)."""
+"""Where the parts of the Slurm machine lie, and the files that make it one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 import subprocess
 from pathlib import Path
 
+from flows.clusters.names import PREFIX
 from lab.places import FLEET_UID, Places
 
 CLUSTER, HOST, USER = "pocket", "slurmlab", "lab"
@@ -42,7 +43,7 @@ SwitchType=switch/none
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-TaskProlog=/etc/slurm/task_prolog
+PrologSlurmctld=/etc/slurm/job_prolog
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SchedulerType=sched/backfill
@@ -51,7 +52,6 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
-KillWait=5
 ReturnToService=2
 SlurmdParameters=config_overrides
 GresTypes=gpu
@@ -64,13 +64,15 @@ PartitionName={URGENT} Nodes=ALL MaxTime=1-00:00:00 PriorityTier=100 PreemptMode
 GRES_CONF = f"NodeName={HOST} Name=gpu Type=H100 File=/dev/zero,/dev/full\n"
 """Two devices that every machine has stand for GPUs: Slurm counts them, and nobody opens them."""
 
-TASK_PROLOG = f"""\
+JOB_PROLOG = f"""\
 #!/bin/sh
 # What this site spares SkyPilot from downloading for each job: uv, and its own Python packages. A preempted job leaves
-# the second behind and loses the first, so each is looked for.
+# the second behind and loses the first, so each is looked for. Before the job, and not before each of its tasks: one
+# that starts while the job removes its folder would make it again.
+PATH=/usr/bin:/bin
 home={{root}}/home/.sky_clusters/$SLURM_JOB_NAME
 packages=/tmp/$SLURM_JOB_NAME/skypilot-runtime
-[ -d "$home" ] || exit 0
+case $SLURM_JOB_NAME in {PREFIX}*) ;; *) exit 0 ;; esac
 mkdir -p "$home/.local/bin" "${{{{packages%/*}}}}"
 [ -e "$home/.local/bin/uv" ] || ln -s {{baked}}/uv "$home/.local/bin/uv"
 [ -e "$packages" ] || {{{{ cp -al {RUNTIME} "$packages.$$" && mv -T "$packages.$$" "$packages"; }}}}
@@ -136,7 +138,7 @@ def _write_etc(root: Path, baked: Path) -> None:
     _write(etc / "slurm/slurm.conf", SLURM_CONF.format(root=root))
     _write(etc / "slurm/gres.conf", GRES_CONF)
     _write(etc / "slurm/cgroup.conf", "CgroupAutomount=no\n")
-    _write(etc / "slurm/task_prolog", TASK_PROLOG.format(root=root, baked=baked), 0o755)
+    _write(etc / "slurm/job_prolog", JOB_PROLOG.format(root=root, baked=baked), 0o755)
     _write(etc / "munge/munge.key", secrets.token_hex(64), 0o600)
     wheels = baked / "wheels"
     _write(etc / "uv/uv.toml", f'no-index = true\nfind-links = ["{wheels}"]\npython-downloads = "never"\n')

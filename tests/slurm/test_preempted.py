@@ -60,7 +60,7 @@ def test_slurm_itself_preempted_both_jobs(survived: SlurmNight) -> None:
 def test_the_flow_saw_it_and_went_on_with_another_job(survived: SlurmNight, cell: int) -> None:
     assert survived.ends(cell) == ["preempted", "done"]
     first, second = survived.attempts(cell)
-    assert first.outcome in ("stopped", "lost"), "Slurm gives the runner five seconds to close its attempt itself"
+    assert first.outcome in ("stopped", "lost"), "Slurm gives the runner time (KillWait) to close its attempt itself"
     assert second.outcome == "completed"
     assert {story.asked.offer.where for story in survived.stories(cell)} == {"slurm/spot on-demand"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from warehouse.clock import iso_of
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Ledger
-from warehouse.placement import Offer, PlacementEnd, Placements
+from warehouse.placement import MachineEnd, Offer, PlacementEnd, Placements
 
 START_S = 1_795_176_000.0
 """2026-11-20 12:00 UTC."""
@@ -30,15 +30,17 @@ def at(seconds: float) -> str:
 
 def rent(
     ledger: Ledger, cell_key: str, asked: float, up: float | None, down: float | None, outcome: Any = "done",
-    offer: Offer = ZONE_A, attempt: int | None = None, rented: float | None = None,
+    offer: Offer = ZONE_A, attempt: int | None = None, rented: float | None = None, ended: float | None = None,
+    interrupted: bool = False,
 ) -> None:  # fmt: skip
-    """One placement; `down` none: it is still up; `rented` none: the cloud did not say since when it costs."""
+    """One placement; `down` none: it is still up; `rented`, `ended` none: the cloud did not say from or until when."""
     placements = Placements(ledger, cell_key)
     number = placements.ask(f"cluster-{cell_key[:4]}", offer, "host/boot/1/1", at(asked)).number
     if up is not None:
         placements.up(number, at(up), None if rented is None else START_S + rented)
     if down is not None:
-        placements.end(number, PlacementEnd(at=at(down), outcome=outcome, detail="", attempt=attempt))
+        word = MachineEnd(None if ended is None else START_S + ended, interrupted)
+        placements.end(number, PlacementEnd(at=at(down), outcome=outcome, detail="", attempt=attempt), word)
 
 
 def close(ledger: Ledger, cell_key: str, number: int, start: float, end: float, **facts: Any) -> None:

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.warehouse.rented import NO_PRICE, START_S, close, rent, rent_a_bad_night
+from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import demo_plan
 from warehouse.bill import BillLine, bill, month_of
 from warehouse.consolidate import consolidate
 from warehouse.dataset import data_dictionary
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
-from warehouse.placement import Placements
+from warehouse.placement import Offer, Placements
 from warehouse.snapshot import publish, read_current
 from warehouse.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
 from warehouse.store import Store
@@ -50,7 +50,7 @@ def test_a_bad_night_by_hand(ledger: Ledger) -> None:
     first, second, third = lines(ledger)
     assert (first.number, second.number, third.number) == (1, None, 2)
     assert first.seconds == (100.0, 60.0, 120.0, 20.0, 500.0, 60.0, 40.0)
-    assert (first.billed_s, first.cost_usd) == (900.0, pytest.approx(0.9))
+    assert (first.rented_s, first.cost_usd) == (900.0, pytest.approx(0.9))
     assert first.tried == "aws/us-east-1a spot: no_capacity (2 times)"
     assert second.seconds == (50.0, 250.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     assert (second.cost_usd, second.tried) == (pytest.approx(0.6), "")
@@ -78,7 +78,46 @@ def test_a_machine_costs_from_its_launch_by_the_clouds_word_within_our_own(
     close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=280.0)
     [line] = lines(ledger)
     assert line.seconds == (provision, 20.0, 60.0, 10.0, 280.0, 30.0, 0.0)
-    assert line.billed_s == 400.0 + provision
+    assert line.rented_s == 400.0 + provision
+
+
+@pytest.mark.parametrize(("ended", "idle"), [(490.0, 10.0), (600.0, 20.0), (-50.0, 0.0)])
+def test_a_machine_costs_until_its_end_by_the_clouds_word_within_our_own(
+    ledger: Ledger, ended: float, idle: float
+) -> None:
+    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, ended=ended)
+    close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=290.0)
+    [line] = lines(ledger)
+    assert line.seconds is not None
+    assert (line.seconds.idle, line.rented_s) == (idle, max(0.0, min(ended, 500.0)))
+
+
+HALF_PAST = 5400.0
+
+
+@pytest.mark.parametrize(
+    ("offer", "down", "ended", "interrupted", "charged"),
+    [
+        (ZONE_A, 3599.0, None, True, False),
+        (ZONE_A, HALF_PAST, 3599.0, True, False),
+        (ZONE_A, HALF_PAST, None, True, True),
+        (ZONE_A, 3599.0, None, False, True),
+        (ON_DEMAND, 3599.0, None, True, True),
+        (ZONE_A.model_copy(update={"cloud": "gcp"}), 3599.0, None, True, True),
+    ],
+    ids=["first hour", "first hour by its word", "later", "not by the cloud", "on demand", "another cloud"],
+)
+def test_aws_charges_nothing_for_what_it_takes_back_within_an_hour(
+    ledger: Ledger, offer: Offer, down: float, ended: float | None, interrupted: bool, charged: bool
+) -> None:
+    rent(ledger, KEY, 0, 100, down, "preempted", offer, 1, ended=ended, interrupted=interrupted)
+    [line] = lines(ledger)
+    usd = (offer.price_usd_h or 0.0) * (ended or down) / 3600 if charged else 0.0
+    assert (line.is_charged, line.rented_s, line.cost_usd) == (charged, ended or down, pytest.approx(usd))
+    assert Spending(ledger.store, Clock(9999).now_s).of_run(ledger.run_id).usd == pytest.approx(usd)
+    [row] = consolidate(ledger.store, [ledger.run_id]).attempts
+    assert (row["charged"], row["cost_usd"], row["provision_s"]) == (charged, pytest.approx(usd), 100.0)
+    assert row["provision_usd"] == pytest.approx((offer.price_usd_h or 0.0) * 100 / 3600 if charged else 0.0)
 
 
 def test_a_flow_killed_before_it_could_say_submitted(ledger: Ledger) -> None:
@@ -93,7 +132,7 @@ def test_clocks_that_disagree_never_make_a_bill_longer(ledger: Ledger, skew: flo
     rent(ledger, KEY, 0, 100, 1000, attempt=1)
     close(ledger, KEY, 1, 150 + skew, 990 + skew, load_s=100.0, smoke_s=5.0, measure_s=700.0, lost_s=0.0)
     [line] = lines(ledger)
-    assert line.seconds is not None and sum(line.seconds) == line.billed_s == 1000
+    assert line.seconds is not None and sum(line.seconds) == line.rented_s == 1000
     assert min(line.seconds) >= 0
 
 
@@ -101,7 +140,7 @@ def test_an_open_placement_is_billed_until_now_and_left_out_of_what_is_over(ledg
     rent(ledger, KEY, 0, 100, None)
     assert lines(ledger) == []
     [line] = lines(ledger, START_S + 500)
-    assert (line.billed_s, line.number) == (500.0, None)
+    assert (line.rented_s, line.number) == (500.0, None)
     close(ledger, KEY, 1, 150, 400, load_s=50.0, measure_s=200.0)
     [line] = lines(ledger, START_S + 500)
     assert (line.number, line.seconds) == (1, (100.0, 50.0, 50.0, 0.0, 200.0, 100.0, 0.0))
@@ -111,7 +150,7 @@ def test_this_machine_keeps_its_columns(ledger: Ledger) -> None:
     close(ledger, KEY, 1, 0, 100, price_usd_h=36.0, measure_s=70.0)
     [row] = consolidate(ledger.store, [ledger.run_id]).attempts
     assert (row["wall_s"], row["cost_usd"], row["measure_s"]) == (100.0, pytest.approx(1.0), 70.0)
-    assert row.get("billed_s") is None and row.get("cluster") is None
+    assert row.get("rented_s") is None and row.get("cluster") is None
 
 
 def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) -> None:
@@ -127,7 +166,7 @@ def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) ->
     assert (first["price_usd_h"], first["price_source"]) == (3.6, "a test's catalogue")
     assert first["tried"] == "aws/us-east-1a spot: no_capacity (2 times)"
     for row in rows:
-        assert sum(row[f"{phase}_s"] for phase in BILLED_PHASES) == pytest.approx(row["billed_s"])
+        assert sum(row[f"{phase}_s"] for phase in BILLED_PHASES) == pytest.approx(row["rented_s"])
         assert sum(row[f"{phase}_usd"] for phase in BILLED_PHASES) == pytest.approx(row["cost_usd"])
     assert sum(row["cost_usd"] for row in rows) == pytest.approx(
         Spending(ledger.store, Clock(9999).now_s).of_run(ledger.run_id).usd
@@ -197,7 +236,7 @@ def test_months_end_where_the_calendar_says() -> None:
 def test_a_machine_without_a_price_is_named_and_has_no_dollars(ledger: Ledger) -> None:
     rent(ledger, KEY, 0, 100, 1000, offer=NO_PRICE, attempt=1)
     [line] = lines(ledger)
-    assert (line.billed_s, line.cost_usd) == (1000.0, None)
+    assert (line.rented_s, line.cost_usd) == (1000.0, None)
     spent = Spending(ledger.store, Clock(2000).now_s).of_run(ledger.run_id)
     assert (spent.usd, spent.unpriced) == (0, (f"cluster-{KEY[:4]} on slurm/- spot",))
 

@@ -79,9 +79,10 @@ def test_what_rented_machines_cost_is_told_by_phase(local: Store) -> None:
     ledger = Ledger(local, "night")
     ledger.write_plan(plan)
     rent_a_bad_night(ledger, plan.cells[0].cell.cell_key)
+    rent(ledger, plan.cells[1].cell.cell_key, 0, 100, 1800, "preempted", attempt=1, interrupted=True)
     page = page_of(local)
-    endings = "1 done, 1 setup failed, 1 preempted"
-    assert f"Run night: $2.50 for 0.61 hours of 3 rented machines ({endings}); 48.0% of the bill" in page.text
+    endings = "2 preempted, 1 done, 1 setup failed; 1 not charged"
+    assert f"Run night: $2.50 for 1.11 hours of 4 rented machines ({endings}); 48.0% of the bill" in page.text
     for said in ("aws/us-east-1b spot", "aws/us-east-1a on-demand", "no_capacity (2 times)", "preempted: reclaimed"):
         assert said in page.text
     assert ("a", {"href": "#cost"}) in page.elements

@@ -19,13 +19,14 @@ MOST_PLOTS = 4
 
 LEAD = (
     "Every second from renting a machine until it was down is on the bill, at the price of its offer, and the parts "
-    "add up to it. Machines that are still up are not on it yet."
+    "add up to it. A spot machine that its cloud takes back so soon that it is not charged (AWS: within an hour) costs "
+    "nothing. Machines that are still up are not on it yet."
 )
 
 
 def cost_section(view: View) -> Markup | None:
     """Dollars by phase of every run that rented machines, the newest first; none where nothing was rented."""
-    runs = _runs([row for row in view.attempts if row["billed_s"] is not None])
+    runs = _runs([row for row in view.attempts if row["rented_s"] is not None])
     if not runs:
         return None
     columns = [
@@ -33,7 +34,7 @@ def cost_section(view: View) -> Markup | None:
         Heading("cost", lambda run: usd(run["cost_usd"])),
         Heading("measured something", lambda run: f"{run['share']:.1%}"),
         *(Heading(phase, _amount(phase)) for phase in BILLED_PHASES),
-        Heading("hours", lambda run: figure(run["billed_s"] / 3600)),
+        Heading("hours", lambda run: figure(run["rented_s"] / 3600)),
         Heading("machines", lambda run: figure(run["machines"], 0)),
     ]
     drawings = [
@@ -70,8 +71,9 @@ def _summed(run_id: str, rows: Sequence[Row]) -> Row:
         "run_id": run_id,
         "is_priced": is_priced,
         "machines": len(rows),
-        "billed_s": fsum(row["billed_s"] for row in rows),
+        "rented_s": fsum(row["rented_s"] for row in rows),
         "cost_usd": total if is_priced else None,
+        "free": sum(row["charged"] is False for row in rows),
         "share": phases["measure"] / total if total else 0.0,
         "endings": ", ".join(f"{number} {ended}" for ended, number in endings.most_common()),
     }
@@ -79,9 +81,10 @@ def _summed(run_id: str, rows: Sequence[Row]) -> Row:
 
 def _sentence(run: Row) -> str:
     paid = f"{usd(run['cost_usd'])} for " if run["is_priced"] else ""
-    hours = f"{figure(run['billed_s'] / 3600)} hours of {plural(run['machines'], 'rented machine')}"
+    hours = f"{figure(run['rented_s'] / 3600)} hours of {plural(run['machines'], 'rented machine')}"
     what = "the bill" if run["is_priced"] else "the hours (not every machine has a known price)"
-    return f"Run {run['run_id']}: {paid}{hours} ({run['endings']}); {run['share']:.1%} of {what} measured something."
+    how = f"{run['endings']}; {run['free']} not charged" if run["free"] else run["endings"]
+    return f"Run {run['run_id']}: {paid}{hours} ({how}); {run['share']:.1%} of {what} measured something."
 
 
 def _amount(phase: str) -> Callable[[Row], str]:

@@ -61,14 +61,14 @@ def attempts_section(view: View) -> Markup:
         Heading("try", lambda row: figure(row["attempt"], 0)),
         Heading("ended", lambda row: row["outcome"], ""),
         Heading("at", lambda row: moment(row["ended_at"]), ""),
-        Heading("seconds", lambda row: figure(row["billed_s"] or row["wall_s"], 0)),
+        Heading("seconds", lambda row: figure(row["rented_s"] or row["wall_s"], 0)),
         Heading("cost", lambda row: usd(row["cost_usd"])),
         Heading("why", lambda row: row["reason"] or NOTHING, "wrap"),
     ]
-    if any(row["billed_s"] is not None for row in attempts):
+    if any(row["rented_s"] is not None for row in attempts):
         columns.insert(4, Heading("where", _where, ""))
         columns.append(Heading("tried before", lambda row: row["tried"] or NOTHING, "wrap"))
-    spent_s = fsum(row["billed_s"] or row["wall_s"] or 0.0 for row in attempts)
+    spent_s = fsum(row["rented_s"] or row["wall_s"] or 0.0 for row in attempts)
     cost_usd = fsum(row["cost_usd"] or 0.0 for row in attempts)
     summary = f"{plural(len(attempts), 'attempt')}, {figure(spent_s / 60, 1)} minutes of machines, {usd(cost_usd)}."
     logs = [_log(row) for row in attempts[:MOST_ROWS] if row["log_tail"]]
@@ -82,7 +82,7 @@ def _cell_name(row: Row) -> str:
 
 def _where(row: Row) -> str:
     """The rented machine, e.g. `aws/us-east-1a spot`."""
-    if row["billed_s"] is None:
+    if row["rented_s"] is None:
         return NOTHING
     return Offer.model_validate({name: row[name] for name in Offer.model_fields}).where
 
