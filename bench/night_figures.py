@@ -23,15 +23,15 @@ LOST_GOAL_S = 60.0
 
 
 class Night(NamedTuple):
-    """The figures of one night; `phases_s` are billed GPU seconds, those of the `charged` machines."""
+    """The figures of one night; `phases_s` are billed GPU seconds: of `rented_s`, those of the `charged` machines."""
 
     cells: int
     measured: int
     wall_h: float
     machines: int
     charged: int
-    free_s: float
     phases_s: Phases
+    rented_s: Phases
     preemptions: int
     preempted_measuring: int
     lost_mean_s: float
@@ -47,8 +47,12 @@ class Night(NamedTuple):
     @property
     def measured_share(self) -> float:
         """Of the billed seconds before and after loading the weights."""
-        phases = self.phases_s
-        return (phases.smoke + phases.measure) / (sum(phases) - phases.load)
+        return _share(self.phases_s)
+
+    @property
+    def rented_share(self) -> float:
+        """The same of all seconds, charged or not."""
+        return _share(self.rented_s)
 
     @property
     def launch_s(self) -> float:
@@ -104,7 +108,6 @@ def figures(
     lines = [line for of_cell in bills.values() for line in of_cell]
     rented = [line for line in lines if line.seconds is not None]
     charged = [line for line in rented if line.is_charged]
-    phases = Phases(*(sum(column) for column in zip(*(line.seconds or () for line in charged), strict=True)))
     ends = Counter(story.end.outcome for each in stories.values() for story in each if story.end is not None)
     attempts = [len(of_cell) for of_cell in bills.values()]
     lost = [seconds for seconds in losses_s if seconds is not None]
@@ -116,8 +119,8 @@ def figures(
         wall_h=wall_s / 3600,
         machines=len(rented),
         charged=len(charged),
-        free_s=sum(line.rented_s or 0.0 for line in rented if not line.is_charged),
-        phases_s=phases,
+        phases_s=_summed(charged),
+        rented_s=_summed(rented),
         preemptions=ends["preempted"],
         preempted_measuring=len(lost),
         lost_mean_s=statistics.fmean(lost) if lost else 0.0,
@@ -125,7 +128,7 @@ def figures(
         attempts_mean=statistics.fmean(attempts),
         attempts_max=max(attempts),
         no_capacity=ends["no_capacity"],
-        on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(phases),
+        on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(_summed(charged)),
         usd=sum(line.cost_usd or 0.0 for line in lines),
         always_on_demand_usd=once_s * _cheapest_usd_h(offers, spot=False) / 3600,
         spot_without_loss_usd=once_s * _cheapest_usd_h(offers, spot=True) / 3600,
@@ -135,6 +138,14 @@ def figures(
 def undisturbed_s(truth: Durations, launch_s: float) -> float:
     """Billed seconds of a cell whose first machine has capacity and is never taken away."""
     return launch_s + truth.load_s + truth.work_s + ENGINE_STOP_S + TEARDOWN_S
+
+
+def _summed(lines: Sequence[BillLine]) -> Phases:
+    return Phases(*(sum(column) for column in zip(*(line.seconds or () for line in lines), strict=True)))
+
+
+def _share(phases: Phases) -> float:
+    return (phases.smoke + phases.measure) / (sum(phases) - phases.load)
 
 
 def _spot(line: BillLine) -> bool:

@@ -72,6 +72,7 @@ def main() -> int:
     if args.json:
         shares = {f"{name}_share": seconds / sum(night.phases_s) for name, seconds in night.phases_s._asdict().items()}
         fields = night._asdict() | {"phases_s": night.phases_s._asdict(), "measured_share": night.measured_share}
+        fields |= {"rented_s": night.rented_s._asdict(), "rented_share": night.rented_share}
         print(json.dumps(fields | shares | {"missed": missed}))
     return 1 if missed else 0
 
@@ -143,6 +144,7 @@ def _sentences(night: Night) -> Iterator[str]:
     for name, seconds in phases._asdict().items():
         yield f"  {name:<17} {seconds / 3600:8.1f}   {seconds / billed_s:6.1%}"
     yield f"measured something  {night.measured_share:8.1%}   of what was billed without loading the weights"
+    yield f"                    {night.rented_share:8.1%}   of what was rented, charged or not"
     yield (
         f"preemptions         {night.preemptions:8d}   {night.preempted_measuring} while measuring: "
         f"{night.lost_mean_s:.0f} s of work lost each, at most {night.lost_max_s:.0f} s"
@@ -153,7 +155,7 @@ def _sentences(night: Night) -> Iterator[str]:
     )
     yield (
         f"  not charged       {night.machines - night.charged:8d}   taken back by AWS within their first hour: "
-        f"{night.free_s / 3600:.1f} hours"
+        f"{(sum(night.rented_s) - billed_s) / 3600:.1f} hours"
     )
     yield f"attempts per cell   {night.attempts_mean:8.2f}   at most {night.attempts_max}"
     yield f"no capacity         {night.no_capacity:8d}   times, nothing was rented"

@@ -16,7 +16,8 @@ from bench.simulated_store import SimulatedStore
 from configs.schema import PlannedCell, Step
 from flows.clusters.protocol import CellJob
 from flows.estimates import start_s, step_s
-from tasks.cell import Exit, todo
+from tasks.cell import todo
+from tasks.exit_code import Exit
 from tasks.heartbeat import INTERVAL_S
 from warehouse.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger import Ledger, Part, new_commit

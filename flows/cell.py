@@ -12,7 +12,8 @@ from flows.clock import Clock
 from flows.clusters.protocol import CellNeed, Ending, Launch, Site
 from flows.estimates import step_s
 from flows.slots import Slots
-from tasks.cell import CellRejected, Exit, todo
+from tasks.cell import CellRejected, todo
+from tasks.exit_code import Exit
 from warehouse.ledger import Ledger
 from warehouse.placement import Placements
 

@@ -3,9 +3,7 @@
     python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY
 
 Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures what no commit names
-yet, commits each step the moment it ends, and closes its attempt. Exit codes: 0 everything is measured; 1 failed, try
-again; 3 the smoke step says the cell is insane; 75 somebody else measures it; 76 somebody else took it over;
-143 asked to stop (a spot notice), finished items are kept.
+yet, commits each step the moment it ends, and closes its attempt. Exit codes are those of `tasks.exit_code`.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import os
 import signal
 import sys
 import time
-from enum import IntEnum
 
 from configs.schema import PlannedCell, Step
 from tasks import provenance
@@ -25,6 +22,7 @@ from tasks.context import StepContext
 from tasks.engine.command import EngineCommand, EngineUnavailable, engine_command
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
+from tasks.exit_code import Exit
 from tasks.guards.finding import Judgement, worst
 from tasks.heartbeat import INTERVAL_S, Pulse
 from tasks.steps.registry import buildable, measure
@@ -37,20 +35,11 @@ from warehouse.tables import PROVENANCE, VERDICTS
 LOG_TAIL_LINES = 30
 """Lines of the engine's log kept in the attempt's row."""
 
+LEAVING_S = 2.0
+"""How much later than its engine the runner may hear that all processes of a node are asked to leave."""
 
 PARENT_POLL_S = 1.0
 """Pause between two looks at whether the starting process still lives."""
-
-
-class Exit(IntEnum):
-    """How the runner ended, for whoever started it."""
-
-    DONE = 0
-    FAILED = 1
-    REJECTED = 3
-    LEASE_HELD = 75
-    SUPERSEDED = 76
-    STOPPED = 143
 
 
 class CellRejected(Exception):
@@ -163,13 +152,14 @@ async def run(
     pulse = Pulse(leases, lease, heartbeat_s)
     runner = Runner(ledger, planned, leases, lease, pulse)
     work = asyncio.create_task(runner.measure_all(steps))
-    lost = asyncio.Event()
+    lost, asked = asyncio.Event(), asyncio.Event()
 
     def give_up() -> None:
         lost.set()
         work.cancel()
 
     def stop() -> None:
+        asked.set()
         if not work.cancelling():  # a second signal must not cut the flushing short
             work.cancel()
 
@@ -178,7 +168,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        return await _ending(runner, work, beating, lost)
+        return await _ending(runner, work, beating, lost, asked)
     finally:
         beating.cancel()
         if watching is not None:
@@ -193,7 +183,9 @@ async def _end_with_parent(work: asyncio.Task[None]) -> None:
     work.cancel()
 
 
-async def _ending(runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], lost: asyncio.Event) -> Exit:
+async def _ending(
+    runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], lost: asyncio.Event, asked: asyncio.Event
+) -> Exit:
     try:
         done, _ = await asyncio.wait({work, beating}, return_when=asyncio.FIRST_COMPLETED)
         if beating in done and not lost.is_set() and not work.cancelling():
@@ -204,16 +196,23 @@ async def _ending(runner: Runner, work: asyncio.Task[None], beating: asyncio.Tas
         if lost.is_set():
             runner.close("superseded", "another runner took the cell over", Exit.SUPERSEDED)
             return _say(Exit.SUPERSEDED, "another runner took the cell over")
-        runner.close("stopped", "asked to stop", Exit.STOPPED)
-        return _say(Exit.STOPPED, "asked to stop; finished items are kept")
+        return _stopped(runner)
     except CellRejected as error:
         runner.close("failed", str(error), Exit.REJECTED)
         return _say(Exit.REJECTED, str(error))
     except (EngineFailed, EngineUnavailable, StoreError) as error:
+        await asyncio.sleep(LEAVING_S)
+        if isinstance(error, EngineFailed) and asked.is_set():
+            return _stopped(runner)  # its engine was asked, too, and left first
         runner.close("failed", str(error), Exit.FAILED)
         return _say(Exit.FAILED, str(error))
     runner.close("completed", "", Exit.DONE)
     return Exit.DONE
+
+
+def _stopped(runner: Runner) -> Exit:
+    runner.close("stopped", "asked to stop", Exit.STOPPED)
+    return _say(Exit.STOPPED, "asked to stop; finished items are kept")
 
 
 def _verdict_row(judgement: Judgement) -> dict[str, object]:
@@ -234,9 +233,8 @@ def _say(code: Exit, text: str) -> Exit:
 def main() -> int:
     """Parse the command line and run one attempt."""
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--store", required=True, help="folder or s3://bucket/prefix")
-    parser.add_argument("--run", required=True, help="run id")
-    parser.add_argument("--cell", required=True, help="cell key, 16 hex digits")
+    for name, meaning in (("store", "folder or s3://bucket/prefix"), ("run", "run id"), ("cell", "key, 16 hex digits")):
+        parser.add_argument(f"--{name}", required=True, help=meaning)
     parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="pause between heartbeats")
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
     parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")

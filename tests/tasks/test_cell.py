@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.engine.server import ENGINE_RECORD
 from tests.fake_run import FakeRun
 
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
@@ -153,6 +154,20 @@ def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, 
     assert runner.returncode == 143
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
     assert processes_with(str(run.counts)) == []
+
+
+def test_a_node_whose_engine_leaves_first_was_asked_to_stop_too(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
+    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    for engine in set(processes_with(str(run.counts))) - {runner.pid}:
+        os.kill(engine, signal.SIGTERM)
+    wait_until(lambda: not list((tmp_path / "state").rglob(ENGINE_RECORD)), "the runner to see that its engine is gone")
+    runner.send_signal(signal.SIGTERM)
+    runner.communicate(timeout=60)
+    assert runner.returncode == 143
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
 
 def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Path) -> None:
