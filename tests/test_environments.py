@@ -76,7 +76,7 @@ class Clone:
 
     def ensure(self) -> Path:
         with self.start() as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
         return Path(out.rstrip("\n"))
 
@@ -93,7 +93,7 @@ def clone(repo_root: Path, tmp_path: Path) -> Clone:
     return Clone(repo_root, tmp_path)
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(true: Callable[[], bool], timeout_s: float = 120) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline
@@ -139,7 +139,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
             assert second.stderr is not None
             assert "another process is making it" in second.stderr.readline()
             clone.hold.unlink()
-            paths = {process.communicate(timeout=60)[0] for process in (first, second)}
+            paths = {process.communicate(timeout=240)[0] for process in (first, second)}
     assert len(paths) == 1
     assert clone.builds() == 1
 
@@ -147,7 +147,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
 def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     clone.pin("missing @ file:///nowhere/missing-1-py3-none-any.whl")
     with clone.start() as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == 1
     assert out == ""
     line = err.splitlines()[-1]
