@@ -108,6 +108,7 @@ def figures(
     lines = [line for of_cell in bills.values() for line in of_cell]
     rented = [line for line in lines if line.seconds is not None]
     charged = [line for line in rented if line.is_charged]
+    phases = _summed(charged)
     ends = Counter(story.end.outcome for each in stories.values() for story in each if story.end is not None)
     attempts = [len(of_cell) for of_cell in bills.values()]
     lost = [seconds for seconds in losses_s if seconds is not None]
@@ -119,7 +120,7 @@ def figures(
         wall_h=wall_s / 3600,
         machines=len(rented),
         charged=len(charged),
-        phases_s=_summed(charged),
+        phases_s=phases,
         rented_s=_summed(rented),
         preemptions=ends["preempted"],
         preempted_measuring=len(lost),
@@ -128,7 +129,7 @@ def figures(
         attempts_mean=statistics.fmean(attempts),
         attempts_max=max(attempts),
         no_capacity=ends["no_capacity"],
-        on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(_summed(charged)),
+        on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(phases),
         usd=sum(line.cost_usd or 0.0 for line in lines),
         always_on_demand_usd=once_s * _cheapest_usd_h(offers, spot=False) / 3600,
         spot_without_loss_usd=once_s * _cheapest_usd_h(offers, spot=True) / 3600,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.slots import Slot
 from tasks.exit_code import Exit
-from warehouse.bill import moment_s
+from warehouse.clock import moment_s
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, Placement, PlacementEnd, PlacementOutcome, Placements

@@ -135,7 +135,7 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
             return terminate(self, instance_ids)
         finally:
             for instance in self.all_instances():
-                if instance.state not in _ALIVE and any(each["key"] == RECLAIM_TAG for each in instance.get_tags()):
+                if instance.id in instance_ids and any(each["key"] == RECLAIM_TAG for each in instance.get_tags()):
                     _say_interrupted(instance)
             changed.set()
 

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 from configs.schema import PlannedCell, Step
 from tasks import provenance
@@ -201,9 +202,10 @@ async def _ending(
         runner.close("failed", str(error), Exit.REJECTED)
         return _say(Exit.REJECTED, str(error))
     except (EngineFailed, EngineUnavailable, StoreError) as error:
-        await asyncio.sleep(LEAVING_S)
-        if isinstance(error, EngineFailed) and asked.is_set():
-            return _stopped(runner)  # its engine was asked, too, and left first
+        if isinstance(error, EngineFailed):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asked.wait(), LEAVING_S)
+                return _stopped(runner)  # its engine was asked, too, and left first
         runner.close("failed", str(error), Exit.FAILED)
         return _say(Exit.FAILED, str(error))
     runner.close("completed", "", Exit.DONE)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from warehouse.clock import moment_s
 from warehouse.lease import Attempt, Outcome
 from warehouse.placement import PlacementOutcome, PlacementStory
 
@@ -199,11 +200,6 @@ def month_of(now_s: float) -> tuple[float, float]:
     start = datetime(now.year, now.month, 1, tzinfo=UTC)
     end = datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
     return start.timestamp(), end.timestamp()
-
-
-def moment_s(iso: str) -> float:
-    """A moment as seconds since 1970."""
-    return datetime.fromisoformat(iso).timestamp()
 
 
 def _attempt_on(story: PlacementStory, free: dict[int, Attempt]) -> Attempt | None:

@@ -13,7 +13,7 @@ from flows.deadline import Pace, Start
 from flows.estimates import GPU_LAUNCH_S, GPU_START_S
 from flows.places import BACKOFF, Backoff, Event, Memory, place_of, remember
 from flows.policy import Known, decide
-from warehouse.bill import moment_s
+from warehouse.clock import moment_s
 from warehouse.placement import Offer, PlacementStory
 
 CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S
