@@ -32,7 +32,7 @@ def cost_section(view: View) -> Markup | None:
     columns = [
         Heading("run", lambda run: run["run_id"], ""),
         Heading("cost", lambda run: usd(run["cost_usd"])),
-        Heading("measured something", lambda run: f"{run['share']:.1%}"),
+        Heading("measured", lambda run: f"{run['share']:.1%}"),
         *(Heading(phase, _amount(phase)) for phase in BILLED_PHASES),
         Heading("hours", lambda run: figure(run["rented_s"] / 3600)),
         Heading("machines", lambda run: figure(run["machines"], 0)),

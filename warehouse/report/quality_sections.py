@@ -21,7 +21,7 @@ def parity_section(view: View) -> Markup:
     if not rows:
         return section("parity", "Parity", lead, tag("p", "Parity has not been measured."))
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("equal outputs", _equal_mark),
         Heading("first difference at token", lambda row: _first(row)),
         Heading("control: AR twice", lambda row: NOTHING if row["technique"] == "ar" else _control(view, row)),
@@ -84,7 +84,7 @@ def accuracy_section(view: View) -> Markup:
         groups.setdefault((*bench(row), row["step"]), []).append(row)
     drawings = [plot("Scores", f"{key[0]}, {key[3]}.", score_dots(groups[key])) for key in sorted(groups)]
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("step", lambda row: row["step"], ""),
         Heading("score", lambda row: figure(row["score"], 3)),
         Heading("standard error", lambda row: figure(row["score_stderr"], 3)),
@@ -105,7 +105,7 @@ def _paired(view: View) -> Markup:
         return tag("p", "No technique could be compared with AR question by question.")
     margin = pairs[0]["margin"]
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("difference", lambda pair: signed(pair["delta"])),
         Heading("95 % interval", lambda pair: f"{signed(pair['delta_lo'])} to {signed(pair['delta_hi'])}"),
         Heading("questions", lambda pair: figure(pair["n"], 0)),
@@ -134,7 +134,7 @@ def _traps(view: View) -> Child:
     if not rows:
         return None
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("first letter", lambda row: figure(row["score"], 3)),
         Heading("verdict", verdict_mark, ""),
         Heading("why", lambda row: "; ".join(row["details"] or ()), "wrap"),

@@ -30,7 +30,7 @@ def baseline_section(view: View) -> Markup:
     )
     if not rows:
         return section("ar", "AR baseline", lead, tag("p", "No AR cell has been measured."))
-    return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view), *_rate_columns(rows)], rows))
+    return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *_rate_columns(rows)], rows))
 
 
 def speed_section(view: View) -> Markup:
@@ -47,7 +47,7 @@ def speed_section(view: View) -> Markup:
     if not others:
         return section("speed", "Speed", lead, _plots(drawings), tag("p", "Nothing but AR has been measured."))
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("condition", lambda row: row["condition"], ""),
         Heading("speedup", lambda row: figure(row["speedup"])),
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
@@ -77,7 +77,7 @@ def acceptance_section(view: View) -> Markup:
         drawings += [plot("Acceptance by draft position", note, acceptance_lines(positions))] if positions else []
     width = max(len(row["acceptance_by_position"] or ()) for row in drafted)
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("condition", lambda row: row["condition"], ""),
         Heading("tokens per step", lambda row: figure(row["acceptance_length"])),
         Heading("source", lambda row: row["acceptance_source"] or NOTHING, ""),
@@ -96,7 +96,7 @@ def latency_section(view: View) -> Markup:
     if not rows:
         return section("latency", "Latency", lead, tag("p", "Nothing was streamed."))
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("condition", lambda row: row["condition"], ""),
         Heading("TTFT, ms", lambda row: figure(row["ttft_ms"], 1)),
         Heading("TPOT, ms", lambda row: figure(row["tpot_ms"])),

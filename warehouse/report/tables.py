@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from warehouse.report.figures import Row, technique_label
 from warehouse.report.markup import Child, Markup, join, tag
-from warehouse.report.view import View
 
 Cell = Callable[[Row], Child]
 """Turns a row into what stands in one of its cells."""
@@ -52,16 +51,14 @@ def verdict_mark(row: Row) -> Markup:
     )
 
 
-def naming(view: View) -> list[Heading]:
-    """The column that names a cell: technique and K, and below what else tells this snapshot's cells apart."""
-    names = [name for name in ("model", "precision", "engine", "gpu", "run_id") if _varies(view, name)]
+def naming(rows: Sequence[Row]) -> list[Heading]:
+    """The column that names a cell: technique and K, and beside it what else tells the cells of these rows apart."""
+    names = [
+        name for name in ("model", "precision", "engine", "gpu", "run_id") if len({row.get(name) for row in rows}) > 1
+    ]
 
     def cell(row: Row) -> Markup:
-        others = " · ".join(str(row[name]) for name in names)
+        others = " · ".join(str(row[name]) for name in names if row[name] is not None)
         return join([technique_label(row), tag("small", others) if others else None])
 
     return [Heading("technique", cell, "")]
-
-
-def _varies(view: View, name: str) -> bool:
-    return len({row[name] for row in view.rows}) > 1

@@ -27,7 +27,7 @@ def flagged_section(view: View) -> Markup:
     if not rows:
         return section("flagged", "Rejected and suspect", lead, tag("p", "Every row passed its guards."))
     columns = [
-        *naming(view),
+        *naming(view.rows),
         Heading("step", lambda row: row["step"], ""),
         Heading("condition", lambda row: " ".join(filter(None, (row["condition"], row["mode"]))) or NOTHING, ""),
         Heading("figure", _figure),
@@ -56,17 +56,17 @@ def attempts_section(view: View) -> Markup:
     if not attempts:
         return section("attempts", "Attempts", lead, tag("p", "No attempt has been closed yet."))
     columns = [
-        Heading("cell", _cell_name, ""),
-        Heading("run", lambda row: row["run_id"], ""),
+        *naming(attempts),
         Heading("try", lambda row: figure(row["attempt"], 0)),
         Heading("ended", lambda row: row["outcome"], ""),
-        Heading("at", lambda row: moment(row["ended_at"]), ""),
+        Heading("why", lambda row: row["reason"] or NOTHING, "wrap"),
         Heading("seconds", lambda row: figure(row["rented_s"] or row["wall_s"], 0)),
         Heading("cost", lambda row: usd(row["cost_usd"])),
-        Heading("why", lambda row: row["reason"] or NOTHING, "wrap"),
+        Heading("at", lambda row: moment(row["ended_at"]), ""),
     ]
     if any(row["rented_s"] is not None for row in attempts):
-        columns.insert(4, Heading("where", _where, ""))
+        columns.append(Heading("where", _where, ""))
+    if any(row["tried"] for row in attempts):
         columns.append(Heading("tried before", lambda row: row["tried"] or NOTHING, "wrap"))
     spent_s = fsum(row["rented_s"] or row["wall_s"] or 0.0 for row in attempts)
     cost_usd = fsum(row["cost_usd"] or 0.0 for row in attempts)
