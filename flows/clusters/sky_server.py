@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from flows.clusters import sky_home
 from flows.clusters.sky_leftovers import end_leftovers
@@ -23,6 +25,16 @@ from tasks import process_group
 
 SERVER_START_S = 180.0
 """How long an API server may take to answer; 5 to 42 s were seen."""
+
+PORT_FREE_S = 75.0
+"""How long a start is repeated that finds its port taken with nobody listening: SkyPilot's ports are among those that
+Linux gives to outgoing connections, and keeps for 60 s after they have ended."""
+
+PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
+"""SkyPilot's variable for another port."""
+
+PORT_TAKEN = ("is not available", "Address already in use")
+"""In the last words of a server that found the port of its API, or of its queue, taken."""
 
 SERVER_TRIES = 6
 """How often one call may find the server gone, or not itself, before it is given up."""
@@ -101,14 +113,26 @@ def ensure_server() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)  # flows of this user start one server, not one each
             if not _healthy(sky):
                 end_leftovers(Path.home())
-                ended = _start(log_path)
-                if not _healthy(sky):
-                    raise SkyUnavailable(
-                        f"`sky api start` {ended}: {_last_words()}; see {log_path}; remedy: `bin/sky api stop`"
-                    )
+                _start(sky, log_path)
 
 
-def _start(log_path: Path) -> str:
+def _start(sky: Any, log_path: Path) -> None:
+    """Start a server, again while its port is taken by a connection that has ended."""
+    deadline = time.monotonic() + PORT_FREE_S
+    while True:
+        ended = _run_start(log_path)
+        if _healthy(sky):
+            return
+        words = _last_words()
+        is_taken = any(taken in words for taken in PORT_TAKEN)
+        is_other = is_taken and _somebody_listens()
+        if not is_taken or is_other or time.monotonic() > deadline:
+            remedy = f"end what listens at {server_url()}, or set {PORT_VARIABLE}" if is_other else "`bin/sky api stop`"
+            raise SkyUnavailable(f"`sky api start` {ended}: {words}; see {log_path}; remedy: {remedy}")
+        time.sleep(SERVER_PAUSE_S)
+
+
+def _run_start(log_path: Path) -> str:
     """Run `sky api start`, and say how it ended."""
     marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
     env = {name: value for name, value in os.environ.items() if name not in marks}
@@ -128,6 +152,16 @@ def _start(log_path: Path) -> str:
     except subprocess.TimeoutExpired:
         return f"did not end within {SERVER_START_S:.0f} s"
     return f"ended with code {done.returncode}"
+
+
+def _somebody_listens() -> bool:
+    """Whether something that is no API server has its port."""
+    address = urlsplit(server_url())
+    try:
+        socket.create_connection((address.hostname or "127.0.0.1", address.port or 0), timeout=SERVER_PAUSE_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _last_words() -> str:

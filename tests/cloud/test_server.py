@@ -1,13 +1,16 @@
-"""SkyPilot's API server, killed: the next call has one that answers, and nothing of the old one is left."""
+"""SkyPilot's API server, killed or kept from its port: the next call has one that answers, or says why not."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -45,11 +48,21 @@ def _processes(home: Path) -> list[psutil.Process]:
 
 
 def _ask(home: Path, port: int) -> None:
+    _answered(_asking(home, port))
+
+
+def _asking(home: Path, port: int) -> subprocess.Popen[str]:
     env = os.environ | {
         "SPECSWEEP_SKY_HOME": str(home), "SKYPILOT_API_SERVER_LOCAL_PORT": str(port), "PYTHONPATH": str(ROOT),
     }  # fmt: skip
-    said = subprocess.run([sys.executable, "-c", ASK], env=env, cwd=ROOT, capture_output=True, text=True)
-    assert said.stdout.splitlines()[-1:] == ["clusters: []"], said.stdout + said.stderr
+    return subprocess.Popen(
+        [sys.executable, "-c", ASK], env=env, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def _answered(asking: subprocess.Popen[str]) -> None:
+    said, errors = asking.communicate()
+    assert said.splitlines()[-1:] == ["clusters: []"], said + errors
 
 
 def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
@@ -74,3 +87,24 @@ def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     assert len([process for process in again if SERVER in " ".join(process.cmdline())]) == 1
     _ask(home, port)
     assert {process.pid for process in again} <= {process.pid for process in _processes(home)}, "the same server"
+
+
+def test_a_port_that_an_ended_connection_keeps_is_waited_for(home: Path) -> None:
+    port, log = api_port(), home / ".sky" / "api_server" / "server.log"
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", port))  # as after a connection: taken, and nobody answers
+        asking = _asking(home, port)
+        wait_until(lambda: log.exists() and f"Port {port} is not available" in log.read_text(), "a start has failed")
+        assert asking.poll() is None
+    _answered(asking)
+
+
+def test_a_port_where_something_else_listens_is_an_error(home: Path) -> None:
+    port = api_port()
+    with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever).start()
+        said, errors = _asking(home, port).communicate()
+        other.shutdown()
+    assert not said
+    assert f"`sky api start` ended with code 1: RuntimeError: Port {port} is not available" in errors
+    assert f"remedy: end what listens at http://127.0.0.1:{port}" in errors

@@ -84,11 +84,16 @@ def test_a_node_that_nobody_hears_of_is_preempted_by_skypilots_word(survived: Sl
     process = machine.start([sys.executable, "-m", "tests.slurm.unheard", task], survived.log)
     wait_for(lambda: "up" in _lines(survived.log), "the cluster is up", survived, process, PATIENCE_S)
     urgent = survived.take_gpus()
-    assert process.wait(PATIENCE_S) == 0, survived.said()
+    wait_for(lambda: _endings(survived.log), "SkyPilot says that it is gone", survived, process, PATIENCE_S)
     machine.run("scancel", urgent)
-    ending = json.loads(_lines(survived.log)[-1])
+    (ending,) = _endings(survived.log)
     assert (ending["code"], ending["loss"]) == (None, "preempted"), ending
     assert ending["detail"].startswith(f"{NAME} does not exist any more")
+    assert process.wait(PATIENCE_S) == 0, survived.said()
+
+
+def _endings(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in _lines(path) if line.startswith('{"code":')]
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """A cluster that nobody hears of: run on the machine, it launches one without a node runner, and asks only SkyPilot.
 
-Prints `up`, and when the cluster has ended how `SkyCluster.look` says it has, as one JSON document.
+Prints `up`, and when the cluster has ended how `SkyCluster.look` says it has, as one JSON document; then it launches
+and takes down another of that name, as a flow would that goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NAME = cluster_name(*JOB)
 
 
 def main() -> None:
-    """Launch, ask until it has ended, and take down what is left."""
+    """Launch, ask until it has ended, and take down what is left; then once more, without asking."""
     file = load_task(sys.argv[1])
     file = file._replace(config=file.config | {"setup": "true", "run": "sleep infinity"})
     offer = offers(sky_task(file))[0]
@@ -37,6 +38,9 @@ def main() -> None:
         time.sleep(1)
     cluster.down()
     print(json.dumps(ending._asdict()), flush=True)
+    # SkyPilot's clean-up of a preempted job may be cut short; what it leaves has to go with the next job of its name
+    cluster.launch(JOB)
+    cluster.down()
 
 
 if __name__ == "__main__":
