@@ -157,6 +157,8 @@ class SkyCluster:
         if isinstance(error, errors.ResourcesUnavailableError):
             return LaunchFailed(f"{where}: no capacity ({text})", "no_capacity")
         left = sky_api.rented([self.name], refresh=True)
+        if isinstance(error, sky_server.SkyUnavailable):  # it answers again; no cloud took anything away
+            return LaunchFailed(f"{where}: {text}", "launch_failed")
         if not left:
             return LaunchFailed(f"{where}: the cluster vanished while it was set up ({text})", "preempted")
         if left[0].status == "INIT":

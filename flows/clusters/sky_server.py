@@ -26,6 +26,9 @@ from tasks import process_group
 SERVER_START_S = 180.0
 """How long an API server may take to answer; 5 to 42 s were seen."""
 
+ANSWER_S = 60.0
+"""How long a server that has started may leave the question for its health unanswered: it makes its executors then."""
+
 PORT_FREE_S = 75.0
 """How long a start is repeated that finds its port taken with nobody listening: SkyPilot's ports are among those that
 Linux gives to outgoing connections, and keeps for 60 s after they have ended."""
@@ -120,20 +123,21 @@ def _start(sky: Any, log_path: Path) -> None:
     """Start a server, again while its port is taken by a connection that has ended."""
     deadline = time.monotonic() + PORT_FREE_S
     while True:
-        ended = _run_start(log_path)
-        if _healthy(sky):
+        code = _run_start(log_path)
+        if _answers(sky, ANSWER_S if code == 0 else 0.0):
             return
         words = _last_words()
         is_taken = any(taken in words for taken in PORT_TAKEN)
         is_other = is_taken and _somebody_listens()
         if not is_taken or is_other or time.monotonic() > deadline:
             remedy = f"end what listens at {server_url()}, or set {PORT_VARIABLE}" if is_other else "`bin/sky api stop`"
+            ended = f"did not end within {SERVER_START_S:.0f} s" if code is None else f"ended with code {code}"
             raise SkyUnavailable(f"`sky api start` {ended}: {words}; see {log_path}; remedy: {remedy}")
         time.sleep(SERVER_PAUSE_S)
 
 
-def _run_start(log_path: Path) -> str:
-    """Run `sky api start`, and say how it ended."""
+def _run_start(log_path: Path) -> int | None:
+    """Run `sky api start`; its exit code, none: it did not end."""
     marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
     env = {name: value for name, value in os.environ.items() if name not in marks}
     try:
@@ -150,8 +154,17 @@ def _run_start(log_path: Path) -> str:
                 start_new_session=True,
             )
     except subprocess.TimeoutExpired:
-        return f"did not end within {SERVER_START_S:.0f} s"
-    return f"ended with code {done.returncode}"
+        return None
+    return done.returncode
+
+
+def _answers(sky: Any, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not _healthy(sky):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(SERVER_PAUSE_S)
+    return True
 
 
 def _somebody_listens() -> bool:

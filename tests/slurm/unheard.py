@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from flows.clusters import sky_api
 from flows.clusters.names import cluster_name
 from flows.clusters.offers import offers
 from flows.clusters.protocol import CellJob
@@ -33,12 +34,16 @@ def main() -> None:
 
     cluster = SkyCluster(NAME, task_of, offer, Path.home() / "unheard" / "launch.log", lambda: False)
     cluster.launch(JOB)
+    (rented,) = sky_api.rented([NAME])
     print("up", flush=True)
     while (ending := cluster.look(None)) is None:
         time.sleep(1)
     cluster.down()
     print(json.dumps(ending._asdict()), flush=True)
     # SkyPilot's clean-up of a preempted job may be cut short; what it leaves has to go with the next job of its name
+    left = Path.home() / ".sky_clusters" / str(rented.name_on_cloud) / ".sky" / "locks" / ".job_1.lock"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.touch()
     cluster.launch(JOB)
     cluster.down()
 
