@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench.simulated_cloud import TEARDOWN_S
 from bench.simulated_node import ENGINE_STOP_S, Durations
 from configs.schema import Plan
-from warehouse.bill import BillLine, Phases, bill
+from warehouse.bill.bill import BillLine, Phases, bill
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, Placements

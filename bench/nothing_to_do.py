@@ -16,8 +16,8 @@ from pathlib import Path
 
 from configs.expand import default_run_id, expand
 from configs.load import load_sweep
-from flows.forecast import forecast
-from flows.progress import ProgressReader
+from flows.forecast.forecast import forecast
+from flows.terminal.progress import ProgressReader
 from warehouse.ledger import Ledger, new_commit
 from warehouse.store import open_store
 

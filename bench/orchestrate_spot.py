@@ -28,14 +28,14 @@ from bench.simulated_store import SimulatedStore
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Cloud, EvalTinyStep, Plan, PlannedCell, Step
-from flows.cell import CellOutcome, Crew, measure_cell
+from flows.cell import CellOutcome, measure_cell
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Cluster
-from flows.clusters.site import PolicySite
-from flows.crew import CLOUD_POLL_S
-from flows.estimates import GPU_LAUNCH_S
-from flows.forecast import forecast
-from flows.slots import Slots, launches_at_once
+from flows.forecast.estimates import GPU_LAUNCH_S
+from flows.forecast.forecast import forecast
+from flows.launch_slots import Slots, launches_at_once
+from flows.renting.site import PolicySite
+from flows.run_context import CLOUD_POLL_S, RunContext
 from tasks.steps.registry import buildable
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer
@@ -100,23 +100,23 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
             cloud.offers, make_cluster, plan.cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s,
             places=PLACES,
         )  # fmt: skip
-        crew = Crew(
+        context = RunContext(
             site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
             name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
             slots=Slots(launches), purse=None, say=lambda _: None,
         )  # fmt: skip
-        clock.run(_places(ledger, plan, crew))
+        clock.run(_places(ledger, plan, context))
     return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)
 
 
-def _places(ledger: Ledger, plan: Plan, crew: Crew) -> list[Callable[[], None]]:
+def _places(ledger: Ledger, plan: Plan, context: RunContext) -> list[Callable[[], None]]:
     """Workers that take the next cell until there is none."""
     left = deque(plan.cells)
     outcomes: list[CellOutcome] = []
 
     def place() -> None:
         while left:
-            outcomes.append(measure_cell(ledger, left.popleft(), crew, lambda _: None))
+            outcomes.append(measure_cell(ledger, left.popleft(), context, lambda _: None))
 
     return [place] * PLACES
 

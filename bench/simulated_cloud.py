@@ -11,7 +11,7 @@ from bench.simulated_clock import SimulatedClock
 from bench.simulated_node import SETUP_S, Durations, SimulatedNode, noisy
 from bench.simulated_store import SimulatedStore
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
-from flows.clusters.sky import FRESH_S
+from flows.clusters.skypilot.cluster import FRESH_S
 from warehouse.placement import MachineEnd, Offer
 
 ZONES = (

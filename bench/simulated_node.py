@@ -15,7 +15,7 @@ from bench.simulated_clock import SimulatedClock
 from bench.simulated_store import SimulatedStore
 from configs.schema import PlannedCell, Step
 from flows.clusters.protocol import CellJob
-from flows.estimates import start_s, step_s
+from flows.forecast.estimates import start_s, step_s
 from tasks.cell import todo
 from tasks.exit_code import Exit
 from tasks.heartbeat import INTERVAL_S

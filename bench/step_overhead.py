@@ -12,7 +12,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from tasks.environments import ensure
+from tasks.host.environments import ensure
 from tests.fake_run import FakeRun
 
 

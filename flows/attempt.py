@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
-from flows.slots import Slot
+from flows.launch_slots import Slot
+from flows.run_context import RunContext
 from tasks.exit_code import Exit
 from warehouse.clock import moment_s
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, Placement, PlacementEnd, PlacementOutcome, Placements
-
-if TYPE_CHECKING:
-    from flows.cell import Crew
 
 LOG_TAIL_LINES = 30
 """Lines of the node's log kept in the row of a lost attempt."""
@@ -40,7 +37,7 @@ class AttemptRun:
         self,
         ledger: Ledger,
         cell_key: str,
-        crew: Crew,
+        context: RunContext,
         offer: Offer | None,
         *,
         placement: Placement | None = None,
@@ -51,15 +48,15 @@ class AttemptRun:
         Args:
             ledger: the run.
             cell_key: the cell.
-            crew: what cells of the run share.
+            context: what cells of the run share.
             offer: what is rented; none on this machine.
             placement: which an earlier flow opened.
             slot: held until the launch is over.
         """
-        self._ledger, self._key, self._crew, self._offer = ledger, cell_key, crew, offer
+        self._ledger, self._key, self._context, self._offer = ledger, cell_key, context, offer
         self._leases = Leases(ledger, cell_key)
         self._placements = Placements(ledger, cell_key)
-        self._cluster = crew.site.cluster(cell_key, offer)
+        self._cluster = context.site.cluster(cell_key, offer)
         self._placement, self._slot = placement, slot
         self._before = self._leases.current()
 
@@ -88,8 +85,8 @@ class AttemptRun:
             self._give_back_slot()
             raise
         if self._offer is not None:
-            name = self._crew.name_of(self._key)
-            self._placement = self._placements.ask(name, self._offer, owner_name(), self._crew.clock.now_iso())
+            name = self._context.name_of(self._key)
+            self._placement = self._placements.ask(name, self._offer, owner_name(), self._context.clock.now_iso())
         return self._guarded(tell, launch=True)
 
     def follow(self, tell: Callable[[], None]) -> Ending:
@@ -123,12 +120,12 @@ class AttemptRun:
             finally:
                 self._give_back_slot()
         if self._placement is not None:
-            self._placements.up(self._placement.number, self._crew.clock.now_iso(), rented_at_s)
+            self._placements.up(self._placement.number, self._context.clock.now_iso(), rented_at_s)
         return self._follow(tell)
 
     def _follow(self, tell: Callable[[], None]) -> Ending:
         """Until the runner or its cluster has ended, or was silent for too long."""
-        clock = self._crew.clock
+        clock = self._context.clock
         started = checked = clock.now_s()
         closed_at: float | None = None
         while True:
@@ -156,8 +153,8 @@ class AttemptRun:
             tell()
             if now - checked > BUDGET_EVERY_S:
                 checked = now
-                self._crew.check_budget(self._key)
-            clock.sleep(self._crew.poll_s)
+                self._context.check_budget(self._key)
+            clock.sleep(self._context.poll_s)
 
     def _explained(self, ending: Ending) -> Ending:
         """With the attempt's own reason, where the runner got as far as to write one."""
@@ -200,7 +197,7 @@ class AttemptRun:
         self._leases.ask_to_stop(lease, why or "the flow ends")
         deadline = time.monotonic() + STOP_GRACE_S
         while self._leases.closed(lease.epoch) is None and time.monotonic() < deadline:
-            time.sleep(min(1.0, self._crew.poll_s))
+            time.sleep(min(1.0, self._context.poll_s))
 
     def _close(self, ending: Ending, tail: list[str]) -> None:
         """Write down how it went: the attempt where its node could not, and the placement."""
@@ -210,11 +207,11 @@ class AttemptRun:
         if lease is not None and ending.code not in (Exit.LEASE_HELD, Exit.SUPERSEDED):
             self._close_attempt(lease, ending, tail)
         if self._placement is not None and self._offer is not None:
-            attempt, at = None if lease is None else lease.epoch, self._crew.clock.now_iso()
+            attempt, at = None if lease is None else lease.epoch, self._context.clock.now_iso()
             end = PlacementEnd(at=at, outcome=_outcome(ending), detail=ending.detail, attempt=attempt)
             machine = self._cluster.machine_end(moment_s(self._placement.asked_at))
             self._placements.end(self._placement.number, end, machine)
-            self._crew.site.ended(self._key, self._offer, ending.loss)
+            self._context.site.ended(self._key, self._offer, ending.loss)
 
     def _take_number(self) -> Lease | None:
         """A number for an attempt whose node never got as far as to take one; none: somebody else has the cell."""
@@ -229,14 +226,14 @@ class AttemptRun:
             lease, self._leases.heartbeat(),
             outcome="stopped" if ending.code == Exit.STOPPED else "lost" if killed else "failed",
             reason=f"{ending.loss}: {ending.detail}" if ending.loss else ending.detail,
-            ended_at=self._crew.clock.now_iso(),
+            ended_at=self._context.clock.now_iso(),
             price_usd_h=None if self._offer is None else self._offer.price_usd_h, log_tail="\n".join(tail),
         ))  # fmt: skip
 
     def _wait_for_owner(self) -> None:
         """A live runner has the cell: let it work, it is measuring what we want."""
         while (lease := self._leases.current()) is not None and not self._leases.is_free(lease):
-            self._crew.clock.sleep(self._crew.poll_s)
+            self._context.clock.sleep(self._context.poll_s)
         self._before = lease
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from configs.schema import PlannedCell
 from flows.attempt import AttemptRun
-from flows.clock import Clock
-from flows.clusters.protocol import CellNeed, Ending, Launch, Site
-from flows.estimates import step_s
-from flows.slots import Slots
+from flows.clusters.protocol import CellNeed, Ending, Launch
+from flows.forecast.estimates import step_s
+from flows.run_context import OverBudget, RunContext
 from tasks.cell import CellRejected, todo
 from tasks.exit_code import Exit
 from warehouse.ledger import Ledger
@@ -24,49 +22,6 @@ NOT_THE_CELLS_FAULT = ("preempted", "no_capacity", "autodowned")
 """Losses that are no failed try of the cell: spot nodes vanish, and the policy bounds how often."""
 
 
-class OverBudget(Exception):
-    """What may be spent is spent; the text has the amounts."""
-
-
-class Purse(Protocol):
-    """What may still be spent (`flows.budget`)."""
-
-    def over_run(self) -> str | None:
-        """Why nothing more may be spent on this run or month; none: go on."""
-
-    def over_cell(self, cell_key: str) -> str | None:
-        """Why nothing more may be spent on this cell; none: go on."""
-
-
-class Crew(NamedTuple):
-    """What cells of one run share.
-
-    `slots` bounds launches at the same time; `name_of` gives a cell's cluster name; `managing` holds a cell against
-    other flows and the reaper; `poll_s` is the pause between two looks at a node.
-    """
-
-    site: Site
-    clock: Clock
-    max_attempts: int
-    wait_h: float
-    poll_s: float
-    name_of: Callable[[str], str]
-    managing: Callable[[str], AbstractContextManager[None]]
-    slots: Slots
-    purse: Purse | None
-    say: Callable[[str], None]
-
-    def check_budget(self, cell_key: str) -> None:
-        """Stop when the money is spent.
-
-        Raises:
-            OverBudget: it is.
-        """
-        over = None if self.purse is None else self.purse.over_run() or self.purse.over_cell(cell_key)
-        if over is not None:
-            raise OverBudget(over)
-
-
 class CellOutcome(NamedTuple):
     """How a cell ended in this flow run."""
 
@@ -77,24 +32,28 @@ class CellOutcome(NamedTuple):
     attempts: int
 
 
-def measure_cell(ledger: Ledger, planned: PlannedCell, crew: Crew, committed: Callable[[str], None]) -> CellOutcome:
+def measure_cell(
+    ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None]
+) -> CellOutcome:
     """Attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
     Args:
         ledger: the run.
         planned: the cell and its steps.
-        crew: where it may run, and what bounds it.
+        context: where it may run, and what bounds it.
         committed: told the name of each step when its commit appears.
     """
-    return CellRun(ledger, planned, crew, committed).measure()
+    return CellRun(ledger, planned, context, committed).measure()
 
 
 class CellRun:
     """One cell in the hands of one flow."""
 
-    def __init__(self, ledger: Ledger, planned: PlannedCell, crew: Crew, committed: Callable[[str], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None]
+    ) -> None:
         """Nothing happens yet."""
-        self._ledger, self._planned, self._crew, self._committed = ledger, planned, crew, committed
+        self._ledger, self._planned, self._context, self._committed = ledger, planned, context, committed
         self._key, self._label = planned.cell.cell_key, planned.cell.label
         self._placements = Placements(ledger, self._key)
         self._seen: set[str] = set()
@@ -107,7 +66,7 @@ class CellRun:
             if not todo(self._ledger, self._planned):
                 return self._outcome("measured", "")
             self._wait_for_other_flow()
-            with self._crew.managing(self._key):
+            with self._context.managing(self._key):
                 return self._measure()
         except CellRejected as error:
             return self._outcome("rejected", str(error))
@@ -123,9 +82,9 @@ class CellRun:
                 return self._outcome("measured" if ending.code == Exit.DONE else "rejected", self._reason)
             if not todo(self._ledger, self._planned):  # by another runner, or before the node was lost
                 return self._outcome("measured", "")
-            if self._faults >= self._crew.max_attempts:
+            if self._faults >= self._context.max_attempts:
                 return self._outcome("failed", self._reason)
-            self._crew.check_budget(self._key)
+            self._context.check_budget(self._key)
             attempt = self._next_attempt()
             if attempt is None:
                 return self._outcome("failed", self._reason)
@@ -140,34 +99,34 @@ class CellRun:
         if ending.loss is None and ending.code == Exit.DONE and not todo(self._ledger, self._planned):
             return True
         self._faults += ending.loss not in NOT_THE_CELLS_FAULT
-        self._crew.say(f"{self._label}: {ending.loss or 'the node runner failed'}: {ending.detail}")
+        self._context.say(f"{self._label}: {ending.loss or 'the node runner failed'}: {ending.detail}")
         return False
 
     def _next_attempt(self) -> AttemptRun | None:
         """Where to run next, waiting for capacity if need be; none: waited too long."""
-        waiting_since = self._crew.clock.now_s()
+        waiting_since = self._context.clock.now_s()
         while True:
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
-            slot = self._crew.slots.take(self._crew.clock)
+            slot = self._context.slots.take(self._context.clock)
             with slot.unless_kept():
-                decision = self._crew.site.choose(self._need())
+                decision = self._context.site.choose(self._need())
                 if decision.why:
                     self._reason = decision.why
-                    self._crew.say(f"{self._label}: {decision.why}")
+                    self._context.say(f"{self._label}: {decision.why}")
                 if isinstance(decision, Launch):
-                    return AttemptRun(self._ledger, self._key, self._crew, decision.offer, slot=slot.keep())
-            if self._crew.clock.now_s() - waiting_since > self._crew.wait_h * 3600:
+                    return AttemptRun(self._ledger, self._key, self._context, decision.offer, slot=slot.keep())
+            if self._context.clock.now_s() - waiting_since > self._context.wait_h * 3600:
                 return None
-            self._crew.clock.sleep(decision.until_s - self._crew.clock.now_s())
+            self._context.clock.sleep(decision.until_s - self._context.clock.now_s())
 
     def _adopted(self) -> AttemptRun | None:
         """The cluster that an earlier flow left working, if there is one; one left in pieces goes down."""
         story = self._placements.open()
         if story is None:
             return None
-        attempt = AttemptRun(self._ledger, self._key, self._crew, story.asked.offer, placement=story.asked)
+        attempt = AttemptRun(self._ledger, self._key, self._context, story.asked.offer, placement=story.asked)
         if attempt.adopt():
-            self._crew.say(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
+            self._context.say(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
             return attempt
         attempt.bury()
         return None
@@ -191,9 +150,9 @@ class CellRun:
         said = False
         while self._placements.managed():
             if not said:
-                self._crew.say(f"{self._label}: another flow works on it, waiting")
+                self._context.say(f"{self._label}: another flow works on it, waiting")
                 said = True
-            self._crew.clock.sleep(self._crew.poll_s)
+            self._context.clock.sleep(self._context.poll_s)
 
     def tell(self) -> None:
         """Tell of every step committed since the last time."""

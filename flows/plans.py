@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
+from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan, Technique
-from tasks import environments
 from tasks.engine.command import overlay_name
 from tasks.family.recipe import recipe_hash
+from tasks.host import environments
 
 DEFAULT_STORE = "results"
 """Where results go when neither an argument nor SPECSWEEP_STORE says: a folder of the checkout."""
@@ -18,7 +18,7 @@ DEFAULT_STORE = "results"
 
 def store_url(asked: str | None) -> str:
     """The store that a command or flow works on: asked for, else SPECSWEEP_STORE, else `results/`."""
-    return asked or os.environ.get("SPECSWEEP_STORE") or str(Path(__file__).resolve().parent.parent / DEFAULT_STORE)
+    return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / DEFAULT_STORE)
 
 
 def make_plan(name_or_path: str) -> Plan:

@@ -7,11 +7,12 @@ import time
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 
-from flows.clusters import sky_api, sky_home
+from flows.clusters.clouds.accounts import accounts
+from flows.clusters.skypilot import api as sky_api
+from flows.clusters.skypilot import home as sky_home
 from flows.plans import store_url
 from flows.reaper import reap_store
 from flows.reaper.books import Books
-from flows.reaper.clouds import accounts
 from warehouse.store import open_store
 
 

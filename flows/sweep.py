@@ -23,17 +23,17 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
-from flows.cell import CellOutcome, Crew, measure_cell
+from flows.cell import CellOutcome, measure_cell
 from flows.clock import Clock
-from flows.crew import crew_for, require_budget
+from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.plans import make_plan, store_url
-from flows.pulse import FlowPulse
 from flows.results import result_rows
+from flows.run_context import RunContext, require_budget, run_context_for
 from warehouse.ledger import Ledger
 from warehouse.report import write_report
 from warehouse.snapshot import publish
 from warehouse.store import Store, open_store
-from warehouse.store_proof import require_create_only
+from warehouse.store.proof import require_create_only
 
 MAX_FLOW_RUNS = 5
 """Times one flow run may be started again after crashes before it gives up: a loop would cost money for ever."""
@@ -76,10 +76,10 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: list[CellOutcome] = []
     clock = Clock()
-    with FlowPulse(ledger) as pulse, ThreadPoolExecutor(plan.concurrency) as pool:
-        crew = crew_for(ledger, plan, clock, pulse, get_run_logger().info)
+    with FlowHeartbeatSender(ledger) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
+        context = run_context_for(ledger, plan, clock, heartbeat, get_run_logger().info)
         pending: set[Future[CellOutcome]] = {
-            pool.submit(copy_context().run, _measured_or_failed, ledger, planned, crew) for planned in plan.cells
+            pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context) for planned in plan.cells
         }
         try:
             while pending:
@@ -94,9 +94,9 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     return outcomes
 
 
-def _measured_or_failed(ledger: Ledger, planned: PlannedCell, crew: Crew) -> CellOutcome:
+def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContext) -> CellOutcome:
     named = run_cell.with_options(task_run_name=planned.cell.label)
-    state = named(ledger, planned, crew, return_state=True)
+    state = named(ledger, planned, context, return_state=True)
     if state.is_completed():
         outcome: CellOutcome = state.result()
         return outcome
@@ -105,14 +105,14 @@ def _measured_or_failed(ledger: Ledger, planned: PlannedCell, crew: Crew) -> Cel
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def run_cell(ledger: Ledger, planned: PlannedCell, crew: Crew) -> CellOutcome:
+def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext) -> CellOutcome:
     """One cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
     logger = get_run_logger()
 
     def committed(step: str) -> None:
         step_measured.with_options(task_run_name=f"{planned.cell.label} / {step}")(ledger, planned.cell.cell_key, step)
 
-    outcome = measure_cell(ledger, planned, crew, committed)
+    outcome = measure_cell(ledger, planned, context, committed)
     logger.info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
     return outcome
 

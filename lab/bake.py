@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab.errors import LabError
 from lab.places import FLEET_UID
-from tasks.environment_spec import REQUIREMENTS, cache_folder, pins_in
+from tasks.host.environment_spec import REQUIREMENTS, cache_folder, pins_in
 
 PINS = REQUIREMENTS / "lab-runtime.txt"
 

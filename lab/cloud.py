@@ -21,13 +21,13 @@ import boto3
 
 from lab import leftovers
 from lab.bake import baked, lab_folder
+from lab.control.instance import Instance, instances_of
 from lab.errors import LabError
 from lab.home import ACCESS_KEY, make_home, user_hash
-from lab.instance import Instance, instances_of
 from lab.places import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, Places
 from lab.requirements import why_not
 from lab.startup import make_folders, start_daemon, wait_ready, wait_until
-from tasks.environments import ensure
+from tasks.host.environments import ensure
 
 Tell = Callable[[str], None]
 

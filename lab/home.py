@@ -32,7 +32,7 @@ def make_home(places: Places, lab_python: Path) -> None:
     sky, aws = places.home / ".sky", places.home / ".aws"
     shutil.copytree(CATALOGS, sky / "catalogs")
     aws.mkdir()
-    proxy = f"{lab_python} -I -S {CODE / 'connect.py'} {places.by_ip} %h"
+    proxy = f"{lab_python} -I -S {CODE / 'bodies' / 'connect.py'} {places.by_ip} %h"
     (sky / "config.yaml").write_text(yaml.safe_dump({"aws": {"ssh_proxy_command": proxy}}), encoding="utf-8")
     (sky / "user_hash").write_text(user_hash(places.root), encoding="ascii")
     keys = f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {ACCESS_KEY}\n"

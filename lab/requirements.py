@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from lab.bake import bake_python
+from lab.bodies.privileges import environment, unprivileged
 from lab.leftovers import remove_tree
 from lab.places import CODE, FLEET_UID, NAMESPACES
-from lab.privileges import environment, unprivileged
 
 COMMANDS = {
     "ssh": "openssh-client",
@@ -46,7 +46,7 @@ def _namespaces_missing(where: Path) -> str | None:
     try:
         if os.geteuid() == 0:
             os.chown(folder, FLEET_UID, FLEET_UID)
-        command: list[str | Path] = [*NAMESPACES, sys.executable, "-m", "lab.probe", folder]
+        command: list[str | Path] = [*NAMESPACES, sys.executable, "-m", "lab.bodies.probe", folder]
         prefixes = [Path(sys.prefix), Path(sys.base_prefix), CODE]
         tried = subprocess.run(
             unprivileged(command, [folder], prefixes),

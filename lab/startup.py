@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bake import bake_python
-from lab.daemon_spec import DaemonSpec
+from lab.bodies.privileges import environment, exposed_paths, unprivileged
+from lab.control.daemon_spec import DaemonSpec
 from lab.errors import LabError
 from lab.places import FLEET_UID, Places
-from lab.privileges import environment, exposed_paths, unprivileged
-from tasks.environment_spec import cache_folder
+from tasks.host.environment_spec import cache_folder
 
 START_S = 60.0
 """How long the cloud may take to come up; 3 s on a quiet machine."""
@@ -52,7 +52,7 @@ def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[
     """
     root, exposed = places.root, exposed_paths(layer)
     spec = DaemonSpec(str(root), str(layer), str(cache_folder().parent), str(bake_python()), tuple(map(str, exposed)))
-    command = unprivileged([python, "-m", "lab.daemon", spec.dump()], [root], exposed)
+    command = unprivileged([python, "-m", "lab.control.daemon", spec.dump()], [root], exposed)
     with places.log.open("ab") as log:
         return subprocess.Popen(
             command,

@@ -25,7 +25,7 @@ from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.exit_code import Exit
 from tasks.guards.finding import Judgement, worst
-from tasks.heartbeat import INTERVAL_S, Pulse
+from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.steps.registry import buildable, measure
 from warehouse.clock import now_iso
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, Outcome, kept_s, owner_name
@@ -66,9 +66,11 @@ def todo(ledger: Ledger, planned: PlannedCell) -> list[Step]:
 class Runner:
     """One attempt at one cell."""
 
-    def __init__(self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, pulse: Pulse) -> None:
+    def __init__(
+        self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, heartbeat: HeartbeatSender
+    ) -> None:
         """Bind to a lease that was just granted."""
-        self.ledger, self.planned, self.leases, self.lease, self.pulse = ledger, planned, leases, lease, pulse
+        self.ledger, self.planned, self.leases, self.lease, self.heartbeat = ledger, planned, leases, lease, heartbeat
         self.config_hash = ledger.plan().config_hash
         self.at_risk_s = 0.0
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
@@ -77,30 +79,32 @@ class Runner:
     async def measure_all(self, steps: list[Step]) -> None:
         """Serve the cell and measure the steps; the engine is gone afterwards, however this ends."""
         cell = self.planned.cell
-        self.pulse.phase("waiting")
-        async with the_only_engine(self.pulse.line):
+        self.heartbeat.phase("waiting")
+        async with the_only_engine(self.heartbeat.line):
             port = free_port()
             command = engine_command(cell, port, self.workdir)
             engine = Engine(command, port, self.workdir, cell.engine.start_timeout_s)
             try:
-                self.pulse.phase("engine")
-                healthy_s = await engine.start(self.pulse.line)
+                self.heartbeat.phase("engine")
+                healthy_s = await engine.start(self.heartbeat.line)
                 print(f"engine healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
                 for spec in steps:
                     await self._measure(spec, engine, command)
             finally:
-                self.at_risk_s = self.pulse.at_risk_s()
-                self.pulse.phase("stopping")
+                self.at_risk_s = self.heartbeat.at_risk_s()
+                self.heartbeat.phase("stopping")
                 engine.stop()
 
     async def _measure(self, spec: Step, engine: Engine, command: EngineCommand) -> None:
-        self.pulse.phase("measuring", spec.step)
+        self.heartbeat.phase("measuring", spec.step)
         cell, started = self.planned.cell, time.monotonic()
         async with Client(engine.base_url, cell.model, cell.technique) as client:
             attempt = self.lease.epoch
-            ctx = StepContext(self.planned, client, self.ledger, spec.step, attempt, self.pulse.tell, self.pulse.kept)
+            ctx = StepContext(
+                self.planned, client, self.ledger, spec.step, attempt, self.heartbeat.tell, self.heartbeat.kept
+            )
             try:
-                async with undisturbed(spec, self.pulse.line):
+                async with undisturbed(spec, self.heartbeat.line):
                     judgements = await measure(ctx, spec)
                 await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, self.config_hash)])
             except RequestFailed as error:
@@ -112,14 +116,14 @@ class Runner:
             spec.step, attempt, self.lease.owner, verdict, reasons, time.monotonic() - started, ctx.parts
         )
         result = self.ledger.commit(cell.cell_key, commit)
-        self.pulse.kept()
+        self.heartbeat.kept()
         print(f"{spec.step}: {result} ({verdict}{': ' + ', '.join(reasons) if reasons else ''})", flush=True)
         if spec.step == "smoke" and verdict == "rejected":
             raise CellRejected(f"smoke rejected this cell: {', '.join(reasons)}")
 
     def close(self, outcome: Outcome, reason: str, exit_code: Exit) -> None:
         """Write the attempt's row; the first one stands."""
-        spent, lost_s = self.pulse.spent_s(), 0.0 if outcome == "completed" else self.at_risk_s
+        spent, lost_s = self.heartbeat.spent_s(), 0.0 if outcome == "completed" else self.at_risk_s
         smoke_s, measure_s = kept_s(spent["smoke"], spent["measure"], lost_s)
         price = provenance.price_usd_h(self.planned)
         log = self.workdir / "engine.log"
@@ -150,8 +154,8 @@ async def run(
         return _say(Exit.REJECTED, str(error))
     except LeaseHeld as error:
         return _say(Exit.LEASE_HELD, str(error))
-    pulse = Pulse(leases, lease, heartbeat_s)
-    runner = Runner(ledger, planned, leases, lease, pulse)
+    heartbeat = HeartbeatSender(leases, lease, heartbeat_s)
+    runner = Runner(ledger, planned, leases, lease, heartbeat)
     work = asyncio.create_task(runner.measure_all(steps))
     lost, asked = asyncio.Event(), asyncio.Event()
 
@@ -164,7 +168,7 @@ async def run(
         if not work.cancelling():  # a second signal must not cut the flushing short
             work.cancel()
 
-    beating = asyncio.create_task(pulse.run(give_up, stop))
+    beating = asyncio.create_task(heartbeat.run(give_up, stop))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)

@@ -18,7 +18,7 @@ class LeaseLost(Exception):
     """Another runner owns the cell now."""
 
 
-class Pulse:
+class HeartbeatSender:
     """The runner's state as others see it, written every `INTERVAL_S` and at every change of phase."""
 
     def __init__(self, leases: Leases, lease: Lease, interval_s: float = INTERVAL_S) -> None:

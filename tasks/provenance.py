@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from configs.checkout import git_head, has_changes
 from configs.schema import PlannedCell
 from tasks.client import Client, RequestFailed
 from tasks.engine.command import EngineCommand
@@ -23,16 +24,11 @@ PLACE_VARIABLES = {
 }
 """Columns that only the launcher of a node knows, and the variables by which it tells."""
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def git_state() -> tuple[str | None, bool | None]:
     """Commit of this checkout and whether it has changes; on a node without git, what the launcher said."""
-    if shutil.which("git") and (ROOT / ".git").exists():
-        head = _output(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
-        changes = _output(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"])
-        if head:
-            return head, bool(changes)
+    if head := git_head():
+        return head, has_changes()
     sha = os.environ.get("SPECSWEEP_GIT_SHA")
     return sha, None if sha is None else os.environ.get("SPECSWEEP_GIT_DIRTY") == "1"
 

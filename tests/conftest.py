@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.environments import ensure
+from tasks.host.environments import ensure
 
 
 @pytest.fixture(scope="session")

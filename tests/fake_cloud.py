@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from flows.cell import Crew
 from flows.clock import Clock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, LossKind
-from flows.slots import Slots
+from flows.launch_slots import Slots
+from flows.run_context import RunContext
 from tests.fake_run import FakeRun
 from warehouse.placement import MachineEnd, Offer
 
@@ -105,9 +105,9 @@ class FakeSite:
         self.memory.append((offer.zone, loss))
 
 
-def crew(run: FakeRun, site: FakeSite, say: Callable[[str], None] = print, **changed: object) -> Crew:
-    """A crew on the fake cloud that looks often."""
-    made = Crew(
+def context(run: FakeRun, site: FakeSite, say: Callable[[str], None] = print, **changed: object) -> RunContext:
+    """A context on the fake cloud that looks often."""
+    made = RunContext(
         site=site, clock=Clock(), max_attempts=2, wait_h=0.01, poll_s=0.2,
         name_of=lambda key: cluster_name(run.store_url, "r1", key), managing=lambda _: nullcontext(),
         slots=Slots(2), purse=None,

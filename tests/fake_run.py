@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
@@ -17,8 +18,6 @@ from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, Ledger
 from warehouse.parts import decode
 from warehouse.store import open_store
-
-ROOT = Path(__file__).resolve().parents[1]
 
 SWEEP = """
 name: fake

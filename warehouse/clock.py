@@ -1,8 +1,11 @@
-"""The one way a moment is written down."""
+"""The one way moments and lengths of time are written down."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+MINUTE_S = 60
+HOUR_S = 3600
 
 
 def now_iso() -> str:
@@ -23,3 +26,15 @@ def moment_s(iso: str) -> float:
 def seconds_between(start_iso: str, end_iso: str) -> float:
     """Length of a span of two moments that one machine wrote, in seconds."""
     return (datetime.fromisoformat(end_iso) - datetime.fromisoformat(start_iso)).total_seconds()
+
+
+def duration(seconds: float) -> str:
+    """A length of time in at most six characters: `42s`, `7m05s`, `3h20m`; `-` for none."""
+    rounded = round(seconds)
+    if rounded <= 0:
+        return "-"
+    if rounded < MINUTE_S:
+        return f"{rounded}s"
+    if rounded < HOUR_S:
+        return f"{rounded // MINUTE_S}m{rounded % MINUTE_S:02d}s"
+    return f"{rounded // HOUR_S}h{rounded % HOUR_S // MINUTE_S:02d}m"

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from warehouse.clock import now_iso, seconds_between
 from warehouse.ledger import Ledger
+from warehouse.price import usd_of
 from warehouse.store import StoreError
 
 HEARTBEAT_DEADLINE_S = 60.0
@@ -181,7 +182,7 @@ class Leases:
         """Record how an attempt went; the first record stands. False: it was closed before."""
         if attempt.wall_s is None and attempt.started_at is not None:
             wall_s = seconds_between(attempt.started_at, attempt.ended_at)
-            cost_usd = None if attempt.price_usd_h is None else attempt.price_usd_h * wall_s / 3600
+            cost_usd = usd_of(attempt.price_usd_h, wall_s)
             attempt = attempt.model_copy(update={"wall_s": wall_s, "cost_usd": cost_usd})
         return self.store.put_new(self._attempt_key(attempt.attempt), attempt.model_dump_json(indent=1).encode())
 

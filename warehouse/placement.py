@@ -90,7 +90,7 @@ class PlacementEnd(_Record):
     interrupted: bool = False
 
 
-class FlowBeat(_Record):
+class FlowHeartbeat(_Record):
     """Who manages a cell's clusters now (`warehouse.lease.owner_name`)."""
 
     owner: str
@@ -150,7 +150,7 @@ class Placements:
             end = end.model_copy(update=said)
         return self.store.put_new(self._key(number, ".end"), end.model_dump_json(indent=1).encode())
 
-    def beat(self, beat: FlowBeat) -> None:
+    def beat(self, beat: FlowHeartbeat) -> None:
         """Say that a flow manages this cell's clusters."""
         self.store.put(f"{self.root}/flow.json", beat.model_dump_json().encode())
 
@@ -165,10 +165,10 @@ class Placements:
         """Seconds since the managing flow was heard of, by the store's clock; none: never."""
         return self.store.age_s(f"{self.root}/flow.json")
 
-    def flow(self) -> FlowBeat | None:
+    def flow(self) -> FlowHeartbeat | None:
         """The last word of the managing flow."""
         data = self.store.get(f"{self.root}/flow.json")
-        return None if data is None else FlowBeat.model_validate_json(data)
+        return None if data is None else FlowHeartbeat.model_validate_json(data)
 
     def _story(self, number: int) -> PlacementStory:
         if number in self._ended:  # it never changes again

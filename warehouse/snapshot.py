@@ -10,14 +10,12 @@ truth.
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
+from configs.checkout import git_head
 from warehouse.clock import now_iso
 from warehouse.consolidate import consolidate
 from warehouse.consolidate.frames import polars_schema
@@ -105,7 +103,7 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
             content_sha256=content,
             built_at=now_iso(),
             run_ids=chosen,
-            git_sha=_git_sha(),
+            git_sha=git_head(),
             files=stored,
         )
         if store.put_new(_manifest_key(manifest.number), manifest.model_dump_json(indent=1).encode()):
@@ -185,14 +183,3 @@ def _refresh_copies(store: Store, manifest: Manifest) -> None:
     dictionary = data_dictionary().encode()
     if store.get(DICTIONARY_KEY) != dictionary:
         store.put(DICTIONARY_KEY, dictionary)
-
-
-def _git_sha() -> str | None:
-    """Commit of this checkout, where it is one."""
-    root = Path(__file__).resolve().parent.parent
-    if not shutil.which("git") or not (root / ".git").exists():
-        return None
-    done = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=30, check=False
-    )
-    return done.stdout.strip() if done.returncode == 0 else None

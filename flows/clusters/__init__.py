@@ -1,1 +1,1 @@
-"""Where cells run: one small protocol; `local` is a subprocess of this machine, `sky` is a spot cluster."""
+"""Where cells run: one small protocol; `local` is a subprocess here, `skypilot` whatever SkyPilot reaches."""

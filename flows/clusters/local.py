@@ -6,13 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
+from configs.checkout import ROOT
 from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed, LossKind
-from tasks import environments, process_group
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import ENGINE_RECORD
+from tasks.host import environments, process_group
 from warehouse.placement import Offer
-
-ROOT = Path(__file__).resolve().parents[2]
 
 STOP_GRACE_S = 60.0
 """How long a node runner may take to stop its engine and close its attempt before it is killed."""

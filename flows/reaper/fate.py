@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flows.clusters.names import PREFIX
-from flows.forecast_table import duration
 from flows.reaper.books import Owner
 from flows.reaper.found import STRAY, Found
+from warehouse.clock import duration
 
 
 class Fate(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flows.clusters.sky_api import Rented
-from flows.clusters.task_file import EXPIRY_LABEL, OWNER_LABEL
-from flows.reaper.clouds import Instance
+from flows.clusters.clouds.account import Instance
+from flows.clusters.skypilot.api import Rented
+from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 
 NOT_IN_SKY = "not in SkyPilot"
 """Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""

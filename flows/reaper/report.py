@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 from rich import box
 from rich.table import Table
 
-from flows.forecast_table import duration
 from flows.reaper.fate import Fate
 from flows.reaper.found import Found
+from warehouse.clock import duration
 
 Done = Literal["left", "down", "would go down", "not down"]
 

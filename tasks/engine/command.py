@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from configs.schema import Cell, Draft, Model
-from tasks import environments
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
+from tasks.host import environments
 
 
 class EngineUnavailable(Exception):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from configs.schema import Step
-from tasks import process_group
 from tasks.engine.server import ENGINE_RECORD
+from tasks.host import process_group
 
 POLL_S = 0.5
 """Pause between two tries of a lock."""

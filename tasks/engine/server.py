@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from tasks import process_group
 from tasks.engine.command import EngineCommand, full_environment
+from tasks.host import process_group
 
 POLL_S = 0.25
 """Pause between two looks at a starting engine."""

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from configs.checkout import ROOT
 from lab.cloud import Lab
 from tests.cloud.checks import wait_until
-from tests.fake_run import ROOT
 
 
 class BodyShell:

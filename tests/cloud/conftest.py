@@ -12,7 +12,7 @@ import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
-from tasks.environments import ensure
+from tasks.host.environments import ensure
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left
 

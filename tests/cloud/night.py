@@ -13,13 +13,14 @@ from pathlib import Path
 
 import yaml
 
+from configs.checkout import ROOT
 from flows.clusters.names import cluster_name
 from flows.plans import make_plan
 from lab.cloud import Lab
-from lab.instance import Instance
+from lab.control.instance import Instance
 from lab.places import INSIDE
 from tests.cloud.checks import wait_until
-from tests.fake_run import MODEL, ROOT, SUITE
+from tests.fake_run import MODEL, SUITE
 from warehouse.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger import Ledger
 from warehouse.placement import Placements, PlacementStory
@@ -68,7 +69,15 @@ class Night:
 
     def start(self) -> subprocess.Popen[bytes]:
         """`sweep run`, in a session of its own; what it says goes into `log`."""
-        argv = [sys.executable, "-m", "flows.cli", "run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id]
+        argv = [
+            sys.executable,
+            "-m",
+            "flows.terminal.cli",
+            "run",
+            str(self.folder / "sweep.yaml"),
+            "--run-id",
+            self.run_id,
+        ]
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -76,7 +85,7 @@ class Night:
 
     def sweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Any `sweep` command, to its end."""
-        argv = [sys.executable, "-m", "flows.cli", *arguments]
+        argv = [sys.executable, "-m", "flows.terminal.cli", *arguments]
         return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True)
 
     @property

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from configs.checkout import ROOT
 from lab import leftovers
 from lab.cloud import Lab
 from lab.errors import LabError
@@ -21,7 +22,6 @@ from lab.home import user_hash
 from lab.places import FLEET_UID
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
-from tests.fake_run import ROOT
 
 pytestmark = pytest.mark.cloud
 

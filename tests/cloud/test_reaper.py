@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
+from configs.checkout import ROOT
 from flows.clusters.names import cluster_name
 from lab.cloud import Lab
 from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
-from tests.fake_run import ROOT, FakeRun
+from tests.fake_run import FakeRun
 from warehouse.lease import owner_name
 from warehouse.ledger import Ledger
-from warehouse.placement import FlowBeat, Offer, Placements
+from warehouse.placement import FlowHeartbeat, Offer, Placements
 
 pytestmark = pytest.mark.cloud
 
@@ -52,7 +53,7 @@ class RentedCell:
     def flow_beats(self, *, alive: bool) -> None:
         host, boot, pid, tick = owner_name().split("/")
         owner = "/".join([host, boot, pid, tick if alive else "1"])  # another process once had this id
-        self.placements.beat(FlowBeat(owner=owner, at="2026-11-20T10:00:00.000+00:00"))
+        self.placements.beat(FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00"))
 
     def ended(self) -> str | None:
         end = self.placements.stories()[-1].end
@@ -72,7 +73,7 @@ def reap(lab: Lab, run: FakeRun) -> Reap:
     """Runs `sweep reap ARGUMENTS --json`; its document."""
 
     def go(*arguments: str) -> dict[str, Any]:
-        argv = [sys.executable, "-m", "flows.cli", "reap", "--store", run.store_url, "--json", *arguments]
+        argv = [sys.executable, "-m", "flows.terminal.cli", "reap", "--store", run.store_url, "--json", *arguments]
         env = os.environ | lab.env | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.clusters.sky_leftovers import SERVER
-from lab.ports import api_port
+from configs.checkout import ROOT
+from flows.clusters.skypilot.leftovers import SERVER
+from lab.control.ports import api_port
 from tests.cloud.checks import SHORT, wait_until
-from tests.fake_run import ROOT
 
 pytestmark = pytest.mark.cloud
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from configs.checkout import ROOT
 from flows.plans import engine_environments, make_plan
-from tasks import environments, meters
+from tasks import meters
 from tasks.client import Client, Reply, StreamReply
 from tasks.engine import command
 from tasks.engine.server import Engine, free_port
+from tasks.host import environments
 from tasks.meters import Counters
 from tasks.prompts import Prompt
-from tests.fake_run import ROOT
 
 pytestmark = pytest.mark.engine
 

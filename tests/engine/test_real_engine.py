@@ -12,11 +12,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from configs.checkout import ROOT
 from configs.expand import default_run_id
 from flows.plans import make_plan
-from tasks import process_group
 from tasks.engine.machine import cell_workdir
-from tests.fake_run import ROOT
+from tasks.host import process_group
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -40,8 +40,8 @@ class Victim:
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "demo", "--sweep", "tiny-quick"], cwd=ROOT, env=self.env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "flows.terminal.cli", "demo", "--sweep", "tiny-quick"], cwd=ROOT,
+            env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def in_step(self, key: str, step: str) -> Callable[[], bool]:

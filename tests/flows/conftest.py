@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_run import ROOT
+from configs.checkout import ROOT
 
 Sweep = Callable[..., "subprocess.Popen[str]"]
 
@@ -29,7 +29,7 @@ def start_sweep(tmp_path: Path) -> Sweep:
         }
         full = os.environ | own | env
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, env=full, text=True,
+            [sys.executable, "-m", "flows.terminal.cli", *arguments], cwd=ROOT, env=full, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 

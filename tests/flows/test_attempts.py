@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.cell import CellOutcome, Crew, measure_cell
+from flows.cell import CellOutcome, measure_cell
 from flows.clusters.protocol import Ending, Launch, LaunchFailed, Wait
-from flows.pulse import FlowPulse
-from tests.fake_cloud import FakeCluster, FakeSite, crew, offer, wait_for
+from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.run_context import RunContext
+from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import now_iso
 from warehouse.lease import owner_name
-from warehouse.placement import FlowBeat, MachineEnd, Placements
+from warehouse.placement import FlowHeartbeat, MachineEnd, Placements
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
 
@@ -29,7 +30,7 @@ def ends(run: FakeRun) -> list[str | None]:
     return [story.end and story.end.outcome for story in Placements(run.ledger, run.key).stories()]
 
 
-def measured(run: FakeRun, hands: Crew, committed: Callable[[str], None] = lambda _: None) -> CellOutcome:
+def measured(run: FakeRun, hands: RunContext, committed: Callable[[str], None] = lambda _: None) -> CellOutcome:
     return measure_cell(run.ledger, run.planned, hands, committed)
 
 
@@ -45,7 +46,7 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
             first.reclaim()
 
     site = FakeSite([first, second], [Launch(offer("east-1a")), Launch(offer("east-1b"))])
-    outcome = measured(run, crew(run, site), committed)
+    outcome = measured(run, context(run, site), committed)
     assert (outcome.ended, outcome.attempts) == ("measured", 2)
     assert ends(run) == ["preempted", "done"]
     words = [story.end for story in Placements(run.ledger, run.key).stories() if story.end]
@@ -71,19 +72,19 @@ class LostWhenDone(FakeCluster):
 
 def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRun, node_python: Path) -> None:
     site = FakeSite([LostWhenDone(run, node_python)])
-    outcome = measured(run, crew(run, site))
+    outcome = measured(run, context(run, site))
     assert (outcome.ended, outcome.attempts) == ("measured", 1)
     assert ends(run) == ["done"] and [attempt.outcome for attempt in run.attempts()] == ["completed"]
 
 
 def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path) -> None:
     said: list[str] = []
-    clock_s = crew(run, FakeSite([FakeCluster(run, node_python)])).clock.now_s()
+    clock_s = context(run, FakeSite([FakeCluster(run, node_python)])).clock.now_s()
     none = FakeCluster(run, node_python, fail=LaunchFailed("east-1a: no capacity", "no_capacity"))
     site = FakeSite(
         [none, FakeCluster(run, node_python)], [Launch(offer()), Wait(clock_s, "tried east-1a"), Launch(offer())]
     )
-    outcome = measured(run, crew(run, site, said.append))
+    outcome = measured(run, context(run, site, said.append))
     assert outcome.ended == "measured"
     assert ends(run) == ["no_capacity", "done"]
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "nothing was rented the first time"
@@ -92,13 +93,13 @@ def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path)
 
 def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun, node_python: Path) -> None:
     site = FakeSite([FakeCluster(run, node_python)], [Wait(0, "no capacity in east-1a and east-1b since 02:00")])
-    outcome = measured(run, crew(run, site, wait_h=0.0))
+    outcome = measured(run, context(run, site, wait_h=0.0))
     assert outcome.ended == "failed" and "east-1a and east-1b" in outcome.reason
 
 
 def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun, node_python: Path) -> None:
     broken = FakeCluster(run, node_python, fail=LaunchFailed("setup failed: no space left", "setup_failed"))
-    outcome = measured(run, crew(run, FakeSite([broken])))
+    outcome = measured(run, context(run, FakeSite([broken])))
     assert outcome.ended == "failed" and "no space left" in outcome.reason
     assert broken.is_down
     assert ends(run) == ["setup_failed", "setup_failed"]
@@ -125,7 +126,7 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
 ) -> None:
     monkeypatch.setattr("flows.attempt.BUDGET_EVERY_S", 0.0)
     node = FakeCluster(run, node_python, **SLOW)
-    outcome = measured(run, crew(run, FakeSite([node]), purse=SpentAfter(run, "smoke")))
+    outcome = measured(run, context(run, FakeSite([node]), purse=SpentAfter(run, "smoke")))
     assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason
     assert run.commit("smoke").verdict == "ok"
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
@@ -138,7 +139,7 @@ def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, no
     placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", now_iso())
     node.process = run.start(node_python, **SLOW)
     wait_for(lambda: run.leases.current() is not None, "the node's lease")
-    outcome = measured(run, crew(run, FakeSite([node])))
+    outcome = measured(run, context(run, FakeSite([node])))
     assert (outcome.ended, outcome.attempts) == ("measured", 0)
     assert ends(run) == ["done"] and placement.number == 1
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
@@ -147,7 +148,7 @@ def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, no
 def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_python: Path) -> None:
     node = FakeCluster(run, node_python)
     Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", now_iso())
-    outcome = measured(run, crew(run, FakeSite([node])))
+    outcome = measured(run, context(run, FakeSite([node])))
     assert outcome.ended == "measured"
     assert ends(run) == ["preempted", "done"]
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
@@ -155,16 +156,16 @@ def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_pyth
 
 def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> None:
     placements = Placements(run.ledger, run.key)
-    placements.beat(FlowBeat(owner=owner_name(), at=now_iso()))
+    placements.beat(FlowHeartbeat(owner=owner_name(), at=now_iso()))
     said: list[str] = []
     outcomes: list[CellOutcome] = []
-    with FlowPulse(run.ledger) as pulse:
-        hands = crew(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=pulse.managing)
+    with FlowHeartbeatSender(run.ledger) as heartbeat:
+        hands = context(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=heartbeat.managing)
         thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
         thread.start()
         wait_for(lambda: any("another flow" in line for line in said), "the second flow says that it waits")
         assert placements.stories() == []
-        placements.beat(FlowBeat(owner=owner_name(), at=now_iso(), released=True))
+        placements.beat(FlowHeartbeat(owner=owner_name(), at=now_iso(), released=True))
         thread.join(120)
     assert outcomes[0].ended == "measured"
     assert not placements.managed(), "released at the end"

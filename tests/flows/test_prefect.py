@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.prefect_session import PrefectSession
-from tasks import process_group
+from flows.terminal.prefect_session import PrefectSession
+from tasks.host import process_group
 from tests.fake_run import FakeRun
 from tests.flows.conftest import Sweep
 from tests.tasks.test_cell import processes_with, wait_until

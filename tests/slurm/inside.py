@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import mounts
-from lab.cover import cover
+from lab.bodies import mounts
+from lab.bodies.cover import cover
 from lab.places import FLEET_UID
 from tests.slurm.layout import ADDRESS, HOST
 

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from configs.checkout import ROOT
 from lab import leftovers
 from lab.bake import baked
+from lab.bodies.privileges import exposed_paths
 from lab.home import CATALOGS
 from lab.places import FLEET_UID, MARK, Places
-from lab.privileges import exposed_paths
-from tasks.environment_spec import ROOT, cache_folder
-from tasks.environments import ensure
+from tasks.host.environment_spec import cache_folder
+from tasks.host.environments import ensure
 from tests.cloud.checks import wait_until
 from tests.slurm.inside import PLAIN_USER, InsideSpec
 from tests.slurm.layout import CLUSTER, RUNTIME, USER, write_files

@@ -6,8 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
+from configs.checkout import ROOT
 from lab.bake import bake_python
-from tasks.environment_spec import ROOT, cache_folder
+from tasks.host.environment_spec import cache_folder
 
 ASKED = "SPECSWEEP_SLURM"
 """Set by `make test-slurm`; without it the tests are skipped."""

@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flows.clusters import sky_api
 from flows.clusters.names import cluster_name
-from flows.clusters.offers import offers
 from flows.clusters.protocol import CellJob
-from flows.clusters.sky import SkyCluster
-from flows.clusters.task_file import Rental, load_task, sky_task, task_for
+from flows.clusters.skypilot import api as sky_api
+from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.offers import offers
+from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
 
 JOB = CellJob("/nowhere", "unheard", "0" * 16)
 NAME = cluster_name(*JOB)

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.warehouse.fake_google import KEY_ID, SECRET, FakeGoogle, serving
+from tests.warehouse.store.fake_google import KEY_ID, SECRET, FakeGoogle, serving
 from warehouse.store import Store, open_store
 
 BUCKET = "sweeps"

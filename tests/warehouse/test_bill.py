@@ -8,14 +8,14 @@ import pytest
 
 from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import demo_plan
-from warehouse.bill import BillLine, bill, month_of
+from warehouse.bill.bill import BillLine, bill, month_of
+from warehouse.bill.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
 from warehouse.consolidate import consolidate
 from warehouse.dataset import data_dictionary
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, Placements
 from warehouse.snapshot import publish, read_current
-from warehouse.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
 from warehouse.store import Store
 from warehouse.tables import ATTEMPTS, BILLED_PHASES
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from warehouse.bootstrap import interval, quantile, ratio_interval, resampled_means
-from warehouse.compare import (
+from warehouse.statistics.bootstrap import interval, quantile, ratio_interval, resampled_means
+from warehouse.statistics.compare import (
     carries_lossless,
     compare_accuracy,
     mcnemar_p,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.bill import ATTEMPT_OUTCOMES, BillLine, bill
+from warehouse.bill.bill import ATTEMPT_OUTCOMES, BillLine, bill
 from warehouse.consolidate.inputs import CellHistory
 from warehouse.consolidate.rows import Row
 from warehouse.lease import Attempt

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from warehouse.compare import PairedAccuracy
 from warehouse.consolidate.rows import Row
+from warehouse.statistics.compare import PairedAccuracy
 
 _SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "step")
 

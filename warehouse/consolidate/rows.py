@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from warehouse.consolidate.frames import Reduced, Rows
 from warehouse.consolidate.inputs import CommittedStep
+from warehouse.price import usd_of
 from warehouse.tables import PROVENANCE_COLUMNS
 
 Row = dict[str, Any]
@@ -80,7 +81,7 @@ def base_row(step: CommittedStep, reduced: Reduced, verdict: Judged) -> Row:
         "acceptance_source": None if cell.technique.method in UNDRAFTED_METHODS else "measured",
         "step": commit.step,
         "gpu_s": commit.wall_s,
-        "cost_usd": None if price is None else commit.wall_s * price / 3600,
+        "cost_usd": usd_of(price, commit.wall_s),
         "attempts": step.attempts,
         "attempt": commit.attempt,
         "measured_at": commit.committed_at,

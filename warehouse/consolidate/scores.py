@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.compare import PairedAccuracy, compare_accuracy, proportion_stderr
 from warehouse.consolidate.frames import STEP, Identity, Reduced
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.consolidate.rows import EXTRACTORS_DISAGREE, Row, base_row, judged, verdict_columns
+from warehouse.statistics.compare import PairedAccuracy, compare_accuracy, proportion_stderr
 
 Counts = Mapping[str, Any]
 """n, right_last, right_first, truncated, blank of one step."""

@@ -7,7 +7,6 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from configs.schema import Gpu
-from warehouse.bootstrap import interval, ratio_interval, resampled_means
 from warehouse.consolidate.frames import Reduced, Rows
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.consolidate.rows import (
@@ -21,6 +20,8 @@ from warehouse.consolidate.rows import (
     verdict_columns,
     verdict_of,
 )
+from warehouse.price import usd_of
+from warehouse.statistics.bootstrap import interval, ratio_interval, resampled_means
 
 ACCEPTANCE_SLACK = 1.05
 """A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step; the
@@ -71,7 +72,7 @@ def _rates(step: CommittedStep, row: Row, windows: Rows) -> SpeedRow:
     row |= {"repeats": len(rates), "tok_s": tok_s, **_characters(windows, wall_s), **_acceptance(step, windows)}
     row["mbu"] = bandwidth_use(step, windows, wall_s)
     if row.get("price_usd_h") is not None:
-        row["usd_per_mtok"] = row["price_usd_h"] / 3600 / tok_s * 1e6
+        row["usd_per_mtok"] = usd_of(row["price_usd_h"], 1e6 / tok_s)
     if len(rates) < 2:
         return SpeedRow(row, [])
     means = resampled_means(rates, "/".join((*step.identity, row["condition"], row["mode"])))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.compare import carries_lossless
 from warehouse.report.figures import TIMES, Row, figure, plural, rate, signed, span, technique_label
 from warehouse.report.view import View, bench, headline_condition, is_small
+from warehouse.statistics.compare import carries_lossless
 
 
 class Answer(NamedTuple):

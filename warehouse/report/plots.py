@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from warehouse.compare import wilson_interval
 from warehouse.report.figures import TIMES, Row, figure, rate, technique_label
 from warehouse.report.markup import Child, Markup, join, tag
 from warehouse.report.scale import Scale, apart, tick_label
+from warehouse.statistics.compare import wilson_interval
 
 WIDTH = 330.0
 """Width of every drawing."""

@@ -1,0 +1,1 @@
+"""What a cloud itself says of our machines, without SkyPilot."""

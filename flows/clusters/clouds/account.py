@@ -1,0 +1,75 @@
+"""Machines as a cloud itself knows them: what SkyPilot's own database has forgotten is billed all the same.
+
+Every instance that SkyPilot makes carries its cluster's name as a tag, written in the request that rents it, so a
+machine of ours without it can't exist. Our labels (`names.LABEL` and its kin) come in the same request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from warehouse.placement import MachineEnd
+
+CLUSTER_TAG = "skypilot-cluster-name"
+"""SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user. `sky/provision/constants.py`."""
+
+
+class Instance(NamedTuple):
+    """One machine. `cluster` is the tag's value; `state` is the cloud's word; `end` none: it has not ended."""
+
+    cloud: str
+    region: str
+    zone: str | None
+    instance_id: str
+    cluster: str
+    state: str
+    spot: bool
+    launched_at_s: float | None
+    labels: Mapping[str, str]
+    end: MachineEnd | None = None
+
+    @property
+    def where(self) -> str:
+        """Short name for people, e.g. `aws/us-east-1a`."""
+        return f"{self.cloud}/{self.zone or self.region}"
+
+
+class Sighting(NamedTuple):
+    """What one cloud answered. `refused`: places that our credentials may not look into, and so never rented in."""
+
+    cloud: str
+    instances: tuple[Instance, ...] = ()
+    refused: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class NotAsked(Exception):
+    """A cloud is not set up here; the text says what is missing."""
+
+
+class CloudError(Exception):
+    """A cloud did not do what was asked; the text says where and why."""
+
+
+class Account(Protocol):
+    """One cloud, with this machine's credentials."""
+
+    @property
+    def cloud(self) -> str:
+        """SkyPilot's name of it, in lower case."""
+
+    def look(self) -> Sighting:
+        """Every machine of every cluster whose name begins with `names.PREFIX`.
+
+        Raises:
+            NotAsked: there are no credentials, or no libraries.
+            CloudError: it could not be asked at all.
+        """
+
+    def terminate(self, instances: Sequence[Instance]) -> None:
+        """Terminate machines of this cloud; one that is gone already is fine.
+
+        Raises:
+            CloudError: some are still there; the others are terminated all the same.
+        """

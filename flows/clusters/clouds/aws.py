@@ -1,0 +1,175 @@
+"""EC2 instances of SkyPilot clusters of ours, in every region that the account has enabled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from datetime import datetime
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
+from flows.clusters.names import PREFIX
+from warehouse.placement import MachineEnd, Offer
+
+BILLED_STATES = ("pending", "running", "stopping", "stopped")
+"""A stopped instance still pays for its disk."""
+
+REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")
+"""Error codes of a region that the account, or a policy of its organisation, keeps closed."""
+
+ENDED_STATES = ("shutting-down", "terminated")
+"""States in which a machine costs nothing any more."""
+
+INTERRUPTED = "Server.SpotInstanceTermination"
+"""Code of the state reason of a spot machine that EC2 took back; it comes without a date."""
+
+ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+"""In the state transition reason of a machine that was terminated, e.g. `User initiated (2026-11-21 20:00:00 GMT)`."""
+
+FIRST_REGION = "us-east-1"
+"""Asked for the list of regions when the user's configuration names none."""
+
+REGIONS_AT_ONCE = 8
+
+
+class AwsAccount:
+    """The account that boto3 finds credentials of."""
+
+    cloud = "aws"
+
+    def look(self) -> Sighting:
+        """Instances of every enabled region (see `Account.look`)."""
+        session = boto3.Session()
+        if session.get_credentials() is None:
+            raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
+        regions = _regions(session)
+        clients = [_client(session, region) for region in regions]  # made in one thread: a session is not safe in many
+        with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
+            answers = list(pool.map(_in_region, clients))
+        refused = tuple(where for answer in answers for where in answer.refused)
+        if len(refused) == len(regions):
+            raise CloudError(f"aws: no region may be looked into ({refused[0]}): allow ec2:DescribeInstances")
+        return Sighting(
+            self.cloud,
+            instances=tuple(instance for answer in answers for instance in answer.instances),
+            refused=refused,
+            problems=tuple(problem for answer in answers for problem in answer.problems),
+        )
+
+    def terminate(self, instances: Sequence[Instance]) -> None:
+        """Terminate by id (see `Account.terminate`)."""
+        session, failed = boto3.Session(), []
+        for instance in instances:
+            with closing(_client(session, instance.region)) as client:
+                try:
+                    client.terminate_instances(InstanceIds=[instance.instance_id])
+                except ClientError as error:
+                    if not _code(error).startswith("InvalidInstanceID"):
+                        failed.append(f"{instance.where} {instance.instance_id}: {error}")
+                except BotoCoreError as error:
+                    failed.append(f"{instance.where} {instance.instance_id}: {error}")
+        if failed:
+            raise CloudError("; ".join(failed))
+
+
+def machines_of(cluster: str, offer: Offer | None) -> Machines | None:
+    """The machines of a cluster that was rented by an offer; none: its cloud is not asked (all but AWS)."""
+    return Machines(cluster, offer.region) if offer is not None and offer.cloud == "aws" and offer.region else None
+
+
+class Machines:
+    """The machines of one cluster in one region, terminated ones too, which AWS lists for about an hour."""
+
+    def __init__(self, cluster: str, region: str) -> None:
+        """Nothing is asked yet; the client is made once, which takes a third of a second."""
+        session = boto3.Session()
+        self._region = region
+        self._client = _client(session, region) if session.get_credentials() is not None else None
+        self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{cluster}-*"]}]
+
+    def known(self) -> dict[str, Instance] | None:
+        """Machines by instance id; none: the cloud did not say."""
+        if self._client is None:
+            return None
+        try:
+            answer = self._client.describe_instances(Filters=self._filters)
+        except (ClientError, BotoCoreError):
+            return None  # nobody knows anything now; who asks goes on without this witness
+        found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
+        return {each["InstanceId"]: _instance(self._region, each) for each in found}
+
+    def terminate(self) -> None:
+        """Terminate those that are billed. Where that can't be done nothing happens: SkyPilot says what is wrong."""
+        alive = [name for name, each in (self.known() or {}).items() if each.state in BILLED_STATES]
+        if alive and self._client is not None:
+            with suppress(ClientError, BotoCoreError):
+                self._client.terminate_instances(InstanceIds=alive)
+
+    def last_end(self, since_s: float) -> MachineEnd | None:
+        """How the newest machine that was launched since then ended; none: it has not, or the cloud does not say."""
+        launched = {(each.launched_at_s or 0.0): each.end for each in (self.known() or {}).values()}
+        newest_s = max(launched, default=0.0)
+        return launched[newest_s] if launched and newest_s >= since_s else None
+
+
+def _regions(session: Any) -> list[str]:
+    with closing(_client(session, session.region_name or FIRST_REGION)) as client:
+        try:
+            return sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
+        except (ClientError, BotoCoreError) as error:
+            raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
+
+
+def _client(session: Any, region: str) -> Any:
+    config = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 3})
+    return session.client("ec2", region_name=region, config=config)
+
+
+def _in_region(client: Any) -> Sighting:
+    region = client.meta.region_name
+    filters = [
+        {"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{PREFIX}*"]},
+        {"Name": "instance-state-name", "Values": list(BILLED_STATES)},
+    ]
+    with closing(client):
+        try:
+            pages = list(client.get_paginator("describe_instances").paginate(Filters=filters))
+        except ClientError as error:
+            said = f"aws/{region}: {_code(error)}"
+            return Sighting("aws", refused=(said,)) if _code(error) in REFUSALS else Sighting("aws", problems=(said,))
+        except BotoCoreError as error:
+            return Sighting("aws", problems=(f"aws/{region}: {error}",))
+    found = (each for page in pages for reservation in page["Reservations"] for each in reservation["Instances"])
+    return Sighting("aws", instances=tuple(_instance(region, each) for each in found))
+
+
+def _instance(region: str, record: dict[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in record.get("Tags", [])}
+    return Instance(
+        cloud="aws",
+        region=region,
+        zone=record.get("Placement", {}).get("AvailabilityZone"),
+        instance_id=record["InstanceId"],
+        cluster=tags[CLUSTER_TAG],
+        state=record["State"]["Name"],
+        spot=record.get("InstanceLifecycle") == "spot",
+        launched_at_s=record["LaunchTime"].timestamp() if "LaunchTime" in record else None,
+        labels=tags,
+        end=_end(record) if record["State"]["Name"] in ENDED_STATES else None,
+    )
+
+
+def _end(record: dict[str, Any]) -> MachineEnd:
+    said = ENDED_AT.search(record.get("StateTransitionReason", ""))
+    at_s = None if said is None else datetime.fromisoformat(f"{said[1]}+00:00").timestamp()
+    return MachineEnd(at_s, interrupted=record.get("StateReason", {}).get("Code") == INTERRUPTED)
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

@@ -1,0 +1,1 @@
+"""Clusters through the user's own SkyPilot."""

@@ -1,0 +1,105 @@
+"""What SkyPilot's SDK is asked about clusters: few calls, typed results."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any, NamedTuple
+
+from flows.clusters.names import PREFIX
+from flows.clusters.skypilot.server import ANSI, call, ensure_server, sdk, text_of
+
+
+class Rented(NamedTuple):
+    """One cluster that SkyPilot knows. `price_usd_h` is by its catalogue; `detail` says why an INIT one is INIT."""
+
+    name: str
+    status: str
+    launched_at_s: float | None
+    cloud: str | None
+    region: str | None
+    zone: str | None
+    spot: bool
+    price_usd_h: float | None
+    name_on_cloud: str | None
+    detail: str
+
+
+class Job(NamedTuple):
+    """The newest job of a cluster. `status` is SkyPilot's JobStatus by name; none: the cluster has no job."""
+
+    job_id: int | None
+    status: str | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it will never run again."""
+        return self.status in ("SUCCEEDED", "FAILED", "FAILED_SETUP", "FAILED_DRIVER", "CANCELLED")
+
+
+def rented(names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
+    """Clusters that SkyPilot knows, all or by name; `refresh` asks the cloud."""
+    sky = sdk()
+    mode = sky.StatusRefreshMode.FORCE if refresh else sky.StatusRefreshMode.NONE
+    records = call(lambda sky: sky.status(cluster_names=names, refresh=mode))
+    return [_rented(record) for record in records if record.name.startswith(PREFIX)]
+
+
+def take_down(name: str, *, purge: bool = False) -> bool:
+    """Terminate a cluster; False: there was none. Safe to call again, and by somebody else."""
+    sky = sdk()
+    try:
+        call(lambda sky: sky.down(name, purge=purge))
+    except sky.exceptions.ClusterDoesNotExist:
+        return False
+    return True
+
+
+def newest_job(name: str) -> Job:
+    """The newest job of a cluster, asked over ssh: costs the node a process or two.
+
+    Raises:
+        sky.exceptions.ClusterDoesNotExist: the cluster is gone.
+    """
+    statuses = call(lambda sky: sky.job_status(name))
+    for job_id, status in statuses.items():
+        return Job(None if job_id is None else int(job_id), None if status is None else str(status.value))
+    return Job(None, None)
+
+
+def job_log(name: str, job_id: int | None, lines: int) -> list[str]:
+    """The last lines of a job's log, as the job printed them."""
+    ensure_server()
+    stream = io.StringIO()
+    sdk().tail_logs(name, job_id, follow=False, tail=lines, output_stream=stream)
+    return [_plain(line) for line in stream.getvalue().splitlines() if line.strip()][-lines:]
+
+
+def _plain(line: str) -> str:
+    """A log line without colours and without SkyPilot's `(task, pid=1234) `."""
+    return re.sub(r"^\([^()]*pid=\d+\)\s", "", ANSI.sub("", line)).rstrip()
+
+
+def _rented(record: Any) -> Rented:
+    resources = getattr(record.handle, "launched_resources", None)
+    return Rented(
+        name=record.name,
+        status=str(record.status.value),
+        launched_at_s=float(record.launched_at) if record.launched_at else None,
+        cloud=None if resources is None or resources.cloud is None else str(resources.cloud).lower(),
+        region=None if resources is None else resources.region,
+        zone=None if resources is None else resources.zone,
+        spot=bool(resources is not None and resources.use_spot),
+        price_usd_h=_price_usd_h(resources),
+        name_on_cloud=record.cluster_name_on_cloud or getattr(record.handle, "cluster_name_on_cloud", None),
+        detail=text_of(Exception(record.init_status_reason or "")) if record.init_status_reason else "",
+    )
+
+
+def _price_usd_h(resources: Any) -> float | None:
+    if resources is None or resources.instance_type is None:
+        return None
+    try:
+        return float(resources.get_cost(3600))
+    except (ValueError, KeyError):
+        return None  # a machine that the catalogue doesn't list (Slurm, Kubernetes) has no catalogue price

@@ -1,0 +1,251 @@
+"""SkyPilot's API server as this project uses it: started when it is gone, and asked again when it comes back.
+
+Every call that fails because the server is gone starts the server again and is repeated; SkyPilot's requests are
+idempotent towards a cluster's name. The server is started outside our process groups: it serves all flows of a user.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from flows.clusters.skypilot import home as sky_home
+from flows.clusters.skypilot.leftovers import end_leftovers
+from tasks.host import process_group
+
+SERVER_START_S = 180.0
+"""How long an API server may take to answer; 5 to 42 s were seen."""
+
+ANSWER_S = 60.0
+"""How long a server that has started may leave the question for its health unanswered: it makes its executors then."""
+
+PORT_FREE_S = 75.0
+"""How long a start is repeated that finds its port taken with nobody listening: SkyPilot's ports are among those that
+Linux gives to outgoing connections, and keeps for 60 s after they have ended."""
+
+PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
+"""SkyPilot's variable for another port."""
+
+PORT_TAKEN = ("is not available", "Address already in use")
+"""In the last words of a server that found the port of its API, or of its queue, taken."""
+
+SERVER_TRIES = 6
+"""How often one call may find the server gone, or not itself, before it is given up."""
+
+SERVER_PAUSE_S = 3.0
+"""Pause before the next try; a server that was just started again answers 500 for some seconds."""
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+_starting = threading.Lock()
+
+
+class SkyUnavailable(Exception):
+    """SkyPilot's API server can't be reached or started; the text says what to do."""
+
+
+def sdk() -> Any:
+    """The `sky` module, imported on first use (seconds) and in the home that was asked for."""
+    sky_home.enter()
+    import sky
+
+    return sky
+
+
+def sky_errors() -> tuple[type[Exception], ...]:
+    """What SkyPilot raises when a cluster can't be asked: gone, not up, unreachable over ssh, cloud not answering."""
+    errors = sdk().exceptions
+    return (
+        errors.ClusterDoesNotExist,
+        errors.ClusterNotUpError,
+        errors.ClusterStatusFetchingError,
+        errors.FetchClusterInfoError,
+        errors.CommandError,
+        errors.NetworkError,
+        errors.CachedClusterUnavailable,
+        errors.SkyletInternalError,
+        errors.SkyletUnavailableError,
+    )
+
+
+def any_error() -> tuple[type[Exception], ...]:
+    """`sky_errors`, and no API server."""
+    return (*sky_errors(), SkyUnavailable)
+
+
+def text_of(error: BaseException) -> str:
+    """An error of SkyPilot's on one line, without colours."""
+    return " ".join(ANSI.sub("", str(error)).split()) or type(error).__name__
+
+
+def server_url() -> str:
+    """Address of the API server that this process would talk to."""
+    sdk()
+    from sky.server import common
+
+    return str(common.get_server_url())
+
+
+def ensure_server() -> None:
+    """Start the API server if it does not answer.
+
+    Raises:
+        SkyUnavailable: it is remote, or does not start.
+    """
+    sky = sdk()
+    with _starting:
+        if _healthy(sky):
+            return
+        if os.environ.get("SKYPILOT_API_SERVER_ENDPOINT"):
+            raise SkyUnavailable(
+                f"the SkyPilot API server at {server_url()} does not answer: start it, or log in again"
+            )
+        log_path = Path.home() / ".sky" / "specsweep-api-start.log"
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # flows of this user start one server, not one each
+            if not _healthy(sky):
+                end_leftovers(Path.home())
+                _start(sky, log_path)
+
+
+def _start(sky: Any, log_path: Path) -> None:
+    """Start a server, again while its port is taken by a connection that has ended."""
+    deadline = time.monotonic() + PORT_FREE_S
+    while True:
+        code = _run_start(log_path)
+        if _answers(sky, ANSWER_S if code == 0 else 0.0):
+            return
+        words = _last_words()
+        is_taken = any(taken in words for taken in PORT_TAKEN)
+        is_other = is_taken and _somebody_listens()
+        if not is_taken or is_other or time.monotonic() > deadline:
+            remedy = f"end what listens at {server_url()}, or set {PORT_VARIABLE}" if is_other else "`bin/sky api stop`"
+            ended = f"did not end within {SERVER_START_S:.0f} s" if code is None else f"ended with code {code}"
+            raise SkyUnavailable(f"`sky api start` {ended}: {words}; see {log_path}; remedy: {remedy}")
+        time.sleep(SERVER_PAUSE_S)
+
+
+def _run_start(log_path: Path) -> int | None:
+    """Run `sky api start`; its exit code, none: it did not end."""
+    marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
+    env = {name: value for name, value in os.environ.items() if name not in marks}
+    try:
+        with log_path.open("ab") as log:
+            done = subprocess.run(
+                [str(Path(sys.executable).parent / "sky"), "api", "start"],
+                env=env | sky_home.server_environment(),
+                cwd=Path.home(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=SERVER_START_S,
+                start_new_session=True,
+            )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
+
+
+def _answers(sky: Any, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not _healthy(sky):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(SERVER_PAUSE_S)
+    return True
+
+
+def _somebody_listens() -> bool:
+    """Whether something that is no API server has its port."""
+    address = urlsplit(server_url())
+    try:
+        socket.create_connection((address.hostname or "127.0.0.1", address.port or 0), timeout=SERVER_PAUSE_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _last_words() -> str:
+    """The last line of the API server's own log: of a start that failed, its exception."""
+    path = Path.home() / ".sky" / "api_server" / "server.log"
+    if not path.exists():
+        return "it wrote no log"
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - 4096))
+        lines = log.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
+
+
+def call(
+    request: Callable[[Any], Any], log: Path | None = None, started: Callable[[Any], None] = lambda _: None
+) -> Any:
+    """The result of one SDK request; it raises what the request raises.
+
+    Args:
+        request: given the `sky` module, returns a request id.
+        log: file that gets what SkyPilot prints meanwhile.
+        started: told the request id, by which `cancel_request` ends it.
+
+    Raises:
+        SkyUnavailable: the API server was gone `SERVER_TRIES` times.
+    """
+    sky = sdk()
+    for tried in range(1, SERVER_TRIES + 1):
+        ensure_server()
+        try:
+            request_id = request(sky)
+            started(request_id)
+            if log is None:
+                return sky.get(request_id)
+            with log.open("a", encoding="utf-8") as stream:
+                return sky.stream_and_get(request_id, output_stream=stream)
+        except Exception as error:
+            if not _is_about_server(sky, error):
+                raise
+            if tried == SERVER_TRIES:
+                raise SkyUnavailable(f"SkyPilot's API server went away {tried} times: {text_of(error)}") from error
+            time.sleep(SERVER_PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
+def cancel_request(request_id: Any) -> None:
+    """End a request that is still going on; who waits for it gets `RequestCancelled`."""
+    call(lambda sky: sky.api_cancel(request_ids=[request_id]))
+
+
+def _healthy(sky: Any) -> bool:
+    from sky.server import common
+
+    try:
+        return bool(common.get_api_server_status().status == common.ApiServerStatus.HEALTHY)
+    except (sky.exceptions.ApiServerConnectionError, OSError):
+        return False
+
+
+def _is_about_server(sky: Any, error: Exception) -> bool:
+    """Whether the API server, rather than the request, failed."""
+    import requests
+
+    gone = (
+        sky.exceptions.ApiServerConnectionError,
+        sky.exceptions.ServerTemporarilyUnavailableError,
+        sky.exceptions.RequestInterruptedError,
+        requests.exceptions.ConnectionError,
+        requests.exceptions.ChunkedEncodingError,
+    )
+    answer = error.response if isinstance(error, requests.exceptions.HTTPError) else None
+    broken = answer is not None and answer.status_code >= 500
+    forgotten = isinstance(error, RuntimeError) and "Failed to get request" in str(error)
+    return isinstance(error, gone) or broken or forgotten

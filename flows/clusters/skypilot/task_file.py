@@ -1,0 +1,243 @@
+"""A SkyPilot task of sky/ (or a user's own YAML), and one cell's copy of it: one exact offer, labels, secrets.
+
+What a cell's copy pins is never left to SkyPilot's optimizer, so that our policy alone decides where a cell runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import getpass
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from configs.checkout import ROOT
+from flows.clusters.names import LABEL, store_hash
+from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.skypilot.server import sdk, text_of
+from warehouse.placement import Offer
+
+FOLDER = ROOT / "sky"
+
+RUN_LABEL, CELL_LABEL = f"{LABEL}-run", f"{LABEL}-cell"
+OWNER_LABEL, EXPIRY_LABEL = f"{LABEL}-owner", f"{LABEL}-expires"
+"""Besides `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse colons."""
+
+FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "HF_ENDPOINT")
+"""Variables that a node needs to reach the same store and hub as this process; passed if they are set here."""
+
+DOCKER = "docker:"
+"""SkyPilot's prefix of an `image_id` that is a container image."""
+
+IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"
+"""Tells the node which image it runs in, where it runs in one."""
+
+LABEL_LENGTH = 63
+
+
+class TaskFileError(LaunchFailed):
+    """A task can't be used; the text names the file, the field, its value and the remedy."""
+
+
+class TaskFile(NamedTuple):
+    """A task as written: its path and its parsed YAML."""
+
+    path: Path
+    config: dict[str, Any]
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Secrets that the task asks for."""
+        return tuple(self.config.get("secrets") or {})
+
+    def wrong(self, field: str, value: object, remedy: str) -> TaskFileError:
+        """An error about one field, on one line."""
+        return TaskFileError(f"{_shown(self.path)}: {field} is {value!r}: {remedy}")
+
+
+class Rental(NamedTuple):
+    """What one cell's task needs besides the file.
+
+    Attributes:
+        offer: what is rented; none leaves the choice to SkyPilot.
+        image: the engine's container image, pinned as `name@sha256:...`; used where the task runs in a container.
+        expires_s: seconds since 1970 after which anybody may remove the cluster.
+        git_sha: commit of this checkout; the node gets no .git.
+        git_dirty: whether the checkout has changes.
+    """
+
+    job: CellJob
+    offer: Offer | None
+    image: str | None
+    expires_s: float
+    git_sha: str | None
+    git_dirty: bool | None
+
+
+def load_task(name_or_path: str) -> TaskFile:
+    """Read a task: a name of sky/ without its .yaml, or a path.
+
+    Raises:
+        TaskFileError: there is none, or it lacks what keeps a cluster from running for ever.
+    """
+    path = FOLDER / f"{name_or_path}.yaml"
+    if name_or_path.endswith((".yaml", ".yml")) or os.sep in name_or_path:
+        path = Path(name_or_path).expanduser()
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
+        raise TaskFileError(f"cloud.task is {name_or_path!r}: no such file; use one of {known}, or a path")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise TaskFileError(f"{_shown(path)}: is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict):
+        raise TaskFileError(f"{_shown(path)}: is no SkyPilot task: a mapping with resources, setup and run is expected")
+    file = TaskFile(path, config)
+    _check(file)
+    return file
+
+
+def sky_task(file: TaskFile) -> Any:
+    """The `sky.Task` as the file has it, with every place that it allows: what `offers` looks at.
+
+    Raises:
+        TaskFileError: SkyPilot refuses it.
+    """
+    return _task(file, copy.deepcopy(file.config))
+
+
+def task_for(file: TaskFile, rental: Rental) -> Any:
+    """The `sky.Task` of one cell, on one offer. Secrets are this process's, by the names that the file lists.
+
+    Raises:
+        TaskFileError: SkyPilot refuses it, or a node could not reach the store.
+    """
+    _require_reachable(file, rental)
+    config = copy.deepcopy(file.config)
+    config["workdir"] = str(ROOT)
+    config["name"] = f"cell-{rental.job.cell_key[:8]}"
+    config["envs"] = {**(config.get("envs") or {}), **_envs(rental)}
+    return _task(file, config, rental)
+
+
+def _check(file: TaskFile) -> None:
+    resources = file.config.get("resources")
+    if not isinstance(resources, dict):
+        raise file.wrong("resources", resources, "say what to rent, e.g. resources: {accelerators: H100:1}")
+    autostop = resources.get("autostop")
+    if not isinstance(autostop, dict) or autostop.get("down") is not True or not autostop.get("idle_minutes"):
+        remedy = "write autostop: {idle_minutes: 10, down: true}, so that a forgotten cluster removes itself"
+        raise file.wrong("resources.autostop", autostop, remedy)
+    if file.config.get("num_nodes", 1) != 1:
+        raise file.wrong("num_nodes", file.config["num_nodes"], "a cell runs on one node; leave it out")
+    if not file.config.get("run"):
+        raise file.wrong("run", file.config.get("run"), "write run: exec bin/node run")
+    secrets = file.config.get("secrets") or {}
+    if not isinstance(secrets, dict):
+        raise file.wrong("secrets", secrets, "list them as NAME: null")
+    for name, value in secrets.items():
+        if value is not None:  # the value itself must not be shown
+            raise file.wrong(f"secrets.{name}", "...", "leave it null and set the variable where the sweep is started")
+
+
+def _pinned(task: Any, rental: Rental) -> Any:
+    """The task's entry that allows the offer, with the exact place, the labels and the exact image."""
+    from sky.utils import registry
+
+    offer, entry = rental.offer, next(iter(task.resources))
+    exact: dict[str, Any] = {}
+    if offer is not None:
+        entry = next((entry for entry in task.resources if _allows(entry, offer)), entry)
+        exact = {
+            "cloud": registry.CLOUD_REGISTRY.from_str(offer.cloud), "region": offer.region, "zone": offer.zone,
+            "instance_type": offer.instance_type, "use_spot": offer.spot,
+        }  # fmt: skip
+    if rental.image and entry.extract_docker_image() is not None:
+        exact["image_id"] = DOCKER + rental.image
+    return entry.copy(labels=(entry.labels or {}) | _labels(rental), **exact)
+
+
+def _allows(entry: Any, offer: Offer) -> bool:
+    cloud = None if entry.cloud is None else str(entry.cloud).lower()
+    pairs = ((cloud, offer.cloud), (entry.region, offer.region), (entry.zone, offer.zone))
+    return all(wanted in (None, offered) for wanted, offered in pairs)
+
+
+def _labels(rental: Rental) -> dict[str, str]:
+    job = rental.job
+    return {
+        LABEL: store_hash(job.store_url),
+        RUN_LABEL: _label_value(job.run_id),
+        CELL_LABEL: job.cell_key,
+        OWNER_LABEL: _label_value(f"{getpass.getuser()}-{platform.node()}"),
+        EXPIRY_LABEL: str(int(rental.expires_s)),
+    }
+
+
+def _label_value(text: str) -> str:
+    """The text as every cloud takes it: GCP allows lower-case letters, digits, `_` and `-`."""
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
+
+
+def _envs(rental: Rental) -> dict[str, str]:
+    job, offer = rental.job, rental.offer
+    known: dict[str, str | None] = {
+        "SPECSWEEP_STORE": job.store_url,
+        "SPECSWEEP_RUN": job.run_id,
+        "SPECSWEEP_CELL": job.cell_key,
+        "SPECSWEEP_OWNER": _label_value(getpass.getuser()),
+        "SPECSWEEP_GIT_SHA": rental.git_sha,
+        "SPECSWEEP_GIT_DIRTY": None if rental.git_dirty is None else str(int(rental.git_dirty)),
+    }
+    if offer is not None:
+        price = offer.price_usd_h
+        known |= {
+            "SPECSWEEP_CLOUD": offer.cloud,
+            "SPECSWEEP_REGION": offer.region,
+            "SPECSWEEP_ZONE": offer.zone,
+            "SPECSWEEP_INSTANCE_TYPE": offer.instance_type,
+            "SPECSWEEP_SPOT": str(int(offer.spot)),
+            "SPECSWEEP_PRICE_USD_H": "" if price is None else str(price),  # empty: rented, and nobody knows its price
+            "SPECSWEEP_PRICE_SOURCE": offer.price_source,
+        }
+    known |= {name: os.environ.get(name) for name in FORWARDED}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) -> Any:
+    """SkyPilot's own reading of the config. Secret values go in beside it: the text that it keeps has none of them."""
+    sky = sdk()
+    config.pop("secrets", None)
+    secrets = {name: os.environ[name] for name in file.secret_names if os.environ.get(name)}
+    try:
+        task = sky.Task.from_yaml_config(config)
+        if rental is not None:
+            resources = _pinned(task, rental)
+            task.set_resources(resources)
+            image = resources.extract_docker_image()
+            task.update_envs({IMAGE_VARIABLE: image} if image and "@sha256:" in image else {})
+        task.update_secrets(secrets)
+    except (ValueError, TypeError, AssertionError) as error:
+        text = text_of(error)
+        for value in secrets.values():
+            text = text.replace(value, "...")
+        raise TaskFileError(f"{_shown(file.path)}: SkyPilot refuses it: {text}") from None
+    return task
+
+
+def _require_reachable(file: TaskFile, rental: Rental) -> None:
+    """Refuse a store that lies in a folder of this machine, unless the cluster may share its file systems."""
+    shared = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
+    if "://" not in rental.job.store_url and not shared:
+        raise TaskFileError(
+            f"the store {rental.job.store_url!r} is a folder of this machine, which a node of {_shown(file.path)} "
+            "can't reach: use --store s3://bucket/prefix or gs://bucket/prefix"
+        )
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

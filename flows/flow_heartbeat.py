@@ -1,0 +1,68 @@
+"""The flow's own heartbeat: which cells' clusters it manages, so that no reaper and no second flow touches them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from warehouse.clock import now_iso
+from warehouse.lease import owner_name
+from warehouse.ledger import Ledger
+from warehouse.placement import FlowHeartbeat, Placements
+
+BEAT_EVERY_S = 10.0
+"""A twelfth of `warehouse.placement.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
+
+
+class FlowHeartbeatSender:
+    """Beats for every cell in hand until it is let go. Use as a context manager around a flow."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Nothing is in hand yet."""
+        self._ledger = ledger
+        self._cells: dict[str, Placements] = {}
+        self._guard = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flow-heartbeat", daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> FlowHeartbeatSender:
+        """Start beating."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop beating; a store that failed meanwhile is reported here."""
+        self._stopped.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def managing(self, cell_key: str) -> Iterator[None]:
+        """Hold a cell: heard of before this returns."""
+        placements = Placements(self._ledger, cell_key)
+        placements.beat(_beat())
+        with self._guard:
+            self._cells[cell_key] = placements
+        try:
+            yield
+        finally:
+            with self._guard:
+                del self._cells[cell_key]
+            placements.beat(_beat(released=True))
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(BEAT_EVERY_S):
+                with self._guard:
+                    held = list(self._cells.values())
+                for placements in held:
+                    placements.beat(_beat())
+        except BaseException as error:
+            self._failure = error
+
+
+def _beat(*, released: bool = False) -> FlowHeartbeat:
+    return FlowHeartbeat(owner=owner_name(), at=now_iso(), released=released)

@@ -1,0 +1,224 @@
+"""Budgets: what would exceed one does not start, what does is stopped with everything measured so far committed.
+
+A budget is compared with what was spent (placements, those still up until now) plus, before a start, what the forecast
+says is left. Sources of both: `warehouse/bill/spending.py` and `flows/forecast/forecast.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from configs.schema import Budget
+from flows.forecast.forecast import CellForecast, Forecast
+from warehouse.bill.spending import NOTHING_SPENT, Spending, Spent
+from warehouse.store import Store
+
+Field = Literal["cell_usd", "run_usd", "month_usd"]
+"""A field of `cloud.budget`."""
+
+SOME_SWEEP_FILE = "the sweep's file"
+"""Where a budget is raised, if nobody says which file it is in."""
+
+MOST_DIGITS = 6
+"""Digits after the point at which two amounts are shown alike at last; a second of an H100 costs 0.001 USD."""
+
+
+class BudgetExceeded(Exception):
+    """A run would cost more than it may, or nobody can say what it would cost; the text has the amounts."""
+
+
+class Fit(NamedTuple):
+    """One budget beside what counts against it.
+
+    `left_usd` is the forecast's; none: a price is not known. `is_done`: nothing is left to measure.
+    """
+
+    field: Field
+    who: str
+    budget_usd: float
+    spent_usd: float
+    left_usd: float | None
+    is_done: bool
+
+    @property
+    def total_usd(self) -> float | None:
+        """What it will have cost in the end."""
+        return None if self.left_usd is None else self.spent_usd + self.left_usd
+
+    @property
+    def fits(self) -> bool:
+        """Whether it may start; what has nothing left to spend money on always may."""
+        return self.is_done or (self.total_usd is not None and self.total_usd <= self.budget_usd)
+
+
+def fits(budget: Budget, run_id: str, run: Spent, month: Spent, forecast: Forecast, now_s: float) -> list[Fit]:
+    """Every budget that is set, against what is spent and what is forecast; of the cells the dearest one.
+
+    Args:
+        budget: the sweep's.
+        run_id: the run, for people.
+        run: what it has cost so far.
+        month: what all runs of the store have cost this month; of no interest without `month_usd`.
+        forecast: what is left, at the spot price where the sweep is on spot.
+        now_s: seconds since 1970: which month it is.
+    """
+
+    def fit(field: Field, who: str, budget_usd: float, spent_usd: float, left: Forecast | CellForecast) -> Fit:
+        left_usd = left.usd_spot if forecast.spot else left.usd_on_demand
+        return Fit(field, who, budget_usd, spent_usd, left_usd, left.gpu_h == 0)
+
+    found: list[Fit] = []
+    if budget.cell_usd is not None and forecast.cells:
+        each = [
+            fit("cell_usd", f"cell {cell.label}", budget.cell_usd, run.by_cell.get(cell.cell_key, 0.0), cell)
+            for cell in forecast.cells
+        ]
+        found.append(max(each, key=lambda one: (not one.fits, one.spent_usd + (one.left_usd or 0.0))))
+    if budget.run_usd is not None:
+        found.append(fit("run_usd", f"run {run_id}", budget.run_usd, run.usd, forecast))
+    if budget.month_usd is not None:
+        found.append(fit("month_usd", _month_name(now_s), budget.month_usd, month.usd, forecast))
+    return found
+
+
+def refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
+    """Why a run must not start, with the amounts and what to do; none: it fits its budgets."""
+    bad = [fit for fit in found if not fit.fits]
+    unknown = next((fit for fit in bad if fit.left_usd is None), None)
+    if unknown is not None:
+        price = "price_spot_usd_h" if forecast.spot else "price_on_demand_usd_h"
+        return (
+            f"what {unknown.who} would cost is not known, so its budget of {unknown.budget_usd:.2f} USD can't be "
+            f"promised: gpu {forecast.gpu!r} has no {price}; add it to gpus/{forecast.gpu}.yaml, "
+            f"or leave cloud.budget out of {sweep_file}"
+        )
+    return "; ".join(_too_much(fit, sweep_file) for fit in bad) or None
+
+
+def over(spent_usd: float, budget_usd: float, who: str, field: Field, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
+    """Why something that runs must stop now, with the amounts and what to do; none: there is money left."""
+    if spent_usd < budget_usd:
+        return None
+    spent, limit = _amounts(spent_usd, budget_usd)
+    return (
+        f"{who} spent {spent} of {limit} USD: stopped; everything measured so far is committed; "
+        f"raise cloud.budget.{field} in {sweep_file} and start the same run again"
+    )
+
+
+class Purse:
+    """The money of one run; safe for many threads, and cheap enough to ask at every look at a cluster."""
+
+    def __init__(
+        self, store: Store, run_id: str, budget: Budget, now_s: Callable[[], float], sweep_file: str = SOME_SWEEP_FILE
+    ) -> None:
+        """Bind to a run; nothing is read yet.
+
+        Args:
+            store: where the run is, and the other runs of the month.
+            run_id: the run.
+            budget: the sweep's as it is now, not as it was when the run's plan was first recorded.
+            now_s: the clock, in seconds since 1970.
+            sweep_file: where a user raises the budget.
+        """
+        self._spending = Spending(store, now_s)
+        self._run_id, self._budget, self._now_s, self._sweep_file = run_id, budget, now_s, sweep_file
+
+    def spent(self) -> Spent:
+        """What the run has cost so far."""
+        return self._spending.of_run(self._run_id)
+
+    def fits(self, forecast: Forecast) -> list[Fit]:
+        """Every budget that is set, against what is spent and what is forecast."""
+        if self._budget == Budget.model_validate({}):
+            return []
+        run = self._spending.of_run(self._run_id, fresh=True)
+        month = NOTHING_SPENT if self._budget.month_usd is None else self._spending.of_month(fresh=True)
+        return fits(self._budget, self._run_id, run, month, forecast, self._now_s())
+
+    def check_start(self, forecast: Forecast) -> None:
+        """Let a run start or go on only if what is left of it fits its budgets.
+
+        Raises:
+            BudgetExceeded: it does not, or a price is not known.
+        """
+        found = self.fits(forecast)
+        why = refusal(found, forecast, self._sweep_file)
+        if why is None and any(not fit.is_done for fit in found):
+            why = self._unpriced(self.spent())
+        if why is not None:
+            raise BudgetExceeded(why)
+
+    def over_run(self) -> str | None:
+        """Why the whole run must stop now: its own budget, or the month's; none: go on."""
+        return self._sure(self._over_run)
+
+    def over_cell(self, cell_key: str) -> str | None:
+        """Why one cell must stop now; none: go on."""
+        return self._sure(lambda fresh: self._over_cell(cell_key, fresh))
+
+    def _over_run(self, fresh: bool) -> str | None:
+        run_usd, month_usd = self._budget.run_usd, self._budget.month_usd
+        if run_usd is None and month_usd is None:
+            return None
+        run = self._spending.of_run(self._run_id, fresh=fresh)
+        said = self._unpriced(run)
+        if said is None and run_usd is not None:
+            said = over(run.usd, run_usd, f"run {self._run_id}", "run_usd", self._sweep_file)
+        if said is None and month_usd is not None:
+            month = self._spending.of_month(fresh=fresh)
+            said = over(month.usd, month_usd, _month_name(self._now_s()), "month_usd", self._sweep_file)
+        return said
+
+    def _over_cell(self, cell_key: str, fresh: bool) -> str | None:
+        if self._budget.cell_usd is None:
+            return None
+        run = self._spending.of_run(self._run_id, fresh=fresh)
+        spent_usd = run.by_cell.get(cell_key, 0.0)
+        return self._unpriced(run) or over(
+            spent_usd, self._budget.cell_usd, f"cell {cell_key}", "cell_usd", self._sweep_file
+        )
+
+    def _unpriced(self, run: Spent) -> str | None:
+        """Why no budget can be kept: what was rented has no price."""
+        if not run.unpriced:
+            return None
+        return (
+            f"{run.unpriced[0]} has no price, so no budget can be kept: everything measured so far is committed; "
+            f"rent only what has a price, or leave cloud.budget out of {self._sweep_file}, and start the same run again"
+        )
+
+    def _sure(self, look: Callable[[bool], str | None]) -> str | None:
+        """Look cheaply, and again at the store itself before anything is stopped for it."""
+        return None if look(False) is None else look(True)
+
+
+def sweep_file(name_or_path: str) -> str:
+    """Where the budget of a sweep stands, as a user typed it, or the shipped file of that name."""
+    own = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+    return name_or_path if own else f"configs/sweeps/{name_or_path}.yaml"
+
+
+def _too_much(fit: Fit, sweep_file: str) -> str:
+    total_usd = fit.total_usd or 0.0
+    total, limit, spent, left = _amounts(total_usd, fit.budget_usd, fit.spent_usd, total_usd - fit.spent_usd)
+    advice = "leave steps out" if fit.field == "cell_usd" else "leave cells out"
+    return (
+        f"{fit.who} would cost {total} USD (spent {spent} + forecast {left}), its budget is {limit}: "
+        f"raise cloud.budget.{fit.field} in {sweep_file}, or {advice}"
+    )
+
+
+def _amounts(total_usd: float, limit_usd: float, *others_usd: float) -> tuple[str, ...]:
+    """Amounts in cents, or as fine as it takes to see that the first two differ."""
+    differ = abs(total_usd - limit_usd) > 0.5 * 10**-MOST_DIGITS
+    digits = 2
+    while differ and digits < MOST_DIGITS and f"{total_usd:.{digits}f}" == f"{limit_usd:.{digits}f}":
+        digits += 1
+    return tuple(f"{usd:.{digits}f}" for usd in (total_usd, limit_usd, *others_usd))
+
+
+def _month_name(now_s: float) -> str:
+    return f"{datetime.fromtimestamp(now_s, UTC):%B %Y} (all runs of this store)"

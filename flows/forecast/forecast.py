@@ -1,0 +1,151 @@
+"""What a run will take before it starts: hours and dollars per cell, from the plan and what is committed.
+
+Pure: no network, no store, no Prefect. Whoever has a ledger passes in the steps that it already holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from configs.schema import Frozen, Plan, PlannedCell, Step, UnbuiltStep
+from flows.forecast.estimates import assumptions, decode_tok_s, launch_s, start_s, step_s
+from warehouse.price import SECONDS_PER_HOUR, usd_of
+
+StepState = Literal["measured", "to measure", "not built yet"]
+"""Committed already, still to do, or planned but beyond this version."""
+
+HEADLINE_CONTEXT_TOKENS = 256
+"""Context at which a cell's expected speed is shown."""
+
+
+class StepForecast(Frozen):
+    """One step of one cell; `seconds` is what is still to be spent on it."""
+
+    step: str
+    state: StepState
+    seconds: float
+
+
+class CellForecast(Frozen):
+    """One cell: what is still to do, and what that costs; a cell that is measured costs nothing."""
+
+    cell_key: str
+    label: str
+    tok_s: float
+    launch_s: float
+    start_s: float
+    steps: tuple[StepForecast, ...]
+    usd_spot: float | None
+    usd_on_demand: float | None
+
+    @property
+    def total_s(self) -> float:
+        """Launch, start and every step still to measure."""
+        return self.launch_s + self.start_s + sum(step.seconds for step in self.steps)
+
+    @property
+    def gpu_h(self) -> float:
+        """The same in GPU-hours: a cell has one GPU."""
+        return self.total_s / SECONDS_PER_HOUR
+
+
+class Forecast(Frozen):
+    """A whole plan: its cells, what isn't run, and what the figures rest on."""
+
+    sweep: str
+    gpu: str
+    is_free: bool
+    spot: bool
+    concurrency: int
+    cells: tuple[CellForecast, ...]
+    left_out: tuple[tuple[str, str], ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def gpu_h(self) -> float:
+        """GPU-hours of all cells."""
+        return sum(cell.gpu_h for cell in self.cells)
+
+    @property
+    def usd_spot(self) -> float | None:
+        """Dollars at the spot price; None if there is none."""
+        return _total([cell.usd_spot for cell in self.cells])
+
+    @property
+    def usd_on_demand(self) -> float | None:
+        """Dollars at the on-demand price; None if there is none."""
+        return _total([cell.usd_on_demand for cell in self.cells])
+
+    @property
+    def wall_h(self) -> float:
+        """Hours until the last cell is done, each of `concurrency` places taking the next one when free."""
+        places = [0.0] * self.concurrency
+        for cell in self.cells:
+            heapq.heapreplace(places, places[0] + cell.total_s)
+        return max(places) / SECONDS_PER_HOUR
+
+    @property
+    def unbuilt(self) -> dict[str, int]:
+        """Steps that this version can't run, and in how many cells they are planned."""
+        names = [step.step for cell in self.cells for step in cell.steps if step.state == "not built yet"]
+        return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
+    """Estimate a plan.
+
+    Args:
+        plan: From `configs.expand.expand`.
+        committed: Cell key to the names of the steps that this run has already committed.
+
+    Returns:
+        Seconds, GPU-hours and dollars per cell; steps that aren't built are named and cost nothing.
+    """
+    spot = any(planned.spot for planned in plan.cells)
+    methods = {str(planned.cell.technique.method) for planned in plan.cells}
+    return Forecast(
+        sweep=plan.sweep,
+        gpu=plan.gpu.name,
+        is_free=plan.gpu.price_spot_usd_h == 0 and plan.gpu.price_on_demand_usd_h == 0,
+        spot=spot,
+        concurrency=plan.concurrency,
+        cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ())) for one in plan.cells),
+        left_out=plan.left_out,
+        assumptions=assumptions(plan.gpu, methods, spot),
+    )
+
+
+def _cell_forecast(planned: PlannedCell, done: Collection[str]) -> CellForecast:
+    """One cell; launch and start are spent only if some step is still to measure."""
+    cell, gpu = planned.cell, planned.gpu
+    steps = tuple(_step_forecast(planned, step, done) for step in planned.steps)
+    needed = any(step.state == "to measure" for step in steps)
+    launch, start = (launch_s(gpu), start_s(cell, gpu)) if needed else (0.0, 0.0)
+    total_s = launch + start + sum(step.seconds for step in steps)
+    return CellForecast(
+        cell_key=cell.cell_key,
+        label=cell.label,
+        tok_s=decode_tok_s(cell, gpu, HEADLINE_CONTEXT_TOKENS),
+        launch_s=launch,
+        start_s=start,
+        steps=steps,
+        usd_spot=usd_of(gpu.price_spot_usd_h, total_s),
+        usd_on_demand=usd_of(gpu.price_on_demand_usd_h, total_s),
+    )
+
+
+def _step_forecast(planned: PlannedCell, step: Step, done: Collection[str]) -> StepForecast:
+    """One step; what is committed or can't be run yet takes no time."""
+    if step.step in done:
+        return StepForecast(step=step.step, state="measured", seconds=0.0)
+    if isinstance(step, UnbuiltStep):
+        return StepForecast(step=step.step, state="not built yet", seconds=0.0)
+    return StepForecast(step=step.step, state="to measure", seconds=step_s(planned.cell, planned.gpu, step))
+
+
+def _total(costs: list[float | None]) -> float | None:
+    """The sum, or None as soon as one of them isn't known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None

@@ -1,0 +1,178 @@
+"""Ask everybody what is rented, decide, take down what nobody owns, and close the records of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
+from flows.clusters.skypilot.api import Rented
+from flows.clusters.skypilot.server import text_of
+from flows.reaper.books import Books, CellOfRun
+from flows.reaper.fate import Fate, fate_of
+from flows.reaper.found import STRAY, Found, put_together
+from flows.reaper.report import Reaped, ReapReport
+from warehouse.store import Store
+
+REASON = "reaped: nobody owned its cluster"
+"""Reason of an attempt that the reaper closes."""
+
+GONE = "gone when the reaper looked, and nobody managed it"
+"""Detail of a placement whose cluster went without a word; its bill runs until the reaper looked."""
+
+
+class Sky(Protocol):
+    """What the reaper asks of SkyPilot: `flows.clusters.skypilot.api` has it."""
+
+    def rented(self, names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
+        """Clusters that SkyPilot knows."""
+
+    def take_down(self, name: str, *, purge: bool = False) -> bool:
+        """Terminate a cluster; `purge`: forget it even if its cloud can't be asked."""
+
+
+class Census(NamedTuple):
+    """What everybody answered. `complete`: clouds whose machines are all there."""
+
+    rented: tuple[Rented, ...]
+    instances: tuple[Instance, ...]
+    asked: tuple[str, ...]
+    complete: tuple[str, ...]
+    not_asked: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def reap_store(store: Store, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool) -> ReapReport:
+    """Take down every cluster of ours that nobody owns; with `dry_run`, only say which.
+
+    Args:
+        store: whose leases and flows own clusters; clusters of other stores are left until they expire.
+        sky: SkyPilot.
+        accounts: clouds that are asked besides.
+        now_s: this moment, seconds since 1970.
+        dry_run: change nothing.
+
+    Raises:
+        StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
+    """
+    census = _census(sky, accounts)  # before the owners are read: whoever rents says so first
+    books = Books(store)
+    found = put_together(census.rented, census.instances, census.complete, books.clusters)
+    reaped = tuple(_one(each, books, sky, accounts, now_s, dry_run=dry_run) for each in found)
+    return ReapReport(
+        store=store.url,
+        dry_run=dry_run,
+        reaped=reaped,
+        asked=census.asked,
+        not_asked=census.not_asked,
+        problems=census.problems,
+        closed=() if dry_run else tuple(_close_gone(books, census, {each.cluster for each in found})),
+    )
+
+
+def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
+    rented: list[Rented] = []
+    instances: list[Instance] = []
+    asked, complete, not_asked, problems = list[str](), list[str](), list[str](), list[str]()
+    try:
+        rented = sky.rented()
+        asked.append("SkyPilot")
+    except Exception as error:  # reported, with exit code 1: what the clouds themselves know still goes down
+        problems.append(f"SkyPilot could not be asked: {text_of(error)}")
+    for account in accounts:
+        try:
+            sighting = account.look()
+        except NotAsked as error:
+            not_asked.append(f"{account.cloud}: {error}")
+            continue
+        except CloudError as error:
+            problems.append(str(error))
+            continue
+        asked.append(account.cloud)
+        instances += sighting.instances
+        not_asked += sighting.refused
+        problems += sighting.problems
+        if not sighting.problems:
+            complete.append(account.cloud)
+    return Census(tuple(rented), tuple(instances), tuple(asked), tuple(complete), tuple(not_asked), tuple(problems))
+
+
+def _one(found: Found, books: Books, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool) -> Reaped:
+    cell = books.clusters.get(found.cluster)
+    fate = _fate(found, books, cell, now_s)  # asked last thing: a flow may adopt it while others go down
+    age_s = None if found.since_s is None else max(0.0, now_s - found.since_s)
+    usd_h = _usd_h(found, books, cell)
+    if not fate.reap or dry_run:
+        return Reaped(found, fate, "would go down" if fate.reap else "left", age_s, usd_h)
+    remarks = _take_down(found, sky, accounts)
+    if remarks.failed:
+        return Reaped(found, fate, "not down", age_s, usd_h, remarks.text)
+    if cell is not None and found.status != STRAY:
+        books.close(cell, "stopped", "reaped", REASON)
+    return Reaped(found, fate, "down", age_s, usd_h, remarks.text)
+
+
+def _fate(found: Found, books: Books, cell: CellOfRun | None, now_s: float) -> Fate:
+    return fate_of(
+        found,
+        this_store=books.hash,
+        in_run=None if cell is None else cell.run_id,
+        owner=None if cell is None else books.owner(cell),
+        now_s=now_s,
+    )
+
+
+def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
+    """What it costs an hour: SkyPilot's price, else that of the cell's newest placement."""
+    if found.is_gone:
+        return 0.0
+    story = None if cell is None or found.price_usd_h is not None else books.story(cell)
+    price = found.price_usd_h if story is None else story.asked.offer.price_usd_h
+    return None if price is None else price * max(1, len(found.instances))
+
+
+class _Remarks(NamedTuple):
+    failed: bool
+    text: str
+
+
+def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> _Remarks:
+    """By SkyPilot where it knows the cluster; then what the cloud showed, by id: a failover may have left more."""
+    by_sky = _down_by_sky(found, sky, purge=False) if found.in_sky else ""
+    failures = []
+    for account in accounts:
+        mine = [each for each in found.instances if each.cloud == account.cloud]
+        try:
+            if mine:
+                account.terminate(mine)
+        except (CloudError, NotAsked) as error:
+            failures.append(str(error))
+    if by_sky and not failures and found.clouds_asked:
+        # its machines are gone by the cloud's own word, so SkyPilot may forget it
+        forgotten = _down_by_sky(found, sky, purge=True)
+        return _Remarks(bool(forgotten), f"terminated by id, as {by_sky}" + (f"; {forgotten}" if forgotten else ""))
+    failures += [by_sky] if by_sky else []
+    return _Remarks(bool(failures), "; ".join(failures))
+
+
+def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
+    """Take a cluster down; what SkyPilot said if it could not."""
+    try:
+        sky.take_down(found.cluster, purge=purge)
+    except Exception as error:  # whatever SkyPilot raises becomes the cluster's line, and exit code 1
+        return f"SkyPilot can't {'forget' if purge else 'take it down'}: {text_of(error)}"
+    return ""
+
+
+def _close_gone(books: Books, census: Census, there: set[str]) -> list[str]:
+    """Close open records whose cluster neither SkyPilot nor its cloud has any more, and which nobody manages."""
+    closed = []
+    for name, cell in books.open.items():
+        story = books.story(cell)
+        if name in there or story is None or "SkyPilot" not in census.asked:
+            continue
+        if story.asked.offer.cloud not in census.complete or books.owner(cell) is not None:
+            continue
+        books.close(cell, "autodowned", GONE, f"lost: {GONE}")
+        closed.append(name)
+    return closed

@@ -1,0 +1,1 @@
+"""Where a cell is rented next, and when: offers, deadline, places that failed."""

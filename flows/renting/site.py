@@ -1,0 +1,145 @@
+"""Renting by our own policy: a site that remembers, for all cells of a run, where it failed and when."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from configs.schema import Cloud
+from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed, LossKind
+from flows.forecast.estimates import GPU_LAUNCH_S, GPU_START_S
+from flows.renting.deadline import Pace, Start
+from flows.renting.failures import BACKOFF, Backoff, Event, Memory, place_of, remember
+from flows.renting.policy import Known, decide
+from warehouse.clock import moment_s
+from warehouse.placement import Offer, PlacementStory
+
+CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S
+"""From asking for a machine until it measures; a first download of the weights comes on top."""
+
+OFFERS_FRESH_S = 600.0
+"""How old the list of offers may be: catalogues change by the hour, and reading one takes a second."""
+
+
+class NothingToRent(LaunchFailed):
+    """No enabled cloud offers what the task asks for."""
+
+
+class LastMachine(NamedTuple):
+    """A cell's last machine."""
+
+    offer: Offer
+    asked_s: float
+
+
+class PolicySite:
+    """A `Site` over offers and a way to make clusters; safe for the threads of many cells."""
+
+    def __init__(
+        self,
+        offers: Callable[[], Sequence[Offer]],
+        make_cluster: Callable[[str, Offer | None], Cluster],
+        cloud: Cloud,
+        history: Iterable[PlacementStory],
+        now_s: Callable[[], float],
+        rng: random.Random,
+        *,
+        backoff: Backoff = BACKOFF,
+        waiting_s: Mapping[str, float] | None = None,
+        places: int = 1,
+        changeover_s: float = CHANGEOVER_S,
+    ) -> None:
+        """Remember what the run's placements tell; offers are first asked for when a cell needs one.
+
+        Args:
+            offers: what can be rented now.
+            make_cluster: a cluster for one cell, not launched yet.
+            cloud: how the sweep is rented.
+            history: placements of every cell of the run so far.
+            now_s: the clock, seconds since 1970.
+            rng: breaks ties and spreads waits.
+            backoff: bounds of the pauses when nothing can be had.
+            waiting_s: forecast seconds, starts included, by the key of every cell of the run that is not measured;
+                without it a deadline is each cell's own, as if no other cell had to follow it.
+            places: cells that are measured at the same time.
+            changeover_s: from asking for a machine until it measures.
+        """
+        self._offers, self._make_cluster, self._cloud = offers, make_cluster, cloud
+        self._now_s, self._rng, self._backoff = now_s, rng, backoff
+        self._waiting_s, self._places, self._changeover_s = dict(waiting_s or {}), places, changeover_s
+        self._guard = threading.Lock()
+        self._listed: tuple[float, Sequence[Offer]] | None = None
+        self._starts: dict[str, Start] = {}
+        self._rented: dict[str, LastMachine] = {}
+        self._memory = Memory()
+        self._recall(history)
+
+    def choose(self, need: CellNeed) -> Decision:
+        """Where the cell's next cluster shall be, or when to ask again.
+
+        Raises:
+            NothingToRent: there is no offer at all.
+        """
+        with self._guard:
+            last = self._rented.get(need.cell_key)
+            was_on_demand = last is not None and not last.offer.spot
+            known = Known(self._memory, self._backoff, self._pace(need), was_on_demand)
+            now_s = self._now_s()
+            decision = decide(self._current_offers(now_s), need, self._cloud, known, now_s, self._rng)
+            if isinstance(decision, Launch) and decision.offer is not None:
+                self._rented[need.cell_key] = LastMachine(decision.offer, now_s)
+            return decision
+
+    def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
+        """A cluster for one cell, not launched yet."""
+        return self._make_cluster(cell_key, offer)
+
+    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
+        """Remember how a placement went (none: it did its work)."""
+        with self._guard:
+            now_s, rented = self._now_s(), self._rented.get(cell_key)
+            lived_s = now_s - rented.asked_s if rented is not None and rented.offer == offer else 0.0
+            self._memory = remember(self._memory, Event(cell_key, place_of(offer), loss, now_s, lived_s))
+
+    def _recall(self, history: Iterable[PlacementStory]) -> None:
+        """Go through what earlier flows of the run wrote down, in the order in which it ended."""
+        stories = sorted(history, key=lambda story: moment_s(story.end.at if story.end else story.asked.asked_at))
+        for story in stories:
+            asked, asked_s = story.asked, moment_s(story.asked.asked_at)
+            before = self._rented.get(asked.cell_key)
+            if before is None or before.asked_s <= asked_s:
+                self._rented[asked.cell_key] = LastMachine(asked.offer, asked_s)
+            if story.end is None:
+                self._waiting_s.pop(asked.cell_key, None)  # it may still be up, and is adopted then
+                continue
+            at_s, outcome = moment_s(story.end.at), story.end.outcome
+            loss: LossKind | None = None if outcome == "done" or outcome == "stopped" else outcome
+            self._memory = remember(
+                self._memory, Event(asked.cell_key, place_of(asked.offer), loss, at_s, at_s - asked_s)
+            )
+
+    def _current_offers(self, now_s: float) -> Sequence[Offer]:
+        if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:
+            self._listed = now_s, self._offers()
+        offers = self._listed[1]
+        if not offers:
+            self._listed = None
+            raise NothingToRent(
+                f"nothing can be rented for the task {self._cloud.task!r} (cloud.task): no enabled cloud has its "
+                "accelerators within its any_of and max_hourly_cost; `sweep doctor` tells which clouds are enabled"
+            )
+        return offers
+
+    def _pace(self, need: CellNeed) -> Pace | None:
+        """How the cell, with its share of those that wait, stands to the run's deadline; none: there is none."""
+        self._waiting_s.pop(need.cell_key, None)
+        if self._cloud.finish_by_h is None:
+            return None
+        left_s = need.remaining_s + sum(self._waiting_s.values()) / self._places
+        time_left_s = self._cloud.finish_by_h * 3600 - need.elapsed_s
+        pace = Pace(self._starts.get(need.cell_key), left_s, time_left_s, self._changeover_s)
+        if pace.start is None and pace.is_tight:
+            pace = pace._replace(start=self._starts.setdefault(need.cell_key, Start(left_s, time_left_s)))
+        return pace

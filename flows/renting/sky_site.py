@@ -1,0 +1,81 @@
+"""Renting through SkyPilot for one run: which offers its task allows, and a cluster for each of its cells."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from configs.schema import Budget, Cloud, Plan
+from flows.clock import Clock
+from flows.clusters.names import cluster_name
+from flows.clusters.protocol import CellJob, Cluster
+from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.images import pinned_images
+from flows.clusters.skypilot.offers import offers
+from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
+from flows.forecast.estimates import start_s, step_s
+from flows.renting.site import PolicySite
+from tasks.engine.machine import cell_workdir
+from tasks.provenance import git_state
+from warehouse.ledger import Ledger
+from warehouse.placement import Offer, Placements, PlacementStory
+
+EXPIRES_AFTER_S = 24 * 3600.0
+"""Age at which anybody's reaper may remove a cluster of ours; no cell is planned to take a day."""
+
+
+def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> PolicySite:
+    """What can be rented for a run, with the memory of where it failed so far.
+
+    Raises:
+        TaskFileError: the sweep's `cloud.task` can't be used.
+        ImageNotFound: the engine's image can't be pinned.
+    """
+    file = load_task(cloud.task)
+    sha, dirty = git_state()
+    images = pinned_images(ledger, plan, file)
+    spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
+
+    def known_offers() -> list[Offer]:
+        found = offers(sky_task(file))
+        if cloud.budget != Budget.model_validate({}):  # what has no price can't be kept within one
+            found = [offer for offer in found if offer.price_usd_h is not None]
+        return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
+
+    def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
+        def task_of(job: CellJob) -> Any:
+            expires_s = clock.now_s() + EXPIRES_AFTER_S
+            return task_for(file, Rental(job, offer, images.get(cell_key), expires_s, sha, dirty))
+
+        name = cluster_name(ledger.store.url, ledger.run_id, cell_key)
+        log_path = cell_workdir(ledger.run_id, cell_key) / "launch.log"
+        return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped)
+
+    return PolicySite(
+        offers=known_offers,
+        make_cluster=make_cluster,
+        cloud=cloud,
+        history=_history(ledger, plan),
+        now_s=clock.now_s,
+        rng=random.Random(),
+        waiting_s=_waiting_s(ledger, plan),
+        places=plan.concurrency,
+    )
+
+
+def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
+    """Forecast seconds of every cell that is not measured yet, its start included."""
+    committed = ledger.committed_steps()
+    waiting: dict[str, float] = {}
+    for planned in plan.cells:
+        done = committed.get(planned.cell.cell_key, ())
+        left_s = sum(step_s(planned.cell, planned.gpu, spec) for spec in planned.steps if spec.step not in done)
+        if left_s:
+            waiting[planned.cell.cell_key] = left_s + start_s(planned.cell, planned.gpu)
+    return waiting
+
+
+def _history(ledger: Ledger, plan: Plan) -> Iterable[PlacementStory]:
+    for planned in plan.cells:
+        yield from Placements(ledger, planned.cell.cell_key).stories()

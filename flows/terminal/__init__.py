@@ -1,0 +1,1 @@
+"""The `sweep` command and all that it shows."""

@@ -1,0 +1,277 @@
+"""The `sweep` command. Prefect is imported only by the processes that run flows, so that every command answers fast."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from configs.expand import default_run_id
+from configs.load import ConfigError
+from flows.clusters.protocol import LaunchFailed
+from flows.clusters.skypilot.server import SkyUnavailable
+from flows.forecast.budget import BudgetExceeded
+from flows.plans import store_url
+from flows.terminal.lab_commands import lab_app
+from flows.terminal.prefect_session import SessionFailed
+from flows.terminal.prepare import PreparationFailed
+from lab.errors import LabError
+from tasks.host.environment_install import InstallError
+from warehouse.ledger import Ledger, run_ids
+from warehouse.store import Store, StoreError, open_store
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Which decoding technique should I run, how fast is it really, and does it cost me accuracy?",
+    epilog="Examples: [bold]sweep demo[/]   [bold]sweep plan full[/]   [bold]sweep run my/sweep.yaml[/]   "
+    "[bold]sweep report[/]   [bold]sweep doctor --store s3://bucket/prefix[/]",
+)
+
+app.add_typer(lab_app, name="cloud-lab")
+
+SweepName = Annotated[str, typer.Argument(help="a sweep of configs/sweeps/, or a path to your own YAML")]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="folder, s3://bucket/prefix or gs://bucket/prefix  [default: SPECSWEEP_STORE, else results/]"
+    ),
+]
+RunOption = Annotated[
+    str | None, typer.Option("--run-id", help="which run  [default: made from the plan; the same plan continues it]")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What ends a command; the terminal's Ctrl-C is the second."""
+
+PIPE_COLUMNS = 130
+"""Width of what is printed where there is no terminal to ask."""
+
+
+class Interrupted(BaseException):
+    """Asked to stop by a signal. Not KeyboardInterrupt: the command line library swallows that one."""
+
+
+EXPECTED = (
+    BudgetExceeded, ConfigError, InstallError, LabError, LaunchFailed, PreparationFailed, SessionFailed, SkyUnavailable,
+    StoreError,
+)  # fmt: skip
+"""Errors whose text is all that a user needs."""
+
+
+@app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
+def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
+    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network."""
+    import time
+
+    from flows.forecast.budget import Purse
+    from flows.forecast.forecast import forecast
+    from flows.plans import make_plan
+    from flows.terminal.forecast_table import render
+
+    planned = make_plan(name)
+    opened = open_store(store_url(store))
+    ledger = Ledger(opened, run_id or default_run_id(planned))
+    expected = forecast(planned, ledger.committed_steps() if _is_there(opened) else {})
+    cloud = planned.cloud
+    budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(expected)
+    if as_json:
+        limits = [fit._asdict() | {"fits": fit.fits} for fit in budgets]
+        _print_json(expected.model_dump(mode="json") | {"budgets": limits})
+    else:
+        _console().print(render(expected, budgets))
+
+
+@app.command(epilog="Examples: sweep demo    sweep demo --store /tmp/mine    sweep demo --sweep tiny-quick")
+def demo(
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    sweep: Annotated[
+        str, typer.Option("--sweep", help="which sweep: a shipped one, or a path to your own YAML")
+    ] = "demo",
+) -> None:
+    """Measure the demo on this machine through a Prefect server of our own. Run it again to continue."""
+    from flows.terminal.demo import demo as run_demo
+
+    raise typer.Exit(run_demo(sweep, store_url(store), run_id, _console()))
+
+
+@app.command(epilog="Examples: sweep run demo    sweep run my/sweep.yaml --run-id tuesday --store s3://bucket/prefix")
+def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) -> None:
+    """Measure a sweep without a Prefect server of yours (Prefect's ephemeral one). Run it again to continue."""
+    import time
+
+    from flows.terminal.prepare import prepare
+    from flows.terminal.run import open_run, run_here, show_if_measured, show_results
+
+    started, console = time.monotonic(), _console()
+    ledger, planned = open_run(name, store_url(store), run_id)
+    if show_if_measured(ledger, planned, console):
+        return
+    prepare(planned, console)
+    code = run_here(ledger, planned, name, console)
+    if code == 0:
+        show_results(ledger, console, f"took {time.monotonic() - started:.0f} s")
+    raise typer.Exit(code)
+
+
+@app.command(epilog="Examples: sweep status    sweep status --run-id demo-1f3a --json")
+def status(store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
+    """Show where runs stand: cells x steps, who measures what now, attempts."""
+    from flows.terminal.live_view import progress_table
+    from flows.terminal.progress import ProgressReader
+
+    opened = open_store(store_url(store))
+    known = run_ids(opened)
+    chosen = [run_id] if run_id else known
+    if not chosen:
+        raise StoreError(f"no run in {opened.url} yet: `sweep run demo` makes one")
+    documents = []
+    for name in chosen:
+        ledger = Ledger(opened, name)
+        progress = ProgressReader(ledger, ledger.plan()).read()
+        documents.append({
+            "run_id": name, "measured": progress.measured, "total": progress.total,
+            "spent_usd": progress.spent.usd if progress.spent else None,
+            "cells": [cell.document() for cell in progress.cells],
+        })  # fmt: skip
+        if not as_json:
+            _console().print(progress_table(progress))
+            _console().print(f"{progress.measured} of {progress.total} steps measured")
+    if as_json:
+        _print_json({"store": opened.url, "runs": documents})
+
+
+@app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")
+def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Consolidate everything committed, write the report page, and say where both are."""
+    from warehouse.report import write_report
+    from warehouse.snapshot import publish
+
+    opened = open_store(store_url(store))
+    manifest = publish(opened)
+    page = write_report(opened)
+    if as_json:
+        _print_json({"report": page, "snapshot": manifest.model_dump(mode="json")})
+        return
+    _console().print(f"dataset: {opened.uri('results_consolidated.parquet')}", soft_wrap=True, highlight=False)
+    _console().print(f"report:  {page}", soft_wrap=True, highlight=False)
+
+
+@app.command(epilog="Examples: sweep doctor    sweep doctor --store s3://bucket/prefix --json")
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Check this machine, and prove that a store honours conditional writes, before either is trusted.
+
+    Exit code 1 if a line says problem; what the next command makes by itself, or only some sweeps need, is a remark.
+    """
+    from flows.terminal.doctor import examine
+
+    checks = examine(store_url(store))
+    if as_json:
+        _print_json({"checks": [check._asdict() for check in checks], "ok": all(check.ok for check in checks)})
+    for check in [] if as_json else checks:
+        mark = "[yellow]remark [/]" if check.remark else "[green]ok     [/]" if check.ok else "[red]problem[/]"
+        remedy = f"  remedy: {check.remedy}" if check.remedy else ""
+        text = escape(f"{check.name}: {check.detail}{remedy}")
+        _console().print(f"{mark} {text}", soft_wrap=True, highlight=False)
+    raise typer.Exit(0 if all(check.ok for check in checks) else 1)
+
+
+@app.command(epilog="Examples: sweep reap --dry-run    sweep reap --store s3://bucket/prefix --json")
+def reap(
+    store: StoreOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go down")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take down every cluster of ours that nobody owns, also those that SkyPilot has forgotten."""
+    import time
+
+    from flows.clusters.clouds.accounts import accounts
+    from flows.clusters.skypilot import api as sky_api
+    from flows.clusters.skypilot import home as sky_home
+    from flows.reaper import reap_store
+
+    opened = open_store(store_url(store))
+    sky_home.enter()
+    found = reap_store(opened, sky_api, accounts(), time.time(), dry_run=dry_run)
+    if as_json:
+        _print_json(found.document())
+    else:
+        if found.reaped:
+            _console().print(found.table())
+        for line in found.lines():
+            _console().print(line, soft_wrap=True, highlight=False, markup=False)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+@app.command(epilog="Examples: sweep reproduce 3f2a    sweep reproduce 3f2a91c04b7d8e65 --run-id tuesday --json")
+def reproduce(
+    cell: Annotated[str, typer.Argument(help="a cell key of the dataset, or the beginning of one")],
+    store: StoreOption = None,
+    run_id: RunOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the exact engine command and client call of a recorded row."""
+    from flows.terminal.reproduce import reproduce as find
+
+    found = find(open_store(store_url(store)), cell, run_id)
+    if as_json:
+        _print_json(found)
+        return
+    print(f"# {found['label']}, cell {found['cell_key']}, run {found['run_id']}, engine {found['engine_version']}")
+    for name, value in found["engine_environment"].items():
+        print(f"export {name}={value}")
+    print(found["engine_command"])
+    if found["client_call"]:
+        print(f"\n# the first timed request\n{found['client_call']}")
+
+
+def main() -> None:
+    """Run the command; an expected error is one line on stderr and exit code 1."""
+    # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
+    for number in STOP_SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        app(prog_name="sweep")
+    except EXPECTED as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Interrupted as interruption:
+        print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
+        sys.exit(128 + int(interruption.args[0]))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleaning up short
+        signal.signal(each, signal.SIG_IGN)
+    print("sweep: stopping", file=sys.stderr)
+    raise Interrupted(number)
+
+
+def _is_there(store: Store) -> bool:
+    return "://" in store.url or Path(store.url).exists()
+
+
+def _console() -> Console:
+    """The terminal; a pipe or a file gets lines wide enough for the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_COLUMNS)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The doctor's questions to SkyPilot: is it there, which clouds does it reach, what do they offer. Starts no server.
+
+Nothing here is needed on a machine of one's own, so a cloud that is not set up is a remark, not a problem.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from flows.clusters.skypilot import server as sky_server
+from flows.clusters.skypilot.offers import enabled_clouds, offers
+from flows.clusters.skypilot.remedies import explain
+from flows.clusters.skypilot.task_file import load_task, sky_task
+from warehouse.placement import Offer
+from warehouse.store.proof import Check
+
+SKYPILOT = "0.14.1"
+"""The version that flows/clusters was written and tested against."""
+
+CLOUDS = ("AWS", "GCP")
+"""Clouds of the shipped tasks: named also when they are not set up. Others are named when they are."""
+
+OTHER_CLOUDS = ("Kubernetes", "Slurm")
+
+TASK = "h100-spot"
+"""Whose offers are shown."""
+
+OFFERS_SHOWN = 3
+
+SECRETS = {
+    "HF_TOKEN": "gated models can't be fetched without it",
+    "AWS_ACCESS_KEY_ID": "nodes on other clouds need it for an s3:// store",
+    "GS_ACCESS_KEY_ID": "a gs:// store needs it, with GS_SECRET_ACCESS_KEY",
+}
+"""Variables that the shipped tasks pass to nodes as secrets, and what for."""
+
+REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
+
+
+def remark(name: str, detail: str, remedy: str = "") -> Check:
+    """Worth knowing, and nothing that has to be mended."""
+    return Check(name, True, detail, remedy, remark=True)
+
+
+def sky_checks() -> list[Check]:
+    """Everything on the sky side, in the order in which a new user needs it."""
+    return [_tools(), _version(), *_secrets(), _server(), *_clouds(), _offers()]
+
+
+def _tools() -> Check:
+    lacking = [tool for tool in ("ssh", "rsync") if shutil.which(tool) is None]
+    if lacking:
+        return remark("ssh and rsync", f"{' and '.join(lacking)} missing", explain(f"{lacking[0]}: not found"))
+    return Check("ssh and rsync", True, "installed; SkyPilot copies and starts with them")
+
+
+def _version() -> Check:
+    found = metadata.version("skypilot")
+    remedy = "" if found == SKYPILOT else f"install {SKYPILOT} (`bin/environment control` does)"
+    return Check("SkyPilot", found == SKYPILOT, f"version {found}", remedy)
+
+
+def _secrets() -> list[Check]:
+    """Which secrets are set here, by name only."""
+    aws_file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
+    checks = []
+    for name, purpose in SECRETS.items():
+        if os.environ.get(name):
+            checks.append(Check(f"secret {name}", True, "set"))
+        elif name.startswith("AWS") and aws_file.exists():
+            checks.append(Check(f"secret {name}", True, f"not set; SkyPilot brings {aws_file.name} of ~/.aws to nodes"))
+        else:
+            checks.append(remark(f"secret {name}", f"not set: {purpose}", f"export {name}=..."))
+    return checks
+
+
+def _server() -> Check:
+    url, name = sky_server.server_url(), "SkyPilot API server"
+    try:
+        healthy = httpx.get(f"{url}/api/health", timeout=5).is_success
+    except httpx.HTTPError:
+        healthy = False
+    if healthy:
+        return Check(name, True, f"answers at {url}")
+    if os.environ.get(REMOTE_SERVER):
+        error = f"Could not connect to SkyPilot API server at {url}"
+        cause, _, remedy = explain(error).partition("; remedy: ")
+        return Check(name, False, cause, remedy)
+    return Check(name, True, "not started: the first run starts it")
+
+
+def _clouds() -> list[Check]:
+    """One line per cloud of the shipped tasks, and per other one that works."""
+    if os.environ.get(REMOTE_SERVER):
+        try:
+            names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
+        except sky_server.SkyUnavailable as error:
+            return [remark("clouds", f"not asked: {error}")]
+        return [Check("clouds", bool(names), f"the API server has {names or 'none'} enabled")]
+    from sky import sky_logging
+
+    with sky_logging.silent(), ThreadPoolExecutor() as pool:
+        found = dict(zip((*CLOUDS, *OTHER_CLOUDS), pool.map(_cloud, (*CLOUDS, *OTHER_CLOUDS)), strict=True))
+    return [check for name, check in found.items() if name in CLOUDS or not check.remark]
+
+
+def _cloud(name: str) -> Check:
+    from sky.clouds import CloudCapability
+    from sky.utils import registry
+
+    works, reason = registry.CLOUD_REGISTRY.from_str(name).check_credentials(CloudCapability.COMPUTE)
+    if works:
+        return Check(f"cloud {name}", True, "enabled")
+    cause, _, remedy = explain(_text(reason)).partition("; remedy: ")
+    return remark(f"cloud {name}", f"not enabled: {cause}", remedy)
+
+
+def _text(reason: Any) -> str:
+    """SkyPilot gives a sentence, or one per Kubernetes context."""
+    return "; ".join(map(str, reason.values())) if isinstance(reason, dict) else str(reason or "no reason given")
+
+
+def _offers() -> Check:
+    name = f"spot offers of {TASK}"
+    try:
+        found = [offer for offer in offers(sky_task(load_task(TASK))) if offer.spot]
+    except _failures() as error:
+        cause, _, remedy = explain(sky_server.text_of(error)).partition("; remedy: ")
+        return remark(name, cause, remedy)
+    if not found:
+        return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
+    return Check(name, True, f"{'; '.join(map(_priced, found[:OFFERS_SHOWN]))} ({len(found)} zones)")
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What asking for offers ends with where credentials or the catalogue can't be had."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    errors = sky_server.sdk().exceptions
+    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_server.SkyUnavailable)
+    return (*of_sky, BotoCoreError, ClientError, OSError, RuntimeError)
+
+
+def _priced(offer: Offer) -> str:
+    price = "unpriced" if offer.price_usd_h is None else f"{offer.price_usd_h:.2f} USD/h"
+    return f"{offer.where} {offer.instance_type} {price}"

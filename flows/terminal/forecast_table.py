@@ -1,0 +1,147 @@
+"""The forecast as people read it in a terminal: the matrix, budgets, what isn't run and why, and the assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flows.forecast.budget import Fit
+from flows.forecast.forecast import CellForecast, Forecast
+from warehouse.clock import duration
+from warehouse.price import SECONDS_PER_HOUR, dollars
+
+
+def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
+    """Everything that `sweep plan` shows; fits 100 columns."""
+    parts: list[RenderableType] = [cells_table(forecast), Text(summary(forecast))]
+    if budgets:
+        parts += [_heading("Budgets"), budgets_table(budgets)]
+    if forecast.unbuilt:
+        parts += [_heading("Planned, but not built yet (not in any figure above)"), _unbuilt_table(forecast)]
+    if forecast.left_out:
+        parts += [_heading("Left out"), left_out_table(forecast)]
+    parts += [_heading("These are estimates. They rest on:"), assumptions_table(forecast)]
+    return Group(*parts)
+
+
+def cells_table(forecast: Forecast) -> Table:
+    """The matrix: one row per cell, one column per step that this version can run, and the totals."""
+    steps = _built_steps(forecast)
+    title = f"{forecast.sweep} on {forecast.gpu}, expected"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=True, padding=0)
+    table.add_column("cell", "total", no_wrap=True, overflow="ellipsis")
+    table.add_column("tok/s", justify="right", no_wrap=True)
+    ready_s = sum(_ready_s(cell) for cell in forecast.cells)
+    table.add_column("start", duration(ready_s), justify="right", no_wrap=True)
+    for step in steps:
+        total_s = sum(_step_s(cell, step) for cell in forecast.cells)
+        table.add_column(step, duration(total_s), justify="right", no_wrap=True)
+    hours = "hours" if forecast.is_free else "GPU-h"
+    table.add_column(hours, f"{forecast.gpu_h:.2f}", justify="right", no_wrap=True)
+    if not forecast.is_free:
+        table.add_column("spot", dollars(forecast.usd_spot), justify="right", no_wrap=True)
+        table.add_column("on-dem.", dollars(forecast.usd_on_demand), justify="right", no_wrap=True)
+    for cell in forecast.cells:
+        times = [duration(_ready_s(cell)), *(_step_text(cell, step) for step in steps)]
+        prices = [] if forecast.is_free else [dollars(cell.usd_spot), dollars(cell.usd_on_demand)]
+        table.add_row(cell.label, f"{cell.tok_s:.0f}", *times, f"{cell.gpu_h:.2f}", *prices)
+    return table
+
+
+def summary(forecast: Forecast) -> str:
+    """The plan in one line: cells, steps left, hours until done, dollars."""
+    states = [step.state for cell in forecast.cells for step in cell.steps]
+    left, done = states.count("to measure"), states.count("measured")
+    price = dollars(forecast.usd_spot if forecast.spot else forecast.usd_on_demand)
+    cost = "free" if forecast.is_free else f"{price} {'spot' if forecast.spot else 'on demand'}"
+    at_once = f"{forecast.concurrency} at a time" if forecast.concurrency > 1 else "one after another"
+    return (
+        f"{len(forecast.cells)} cells, {left} steps to measure, {done} measured: about "
+        f"{duration(forecast.wall_h * SECONDS_PER_HOUR)}, {at_once}; {cost}."
+    )
+
+
+def budgets_table(budgets: Sequence[Fit]) -> Table:
+    """One row per budget: what was spent, what is forecast, and whether both fit."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("budget", no_wrap=True)
+    table.add_column("of", overflow="fold")
+    for name in ("spent", "forecast", "limit"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for fit in budgets:
+        word, style = _fit(fit)
+        figures = (dollars(fit.spent_usd), dollars(fit.left_usd), dollars(fit.budget_usd))
+        table.add_row(fit.field, fit.who, *figures, Text(word, style=style))
+    return table
+
+
+def left_out_table(forecast: Forecast) -> Table:
+    """What is in the sweep's file, but isn't run, and why."""
+    table = _plain_table()
+    for label, reason in forecast.left_out:
+        table.add_row(label, reason)
+    return table
+
+
+def assumptions_table(forecast: Forecast) -> Table:
+    """The sentences that the figures rest on."""
+    table = _plain_table()
+    for sentence in forecast.assumptions:
+        table.add_row("-", sentence)
+    return table
+
+
+def _fit(fit: Fit) -> tuple[str, str]:
+    """Whether a budget lets the run start, and the colour of that."""
+    if fit.fits:
+        return "fits", "green"
+    return ("no price: will not start" if fit.left_usd is None else "too much: will not start"), "red"
+
+
+def _unbuilt_table(forecast: Forecast) -> Table:
+    """The steps without code, and in how many cells they are planned."""
+    table = _plain_table()
+    for step, cells in forecast.unbuilt.items():
+        table.add_row(step, f"not built yet, {cells} cell{'s' if cells != 1 else ''}")
+    return table
+
+
+def _plain_table() -> Table:
+    """Two columns without lines, a little indented, the second one wrapping."""
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    return table
+
+
+def _heading(text: str) -> Padding:
+    """A heading with a blank line before it."""
+    return Padding(Text(text, style="bold"), (1, 0, 0, 0))
+
+
+def _built_steps(forecast: Forecast) -> list[str]:
+    """The names of all steps that can be run, in the order in which they are run."""
+    steps = [step for cell in forecast.cells for step in cell.steps if step.state != "not built yet"]
+    return list(dict.fromkeys(step.step for step in steps))
+
+
+def _step_s(cell: CellForecast, name: str) -> float:
+    """Seconds still to be spent on a step of a cell."""
+    return sum(step.seconds for step in cell.steps if step.step == name)
+
+
+def _step_text(cell: CellForecast, name: str) -> str:
+    """`done`, a length of time, or `-` where the cell hasn't got the step."""
+    states = {step.step: step.state for step in cell.steps}
+    return "done" if states.get(name) == "measured" else duration(_step_s(cell, name))
+
+
+def _ready_s(cell: CellForecast) -> float:
+    """Seconds until the first step can begin."""
+    return cell.launch_s + cell.start_s

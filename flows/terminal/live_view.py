@@ -1,0 +1,142 @@
+"""The live view of a run: cells x steps, the current rate, and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from configs.schema import Plan
+from flows.forecast.forecast import forecast
+from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, StepState
+from warehouse.clock import duration
+from warehouse.ledger import Ledger
+from warehouse.price import dollars
+
+POLL_S = 2.0
+"""Pause between two looks at the ledger: the view must not disturb what it watches."""
+
+PACE_BOUNDS = (0.5, 3.0)
+"""How much faster or slower than forecast a run is believed to be while little of it is done."""
+
+SYMBOLS: dict[StepState, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "suspect": ("suspect", "yellow"),
+    "rejected": ("rejected", "red"),
+    "running": ("...", "cyan"),
+    "waiting": ("-", "dim"),
+    "skipped": ("skipped", "dim"),
+    "not built": ("not built yet", "dim"),
+}
+
+
+class RunWatcher:
+    """Shows a run until it ends: a live table on a terminal, a line per change elsewhere."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, console: Console) -> None:
+        """Bind to a run; the time left is the forecast's, scaled by how the run has gone so far."""
+        self._reader = ProgressReader(ledger, plan)
+        self._plan = plan
+        self._console = console
+        self._started = time.monotonic()
+        self._planned_s_at_start: float | None = None
+        self._said: set[str] = set()
+
+    def watch(self, ended: Callable[[], bool]) -> RunProgress:
+        """Show the run until `ended()` is true; returns where it stands then."""
+        if not self._console.is_terminal:
+            return self._watch_lines(ended)
+        with Live(console=self._console, auto_refresh=False, transient=False) as live:
+            while True:
+                over = ended()
+                progress = self._reader.read()
+                live.update(Group(progress_table(progress), Text(self._summary(progress))), refresh=True)
+                if over:
+                    return progress
+                time.sleep(POLL_S)
+
+    def _watch_lines(self, ended: Callable[[], bool]) -> RunProgress:
+        while True:
+            over = ended()
+            progress = self._reader.read()
+            for cell in progress.cells:
+                if cell.failure and cell.failure not in self._said:
+                    self._said.add(cell.failure)
+                    self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
+                for step, state in cell.steps.items():
+                    line = f"{cell.label} / {step}: {state}"
+                    if state in ("ok", "suspect", "rejected", "running") and line not in self._said:
+                        self._said.add(line)
+                        self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
+            if over:
+                return progress
+            time.sleep(POLL_S)
+
+    def _summary(self, progress: RunProgress) -> str:
+        elapsed_s = time.monotonic() - self._started
+        spent = f", {dollars(progress.spent.usd)}" if progress.spent else ""
+        text = f"{progress.measured} of {progress.total} steps measured, {duration(elapsed_s)}{spent} so far"
+        left_s = self._left_s(progress, elapsed_s)
+        return text if left_s is None else f"{text}, about {duration(left_s)} left"
+
+    def _left_s(self, progress: RunProgress, elapsed_s: float) -> float | None:
+        measured = ("ok", "suspect", "rejected")
+        committed = {
+            cell.cell_key: [step for step, state in cell.steps.items() if state in measured] for cell in progress.cells
+        }
+        planned_s = sum(cell.total_s for cell in forecast(self._plan, committed).cells)
+        if self._planned_s_at_start is None:
+            self._planned_s_at_start = planned_s
+        if progress.complete:
+            return None
+        done_s = self._planned_s_at_start - planned_s
+        pace = elapsed_s / done_s if done_s > 0 else 1.0
+        low, high = PACE_BOUNDS
+        return planned_s * min(max(pace, low), high)
+
+
+def progress_table(progress: RunProgress) -> Table:
+    """Cells x steps, with what each live cell is doing now."""
+    steps = list(dict.fromkeys(step for cell in progress.cells for step in cell.steps))
+    title = f"run {progress.run_id}{money(progress)}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1))
+    table.add_column("cell", no_wrap=True)
+    for step in steps:
+        table.add_column(step, no_wrap=True)
+    table.add_column("now")  # may wrap as a column, so that it is cut before the others are; its text does not
+    for cell in progress.cells:
+        now = Text(_now(cell), no_wrap=True, overflow="ellipsis")
+        table.add_row(cell.label, *(_state(cell, step) for step in steps), now)
+    return table
+
+
+def money(progress: RunProgress) -> str:
+    """What the run's machines have cost so far and how many are up; nothing where none was rented."""
+    if progress.spent is None:
+        return ""
+    up = f", clusters up: {len(progress.spent.up)}" if progress.spent.up else ""
+    unknown = ", and machines without a known price" if progress.spent.unpriced else ""
+    return f": {dollars(progress.spent.usd)} spent{unknown}{up}"
+
+
+def _state(cell: CellProgress, step: str) -> Text:
+    state = cell.steps.get(step)
+    if state is None:
+        return Text("")
+    word, style = SYMBOLS[state]
+    if state == "running" and cell.heartbeat is not None:
+        word = f"{cell.heartbeat.percent:.0f} %"
+    return Text(word, style=style)
+
+
+def _now(cell: CellProgress) -> str:
+    beat = cell.heartbeat
+    if beat is None:
+        return cell.failure
+    again = f"attempt {beat.attempt}, " if beat.attempt > 1 else ""
+    return f"{again}{beat.last_line or beat.phase}"

@@ -1,0 +1,206 @@
+"""A Prefect server and worker of our own, apart from any that the user has, ended with the command that made them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import httpx
+
+from configs.checkout import ROOT
+from tasks.engine.machine import state_dir
+from tasks.engine.server import free_port
+from tasks.host import process_group
+
+WORK_POOL = "local"
+"""Name of the process work pool that `prefect.yaml` deploys to."""
+
+HEALTHY_TIMEOUT_S = 180.0
+"""How long a server may take to answer; 7 to 47 s were seen on two busy cores."""
+
+SERVER_GRACE_S = 10.0
+"""How long the server may take to leave; it holds nothing that is needed afterwards."""
+
+OUR_SETTINGS = {
+    # nothing leaves this machine
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    # one by one, the recorder lags by tens of seconds per 1000 tasks and then drops task runs
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    # in memory, a concurrency slot whose holder and server both die is never given back
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    # the shortest that Prefect allows: `flows.automations` takes silence for death
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    # at its default of 20 s an ephemeral server did not start on two busy cores
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+}
+"""How our server, worker and flows are set up; what each prevents was seen, not guessed."""
+
+
+class SessionFailed(Exception):
+    """The server, the worker or a Prefect command failed; the text says which and where its log is."""
+
+
+def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
+    """This process's environment with a Prefect home of our own and nothing of the user's Prefect.
+
+    Args:
+        home: folder for Prefect's profile, database and storage.
+        api_url: the server to talk to; none: Prefect starts an ephemeral one inside the process.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    env |= OUR_SETTINGS | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_COLORS": "false"}
+    return env | ({"PREFECT_API_URL": api_url} if api_url else {"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true"})
+
+
+def default_home() -> Path:
+    """Where our own Prefect keeps its things."""
+    return state_dir() / "prefect"
+
+
+class PrefectSession:
+    """A server and a worker. Use as a context manager; a session that was killed is ended by the next one."""
+
+    def __init__(self, home: Path, settings: Mapping[str, str] | None = None, silence_s: int | None = None) -> None:
+        """Prepare.
+
+        Args:
+            home: Prefect's home and where the logs are.
+            settings: more environment variables for server, worker and flows.
+            silence_s: silence after which a flow run counts as crashed; none: the default of `flows.automations`.
+        """
+        self.home = home
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.group = process_group.new_group(process_group.SESSION_VARIABLE)
+        self._settings = dict(settings or {})
+        self._silence_s = silence_s
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of everything that talks to this session's server."""
+        return our_environment(self.home, f"{self.url}/api") | self.group.env | self._settings
+
+    def pid_of(self, name: str) -> int:
+        """Process id of the session's `server` or `worker`."""
+        return self._processes[name].pid
+
+    @property
+    def _record(self) -> Path:
+        return self.home / "session.group.json"
+
+    def __enter__(self) -> PrefectSession:
+        """End what a killed session of this home left, and record this one.
+
+        Prefect's history is dropped with it: a run that a killed session left "Running" would hold its deployment's
+        slot for minutes, and the ledger is the truth anyway.
+        """
+        if self._record.exists():
+            process_group.end_recorded(self._record)
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        process_group.record(self.group, self._record)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything; runners close their attempts first."""
+        self.stop()
+
+    def start(self, tell: Callable[[str], None]) -> None:
+        """Start the server, then the worker; deploy everything in `prefect.yaml`.
+
+        Raises:
+            SessionFailed: one of them did not start.
+        """
+        tell("starting a Prefect server of our own")
+        self._spawn("server", ["server", "start", "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]])
+        self._wait_healthy(tell)
+        tell("deploying sweep/demo, sweep/full and sweep/nightly")
+        self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
+        self.prefect(["--no-prompt", "deploy", "--all"])
+        self._python(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])])
+        self.spawn_worker()
+
+    def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
+        """Start a worker on the pool, with more environment variables for its flows if need be."""
+        earlier = self._processes.pop("worker", None)
+        if earlier is not None:
+            earlier.kill()
+            earlier.wait()
+        arguments = ["worker", "start", "--pool", WORK_POOL, "--type", "process", "--name", "local"]
+        self._spawn("worker", arguments, settings)
+
+    def prefect(self, arguments: list[str]) -> str:
+        """Run a Prefect command against this server; its output.
+
+        Raises:
+            SessionFailed: it exits non-zero; the text holds what it said.
+        """
+        return self._python(["-m", "prefect", *arguments])
+
+    def _python(self, arguments: list[str]) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=ROOT, env=self.env, capture_output=True, text=True,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise SessionFailed(f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}")
+        return done.stdout
+
+    def raise_if_dead(self) -> None:
+        """Notice that the server or the worker is gone.
+
+        Raises:
+            SessionFailed: one of them ended by itself.
+        """
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise SessionFailed(
+                    f"the Prefect {name} ended with code {process.returncode}: see {self._log(name)}; "
+                    "nothing measured is lost, run the same command again"
+                )
+
+    def stop(self) -> None:
+        """Stop runners and flows first, then worker and server; afterwards nothing of the session is left."""
+        server = self._processes.get("server")
+        flows = process_group.members(self.group, without=process_group.ENGINE_VARIABLE)
+        process_group.ask_to_leave([pid for pid in flows if server is None or pid != server.pid])
+        process_group.stop(self.group, terminate=[server.pid] if server else [], grace_s=SERVER_GRACE_S)
+        for process in self._processes.values():
+            process.wait()
+        self._record.unlink(missing_ok=True)
+
+    def _wait_healthy(self, tell: Callable[[str], None]) -> None:
+        started = time.monotonic()
+        while True:
+            self.raise_if_dead()
+            try:
+                if httpx.get(f"{self.url}/api/health", timeout=2, trust_env=False).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass  # not listening yet
+            waited_s = time.monotonic() - started
+            if waited_s > HEALTHY_TIMEOUT_S:
+                raise SessionFailed(
+                    f"the Prefect server did not answer within {waited_s:.0f} s: see {self._log('server')}"
+                )
+            tell(f"starting a Prefect server of our own, {waited_s:.0f} s")
+            time.sleep(0.5)
+
+    def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
+        with self._log(name).open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env | dict(settings or {}),
+                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def _log(self, name: str) -> Path:
+        return self.home / f"{name}.log"

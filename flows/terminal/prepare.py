@@ -1,0 +1,80 @@
+"""Getting what a sweep needs on this machine: environments and the demo family, with progress."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from rich.console import Console
+
+from configs.checkout import ROOT
+from configs.schema import Plan
+from flows.plans import engine_environments, family_members
+from tasks.family.recipe import family_dir, missing
+from tasks.host import environments
+
+LINE_EVERY_S = 20.0
+"""Pause between two lines of progress where there is no terminal to show a moving one."""
+
+
+class PreparationFailed(Exception):
+    """Something the sweep needs could not be made; the text says what and why."""
+
+
+def prepare(plan: Plan, console: Console) -> None:
+    """Make the environments and the members of the demo family that the plan needs.
+
+    Raises:
+        InstallError: an environment could not be made.
+        PreparationFailed: the family could not be trained.
+    """
+    with console.status("looking at environments") as status:
+        for name in ("node", *engine_environments(plan)):
+            environments.ensure(cast(environments.Name, name), progress=status.update)
+    wanted = family_members(plan)
+    if missing(family_dir(), wanted):
+        build_family(wanted, console)
+
+
+def build_family(members: Sequence[str], console: Console) -> None:
+    """Train what is missing of the demo family, with a progress line.
+
+    Raises:
+        PreparationFailed: the builder failed; what it finished is kept.
+    """
+    python = environments.ensure("engine-cpu")
+    argv = [str(python), "-m", "tasks.family.build", "--json"]
+    argv += [option for member in members for option in ("--only", member)]
+    console.print(f"training the demo family once: {', '.join(members)} (a few minutes, kept in {family_dir()})")
+    last = ""
+    with (
+        subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as builder,
+        console.status("training") as status,
+    ):
+        try:
+            said = time.monotonic()
+            for line in builder.stdout or ():
+                last = line.strip() or last
+                status.update(_training_line(last))
+                if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
+                    console.print(_training_line(last), highlight=False)
+                    said = time.monotonic()
+        except BaseException:
+            builder.terminate()
+            raise
+    if builder.returncode != 0:
+        raise PreparationFailed(f"training the demo family failed with code {builder.returncode}: {last}")
+
+
+def _training_line(line: str) -> str:
+    try:
+        update = json.loads(line)
+        return (
+            f"training {update['member']}: step {update['step']} of {update['steps']}, "
+            f"{update['elapsed_s']:.0f} s so far, about {update['eta_s']:.0f} s left"
+        )
+    except (ValueError, KeyError, TypeError):
+        return line[:120]

@@ -1,0 +1,96 @@
+"""Running a sweep from the terminal: get what it needs, start the flow beside the view, show the results."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+
+from rich.console import Console
+
+from configs.checkout import ROOT
+from configs.expand import default_run_id
+from configs.schema import Plan
+from flows.plans import make_plan
+from flows.results import results_table
+from flows.run_context import require_budget
+from flows.terminal.live_view import RunWatcher
+from flows.terminal.prefect_session import default_home, our_environment
+from flows.terminal.progress import ProgressReader
+from tasks.host import process_group
+from warehouse.ledger import Ledger
+from warehouse.report import write_report
+from warehouse.snapshot import publish
+from warehouse.store import open_store
+from warehouse.store.proof import require_create_only
+
+CLOUD_STOP_S = 300.0
+"""How long a stopped flow may take until its nodes have flushed and its clusters are down; killed, it leaves them."""
+
+
+def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
+    """The run that a sweep starts or continues; its plan is recorded.
+
+    Raises:
+        ConfigError: the sweep is wrong.
+        StoreError: the store can't be trusted, or the run exists with another plan.
+        BudgetExceeded: what is left of it would cost more than it may.
+    """
+    plan = make_plan(name)
+    store = open_store(store_url)
+    require_create_only(store)
+    ledger = Ledger(store, run_id or default_run_id(plan))
+    ledger.write_plan(plan)
+    require_budget(ledger, plan)
+    return ledger, plan
+
+
+def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
+    """Run the sweep flow with Prefect's ephemeral server and show it; the flow's exit code."""
+    home = default_home() / "ephemeral"
+    home.mkdir(parents=True, exist_ok=True)
+    group = process_group.new_group(process_group.SESSION_VARIABLE)
+    log_path = home / "flow.log"
+    argv = [sys.executable, "-m", "flows.terminal.run_flow", name, ledger.store.url, ledger.run_id]
+    with log_path.open("wb") as log:
+        flow = subprocess.Popen(
+            argv, cwd=ROOT, env=our_environment(home, None) | group.env, stdout=log, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    try:
+        RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
+    finally:
+        if plan.cloud is None:
+            members = process_group.members(group, without=process_group.ENGINE_VARIABLE)
+            process_group.stop(group, terminate=members)
+        else:  # Prefect's server goes after the flow: without it the flow would wait for it instead of ending
+            flow.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                flow.wait(CLOUD_STOP_S)
+            process_group.stop(group, terminate=())
+        flow.wait()
+    if flow.returncode != 0:
+        tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+        console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
+        console.print("\n".join(tail), highlight=False, markup=False)
+    return flow.returncode
+
+
+def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
+    """Show the results of a run that lacks nothing; False, and nothing is shown, if it lacks something."""
+    if not ProgressReader(ledger, plan).read().complete:
+        return False
+    publish(ledger.store)
+    write_report(ledger.store)
+    show_results(ledger, console, f"everything of run {ledger.run_id} is measured already: nothing was run")
+    return True
+
+
+def show_results(ledger: Ledger, console: Console, remark: str) -> None:
+    """The consolidated table, a remark, how to read the dataset, and last the report's path."""
+    store = ledger.store
+    console.print(results_table(store, ledger.run_id))
+    console.print(remark)
+    dataset = store.uri("results_consolidated.parquet")
+    console.print(f'dataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
+    console.print(f"report:  {store.uri('report.html')}", soft_wrap=True, highlight=False)

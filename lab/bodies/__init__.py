@@ -1,0 +1,1 @@
+"""Instances: namespaces with an address, ssh, a metadata service and files of their own."""

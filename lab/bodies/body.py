@@ -1,0 +1,204 @@
+"""Makes the inside of one instance, then becomes its first process (standard library only).
+
+`unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that
+the body writes.
+The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc; then
+CAP_SYS_ADMIN goes for good, so that no task can undo a mount (the body's root could remount read-write otherwise).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.bodies import mounts
+from lab.places import BODY_SPEC, INSIDE, SPEED_LOCK, SSH_SOCKET
+
+METADATA_ADDRESS = "169.254.169.254"
+
+SHARED_MEMORY = "2g"
+"""/dev/shm of a body; an engine on the CPU uses three small segments."""
+
+RUNTIME = ("skypilot-runtime", "sky-user-env")
+"""Folders of the baked layer, each seen through an overlay in the body's home."""
+
+CACHED = ("envs", "family")
+"""Folders of the user's cache that bodies see; the rest of a body's cache is its own, and writable."""
+
+SHIMS = ("sudo", "systemctl")
+"""Commands that succeed without doing anything: the user is root already, and there is no service manager."""
+
+
+class BodySpec(NamedTuple):
+    """What a body is told about itself; paths are the host's."""
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    private_ip: str
+    endpoint_port: int
+    baked: str
+    egress: str
+    shared: str
+    cache: str
+    """Folder of the host's user that holds specsweep's environments and models."""
+    python: str
+    """Interpreter that the environments were made with."""
+    read_only: tuple[str, ...]
+    """Paths that appear in the body at their own place."""
+
+    @classmethod
+    def read(cls, folder: Path) -> BodySpec:
+        """The specification that the daemon wrote."""
+        document = json.loads((folder / BODY_SPEC).read_text(encoding="utf-8"))
+        return cls(**(document | {"read_only": tuple(document["read_only"])}))
+
+    @property
+    def host_name(self) -> str:
+        """As AWS names its instances."""
+        return f"ip-{self.private_ip.replace('.', '-')}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of every process that the body runs for its user."""
+        return {
+            "HOME": str(INSIDE.home),
+            "USER": "ubuntu",
+            "LOGNAME": "ubuntu",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+            "PATH": f"{INSIDE.home}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.endpoint_port}",
+            "AWS_DEFAULT_REGION": self.zone[:-1],
+            "PYTHON": self.python,
+            "SPECSWEEP_STATE": f"{INSIDE.home}/.specsweep",
+            "SPECSWEEP_SPEED_LOCK": str(INSIDE.shared / SPEED_LOCK),
+        }
+
+
+def main() -> None:
+    """Build the body and exec its first process."""
+    os.umask(0o022)
+    folder = Path(sys.argv[1])
+    spec = BodySpec.read(folder)
+    socket.sethostname(spec.host_name)
+    _network(spec.private_ip)
+    staged = _stage(folder, spec)
+    _write_etc(spec)
+    _hide_host()
+    for path, place in staged.items():
+        _show(path, place)
+    _lay_home(spec)
+    python = sys.executable
+    server = [python, "-m", "lab.bodies.ssh_server", str(INSIDE.instance / SSH_SOCKET)]
+    os.chdir("/")
+    os.execvp(
+        "setpriv", ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", python, "-m", "lab.bodies.init", *server]
+    )
+
+
+def _network(address: str) -> None:
+    """Loopback only; the default route lets programs find their own address, and leads nowhere."""
+    for command in (
+        "link set lo up",
+        f"addr add {METADATA_ADDRESS}/32 dev lo",
+        f"addr add {address}/32 dev lo",
+        f"route add default dev lo src {address}",
+    ):
+        subprocess.run(["ip", *command.split()], check=True)
+
+
+def _stage(folder: Path, spec: BodySpec) -> dict[Path, Path]:
+    """Keep what the body needs under /mnt, and make everything else read-only; host path -> place under /mnt."""
+    mounts.tmpfs(Path("/mnt"), "1m")
+    for source, place in (
+        (folder, INSIDE.instance),
+        (Path(spec.egress), INSIDE.egress),
+        (Path(spec.shared), INSIDE.shared),
+    ):
+        place.mkdir()
+        mounts.bind(source, place)
+    staged = {Path(path): INSIDE.stage / str(number) for number, path in enumerate(spec.read_only)}
+    for path, place in staged.items():
+        place.mkdir(parents=True)
+        mounts.bind(path, place)
+    mounts.read_only(Path("/"), recursive=True)
+    for place in (Path("/mnt"), INSIDE.instance, INSIDE.egress, INSIDE.shared):
+        mounts.writable(place)
+    return staged
+
+
+def _write_etc(spec: BodySpec) -> None:
+    """A copy of the host's /etc with an `ubuntu` who is root here, and a uv that asks no index."""
+    etc = INSIDE.instance / "etc"
+    # what only the host's root may read stays behind, hence no check
+    subprocess.run(["cp", "--archive", "--no-preserve=ownership", "/etc", etc], stderr=subprocess.DEVNULL, check=False)
+    others = [
+        line
+        for line in Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
+        if line.split(":")[0] not in ("root", "ubuntu")
+    ]
+    users = [f"{name}:x:0:0::{INSIDE.home}:/bin/bash" for name in ("root", "ubuntu")]
+    _write(etc / "passwd", "\n".join([*users, *others]))
+    _write(etc / "hosts", f"127.0.0.1 localhost\n{spec.private_ip} {spec.host_name}")
+    _write(
+        etc / "uv" / "uv.toml",
+        f'no-index = true\nfind-links = ["{spec.baked}/wheels"]\npython-downloads = "never"',
+    )
+    exports = [f"export {name}='{value}'" for name, value in spec.environment.items()]
+    with (etc / "profile").open("a", encoding="utf-8") as profile:  # last: /etc/profile itself sets PATH
+        profile.write("\n" + "\n".join(exports) + "\n")
+
+
+def _hide_host() -> None:
+    """Put the body's own folders over the host's."""
+    for name in ("home", "run", "tmp", "var/tmp"):
+        own = INSIDE.instance / name.replace("/", "-")
+        own.mkdir()
+        own.chmod(0o1777 if name.endswith("tmp") else 0o755)
+        mounts.bind(own, Path("/") / name)
+    mounts.bind(INSIDE.instance / "etc", Path("/etc"))
+    mounts.mount("proc", Path("/proc"), "proc")
+    mounts.tmpfs(Path("/dev/shm"), SHARED_MEMORY, 0o1777)
+
+
+def _show(path: Path, place: Path) -> None:
+    """Bring a path back that lies below one of the folders that were hidden."""
+    if not (path.exists() and path.samefile(place)):
+        path.mkdir(parents=True, exist_ok=True)
+        mounts.bind(place, path)
+        mounts.read_only(path)
+
+
+def _lay_home(spec: BodySpec) -> None:
+    """The user's home: shims, uv, our environments and models in its cache, the baked runtime under overlays."""
+    baked, cache = Path(spec.baked), INSIDE.home / ".cache" / "specsweep"
+    for folder in ("bin", ".local/bin", cache):
+        (INSIDE.home / folder).mkdir(parents=True)
+    for name in SHIMS:
+        shim = INSIDE.home / "bin" / name
+        _write(shim, "#!/bin/sh\nexit 0")
+        shim.chmod(0o755)
+    (INSIDE.home / ".local/bin/uv").symlink_to(baked / "uv")
+    for name in CACHED:
+        (cache / name).symlink_to(Path(spec.cache) / name)
+    for name in RUNTIME:
+        upper, work = INSIDE.instance / f"{name}-upper", INSIDE.instance / f"{name}-work"
+        for each in (upper, work, INSIDE.home / name):
+            each.mkdir()
+        mounts.overlay(baked / "layer" / name, upper, work, INSIDE.home / name)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # what was copied may be a link, or read-only
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

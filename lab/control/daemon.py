@@ -1,0 +1,71 @@
+"""The cloud's process: control plane, bodies, and the socket through which bodies reach the endpoint.
+
+`python -m lab.control.daemon SPEC`, in the environment `lab`, as the user that bodies run as; SIGTERM ends it with all
+bodies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from lab.bodies.relay import relay
+from lab.control.daemon_spec import DaemonSpec
+from lab.control.ec2 import ControlPlane
+from lab.control.fleet import LOOK_EVERY_S, Fleet, say
+from lab.control.held_writes import hold_writes
+from lab.control.ports import api_port, queue_port, reserved
+from lab.places import EGRESS_SOCKET, SPEED_LOCK, Places
+
+
+async def _serve_egress(path: Path, port: int) -> None:
+    server = await asyncio.start_unix_server(relay(lambda: asyncio.open_connection("127.0.0.1", port)), path)
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    spec = DaemonSpec.load(sys.argv[1])
+    places = Places(Path(spec.root))
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request otherwise
+    stopping = threading.Event()
+    control_plane = ControlPlane(places.capacity)
+    hold_writes(places.held_writes)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stopping.set()
+        control_plane.changed.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    for folder in (places.by_ip, places.egress, places.shared):
+        folder.mkdir()
+    (places.shared / SPEED_LOCK).touch()
+    egress = _serve_egress(places.egress / EGRESS_SOCKET, control_plane.port)
+    threading.Thread(target=asyncio.run, args=(egress,), daemon=True).start()
+    for_sky = api_port()
+    temporary = places.ready.with_suffix(".new")
+    temporary.write_text(json.dumps({"port": control_plane.port, "api_port": for_sky}), encoding="utf-8")
+    temporary.rename(places.ready)
+    say(f"ready on port {control_plane.port}")
+    fleet = Fleet(places, control_plane, spec)
+    queue = reserved(queue_port(for_sky))
+    try:
+        while not stopping.is_set():
+            control_plane.changed.wait(LOOK_EVERY_S)
+            control_plane.changed.clear()
+            fleet.tend()
+    finally:
+        fleet.close()
+        queue.close()
+
+
+if __name__ == "__main__":
+    main()

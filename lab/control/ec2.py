@@ -1,0 +1,189 @@
+"""The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
+
+moto has no notion of a full zone, and its addresses could be somebody's; both are mended here, by replacing two of
+its functions. Reading its backend beats asking over HTTP once a second, on the cores that the engines are timed on.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import yaml
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import ec2_backends, elastic_network_interfaces
+from moto.ec2.models.instances import InstanceBackend, StateReason
+from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+
+from lab.bodies.metadata import ROLE
+from lab.places import BUCKET, RECLAIM_TAG, REGIONS
+
+_ALIVE = ("pending", "running")
+_ACCOUNT = "123456789012"
+"""The account of moto's default credentials."""
+
+
+INTERRUPTED = "Server.SpotInstanceTermination"
+"""EC2's code for a spot machine that it took back."""
+
+
+class Machine(NamedTuple):
+    """An instance that is pending or running."""
+
+    instance_id: str
+    instance_type: str
+    region: str
+    zone: str
+    private_ip: str
+    public_ip: str
+    authorized_keys: tuple[str, ...]
+
+
+class NoCapacity(EC2ClientError):
+    """AWS's own answer for a zone that is full; SkyPilot tries the next zone on it."""
+
+    def __init__(self, instance_type: str, zone: str) -> None:
+        """Say it in AWS's words."""
+        super().__init__(
+            "InsufficientInstanceCapacity",
+            f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
+            f"({zone}).",
+        )
+
+
+class ControlPlane:
+    """moto on a port of its own."""
+
+    def __init__(self, capacity: Path) -> None:
+        """Start it and furnish the account.
+
+        Args:
+            capacity: JSON file, zone -> number of instances; read at every launch.
+        """
+        self.changed = threading.Event()
+        """Set when instances were launched or terminated."""
+        _mend_moto(capacity, self.changed)
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        self.port: int = self._server.get_host_and_port()[1]
+        _furnish(f"http://127.0.0.1:{self.port}")
+
+    def machines(self) -> list[Machine]:
+        """All instances that should have a body."""
+        return [
+            _machine(instance, region)
+            for region in REGIONS
+            for instance in _backend(region).all_instances()
+            if instance.state in _ALIVE
+        ]
+
+    def terminate(self, machine: Machine) -> None:
+        """Lose an instance."""
+        _backend(machine.region).terminate_instances([machine.instance_id])
+
+
+def _backend(region: str) -> Any:
+    return ec2_backends[_ACCOUNT][region]
+
+
+def _machine(instance: Any, region: str) -> Machine:
+    return Machine(
+        instance.id,
+        instance.instance_type,
+        region,
+        instance.placement.zone,
+        instance.private_ip,
+        instance.public_ip or instance.private_ip,
+        _keys(instance.user_data),
+    )
+
+
+def _keys(user_data: Any) -> tuple[str, ...]:
+    """The ssh keys of a `#cloud-config`, which comes base64-encoded once or twice."""
+    text = (user_data or b"").decode() if isinstance(user_data, bytes) else str(user_data or "")
+    for _ in range(3):
+        if text.startswith("#cloud-config"):
+            document = yaml.safe_load(text)
+            return tuple(key for user in document.get("users", []) for key in user.get("ssh_authorized_keys", []))
+        text = base64.b64decode(text).decode()
+    return ()
+
+
+def _mend_moto(capacity: Path, changed: threading.Event) -> None:
+    launch: Callable[..., Any] = InstanceBackend.run_instances
+    terminate: Callable[..., Any] = InstanceBackend.terminate_instances
+
+    def run_instances(self: Any, image_id: str, count: int, *rest: Any, **options: Any) -> Any:
+        zone = _zone(self, options)
+        room = json.loads(capacity.read_text(encoding="utf-8")) if capacity.exists() else {}
+        used = sum(each.state in _ALIVE and each.placement.zone == zone for each in self.all_instances())
+        if zone in room and used + int(count) > room[zone]:
+            raise NoCapacity(options.get("instance_type", ""), zone)
+        reservation = launch(self, image_id, count, *rest, **options)
+        changed.set()
+        return reservation
+
+    def terminate_instances(self: Any, instance_ids: list[str]) -> Any:
+        try:
+            return terminate(self, instance_ids)
+        finally:
+            for instance in self.all_instances():
+                if instance.id in instance_ids and any(each["key"] == RECLAIM_TAG for each in instance.get_tags()):
+                    _say_interrupted(instance)
+            changed.set()
+
+    InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]
+    InstanceBackend.terminate_instances = terminate_instances  # type: ignore[method-assign]
+    # RFC 2544's range for benchmarks: nobody's public address, should anything ever connect to one
+    vars(elastic_network_interfaces)["random_public_ip"] = _benchmark_address
+
+
+def _say_interrupted(instance: Any) -> None:
+    """As EC2 tells of a spot machine that it took back: another reason than `User initiated`, and no date."""
+    instance._reason = INTERRUPTED
+    instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
+
+
+def _benchmark_address() -> str:
+    return f"198.18.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+def _zone(backend: Any, options: dict[str, Any]) -> str:
+    """Where a launch would go: the zone asked for, that of its subnet, or moto's default."""
+    if options.get("placement"):
+        return str(options["placement"])
+    cards = options.get("nics") or []
+    cards = list(cards.values()) if isinstance(cards, dict) else cards
+    named = (card.get("SubnetId") or card.get("subnet_id") for card in cards if card)
+    subnet = options.get("subnet_id") or next(named, None)
+    return str(backend.get_subnet(subnet).availability_zone) if subnet else f"{backend.region_name}a"
+
+
+def _furnish(endpoint: str) -> None:
+    """What a real account has and moto's lacks: internet gateways, SkyPilot's role; and a bucket.
+
+    SkyPilot would make the role itself, but its policy carries no `Version`, which moto refuses (the first zone of
+    the first launch is lost), and it sleeps 30 s on the way.
+    """
+    os.environ["AWS_ENDPOINT_URL"] = endpoint
+    for region in REGIONS:
+        ec2 = boto3.client("ec2", region_name=region)
+        vpc = ec2.describe_vpcs(Filters=[{"Name": "isDefault", "Values": ["true"]}])["Vpcs"][0]["VpcId"]
+        gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+        ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+        main = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "association.main", "Values": ["true"]}]
+        table = ec2.describe_route_tables(Filters=main)["RouteTables"][0]["RouteTableId"]
+        ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    iam = boto3.client("iam")
+    iam.create_instance_profile(InstanceProfileName=ROLE)
+    iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}))
+    iam.add_role_to_instance_profile(InstanceProfileName=ROLE, RoleName=ROLE)
+    boto3.client("s3").create_bucket(Bucket=BUCKET)

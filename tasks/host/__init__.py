@@ -1,0 +1,1 @@
+"""The machine under the runner: Python environments and process groups."""

@@ -1,0 +1,101 @@
+"""Which environments exist, what each needs, and where on this machine it lives (standard library only)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from configs.checkout import ROOT
+
+Name = Literal["control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab"]
+NAMES: tuple[Name, ...] = get_args(Name)
+
+REQUIREMENTS = ROOT / "requirements"
+
+RECIPE = 1
+"""Raised when the way of installing changes in a manner that a finished environment would lack."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment: its pin file, what it is for and what the machine must offer before it is made."""
+
+    purpose: str
+    pins: str
+    """Complete pins, installed in this order without resolving."""
+    imports: str
+    """Imported once after the install: a wheel that does not fit this machine shows here, not in a sweep."""
+    disk_gb: float
+    """Free space asked for before the install: the environment itself plus downloads on their way."""
+    addon: str | None = None
+    """A requirement file tried afterwards; its failure is a remark, never an error."""
+    over: Name | None = None
+    """An overlay: packages in a folder, put on the PYTHONPATH of some processes of that environment."""
+    torch_cpu: bool = False
+    """Whether it needs a CPU build of torch, which PyPI does not carry."""
+    libraries: tuple[tuple[str, str], ...] = ()
+    """(shared library, Debian package) pairs."""
+    commands: tuple[tuple[str, str], ...] = ()
+    """(command, Debian package) pairs."""
+
+
+ENVIRONMENTS: dict[Name, Environment] = {
+    "control": Environment(
+        "flows, SkyPilot, warehouse",
+        "control.txt",
+        "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic",
+        2,
+    ),
+    "node": Environment(
+        "the runner next to the engine",
+        "node.txt",
+        "httpx, httptools, uvloop, pyarrow, boto3, pydantic, yaml",
+        0.6,
+    ),
+    "dev": Environment(
+        "tests and checks (control and more)", "dev.txt", "pytest, mypy, duckdb, polars, pyarrow, boto3", 2.3
+    ),
+    "s3servers": Environment("real S3 servers for the store's tests", "s3servers.txt", "ministack", 0.5),
+    "engine-cpu": Environment(
+        "vLLM on a machine without a GPU",
+        "engine-cpu.txt",
+        "vllm, vllm.entrypoints.openai.api_server",
+        4,
+        addon="engine-suffix.txt",
+        torch_cpu=True,
+        libraries=(("libnuma.so.1", "libnuma1"), ("libgomp.so.1", "libgomp1")),
+        commands=(("lscpu", "util-linux"),),
+    ),
+    "engine-diffusion": Environment(
+        "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 3, over="engine-cpu"
+    ),
+    "lab": Environment("the pocket cloud of `sweep cloud-lab`", "lab.txt", "moto.server, asyncssh, boto3, yaml", 1),
+}
+
+
+def cache_folder() -> Path:
+    """Where all environments of this user live."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "specsweep" / "envs"
+
+
+def folder_of(name: Name) -> Path:
+    """The folder of an environment: its name and a hash of all that decides its contents."""
+    spec = ENVIRONMENTS[name]
+    digest = hashlib.sha256(f"{RECIPE} {sys.implementation.cache_tag} {sys.platform} {platform.machine()}\n".encode())
+    for file in filter(None, (spec.pins, spec.addon)):
+        digest.update("\n".join(pins_in(REQUIREMENTS / file)).encode())
+    if spec.over:
+        digest.update(folder_of(spec.over).name.encode())
+    return cache_folder() / f"{name}-{digest.hexdigest()[:16]}"
+
+
+def pins_in(file: Path) -> list[str]:
+    """The requirements of a file without comments and blank lines: rewording a comment reinstalls nothing."""
+    lines = (line.split(" #")[0].strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]

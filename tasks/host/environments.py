@@ -1,0 +1,235 @@
+"""Python environments, made on first use and shared by all clones of this user.
+
+The control side, the node runner and the engine pin one another out, so each has an environment of its own,
+in the user's cache folder under the hash of its pin file. Standard library only: any python3 >= 3.11 runs it.
+
+    python3 tasks/host/environments.py python control node   # make them if need be, print their interpreters
+    python3 tasks/host/environments.py list                  # what there is, where, how large
+    python3 tasks/host/environments.py suffix                # try the suffix-decoding add-on of the engine again
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+if not __package__:  # run as a script: python3 tasks/host/environments.py
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tasks.host.environment_install import Installer, InstallError, check_machine
+from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
+
+__all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
+
+READY = "READY"
+"""Written last: a folder without it is a partial install, and nobody's."""
+
+SUFFIX = "SUFFIX"
+"""Empty when the suffix add-on is installed; otherwise the reason why it is not."""
+
+LOG_LINE_EVERY_S = 10.0
+
+CLEAR = "\r\x1b[2K"
+"""Empties the line of a terminal."""
+
+
+def python_of(name: Name) -> Path | None:
+    """The interpreter of a finished environment, or None; installs nothing."""
+    folder = folder_of(name)
+    python = folder / "bin" / "python"
+    return python if (folder / READY).exists() and python.exists() else None
+
+
+def overlay_of(name: Name) -> Path | None:
+    """The folder of a finished overlay, for PYTHONPATH, or None; installs nothing."""
+    folder = folder_of(name)
+    return folder if ENVIRONMENTS[name].over and (folder / READY).exists() else None
+
+
+def _path_of(name: Name) -> Path | None:
+    return overlay_of(name) if ENVIRONMENTS[name].over else python_of(name)
+
+
+def ensure(name: Name, *, progress: Callable[[str], None] | None = None) -> Path:
+    """Return the interpreter of an environment (the folder of an overlay), making it first when it is not there.
+
+    `progress` gets one line of text about every half second while something is going on.
+    A second caller waits for the first. Raises InstallError with one line that says what to do.
+    """
+    if path := _path_of(name):
+        return path
+    tell = progress or (lambda _: None)
+    folder, spec = folder_of(name), ENVIRONMENTS[name]
+    base = ensure(spec.over, progress=progress) if spec.over else None
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(name, folder, tell):
+        if path := _path_of(name):
+            return path
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            check_machine(spec, folder.parent)
+            installer = Installer(name, spec, folder, folder.with_suffix(".log"), tell)
+            how = installer.lay_over(base) if base else installer.build()
+            if spec.addon:
+                (folder / SUFFIX).write_text(installer.add(REQUIREMENTS / spec.addon) or "", encoding="utf-8")
+            facts = {"installer": how, "seconds": round(time.monotonic() - installer.started, 1)}
+            (folder / READY).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        except InstallError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise InstallError(f"the {name} environment cannot be made: {error}") from None
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return folder if base else folder / "bin" / "python"
+
+
+def suffix_unavailable() -> str | None:
+    """Why the engine of this machine cannot do suffix decoding, or None when it can."""
+    if python_of("engine-cpu") is None:
+        return "the engine-cpu environment is not installed yet"
+    return (folder_of("engine-cpu") / SUFFIX).read_text(encoding="utf-8") or None
+
+
+def retry_suffix(progress: Callable[[str], None] | None = None) -> str | None:
+    """Try the suffix add-on of the engine once more, say after installing g++; None, or why it failed."""
+    tell = progress or (lambda _: None)
+    ensure("engine-cpu", progress=tell)
+    folder, spec = folder_of("engine-cpu"), ENVIRONMENTS["engine-cpu"]
+    with _lock("engine-cpu", folder, tell):
+        log = folder.with_name(folder.name + "-suffix.log")
+        log.write_text("", encoding="utf-8")
+        reason = Installer("engine-cpu", spec, folder, log, tell).add(REQUIREMENTS / str(spec.addon))
+        (folder / SUFFIX).write_text(reason or "", encoding="utf-8")
+    return reason
+
+
+@contextlib.contextmanager
+def _lock(name: Name, folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    started = time.monotonic()
+    with folder.with_suffix(".lock").open("a", encoding="utf-8") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - started
+                tell(f"{name}: another process is making it, waiting ({waited:.0f} s)")
+                time.sleep(0.3)
+        yield
+
+
+class Console:
+    """Progress on stderr: one line that renews itself on a terminal, a line every ten seconds in a log."""
+
+    def __init__(self) -> None:
+        """Start silent."""
+        self.cancelled = False
+        self.tty = sys.stderr.isatty()
+        self._doing: dict[str, str] = {}
+        self._last = -LOG_LINE_EVERY_S
+        self._lock = threading.Lock()
+
+    def progress(self, name: str) -> Callable[[str], None]:
+        """The progress function of one environment; it stops the work once the user has interrupted."""
+
+        def tell(text: str) -> None:
+            if self.cancelled:
+                raise KeyboardInterrupt
+            with self._lock:
+                self._doing[name] = text
+                self._show()
+
+        return tell
+
+    def say(self, text: str, *, of: str = "") -> None:
+        """Print a line that stays; `of` has nothing more to show."""
+        with self._lock:
+            self._doing.pop(of, None)
+            print(f"{CLEAR if self.tty else ''}{text}", file=sys.stderr, flush=True)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if self.tty:
+            room = shutil.get_terminal_size().columns // len(self._doing) - 3
+            text = " | ".join(f"{doing[:room]:{room}}" for doing in self._doing.values())
+            print(f"{CLEAR}{text}", end="", file=sys.stderr, flush=True)
+        elif now - self._last >= LOG_LINE_EVERY_S:
+            self._last = now
+            print(" | ".join(doing[:70] for doing in self._doing.values()), file=sys.stderr, flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; the interpreter's (or overlay's) path is all that `python` prints on stdout."""
+    parser = argparse.ArgumentParser(
+        prog="environments.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    python = commands.add_parser("python", help="make environments if need be, print their interpreters")
+    python.add_argument("names", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    commands.add_parser("list", help="show every environment, its folder and whether it is ready")
+    commands.add_parser("suffix", help="try the suffix-decoding add-on of engine-cpu again")
+    arguments = parser.parse_args(argv)
+    console = Console()
+    try:
+        if arguments.command == "python":
+            return _print_pythons(arguments.names, console)
+        if arguments.command == "list":
+            _list()
+        elif reason := retry_suffix(console.progress("engine-cpu")):
+            console.say(f"specsweep: suffix decoding is not available: {reason}")
+            return 1
+    except InstallError as error:
+        console.say(f"specsweep: {error}")
+        return 1
+    except KeyboardInterrupt:
+        console.say("specsweep: interrupted; nothing half-made was left, run the same command again")
+        return 130
+    return 0
+
+
+def _print_pythons(names: list[Name], console: Console) -> int:
+    """Make what is missing, side by side; print all interpreters in the order asked for."""
+    missing = [name for name in names if _path_of(name) is None]
+    if missing:
+        with ThreadPoolExecutor(len(missing)) as pool:
+            try:
+                made = list(pool.map(lambda name: _make(name, console), missing))
+            except KeyboardInterrupt:
+                console.cancelled = True
+                raise
+        if not all(made):
+            return 1
+    for name in names:
+        print(_path_of(name))
+    return 0
+
+
+def _make(name: Name, console: Console) -> bool:
+    started = time.monotonic()
+    try:
+        ensure(name, progress=console.progress(name))
+    except InstallError as error:
+        console.say(f"specsweep: {error}", of=name)
+        return False
+    console.say(f"{name}: ready after {time.monotonic() - started:.0f} s", of=name)
+    return True
+
+
+def _list() -> None:
+    for name in NAMES:
+        path, spec = _path_of(name), ENVIRONMENTS[name]
+        print(f"{name:<16} {'ready' if path else '-':<6} {spec.purpose:<38} {folder_of(name)}")
+    print(f"{'':<16} suffix decoding: {suffix_unavailable() or 'available'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The reaper's questions to Google's Compute Engine, against its REST interface as documented, on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+
+from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked
+from flows.clusters.clouds.gcp import GcpProject, Login
+from flows.clusters.names import PREFIX
+
+ZONE = "us-central1-a"
+
+
+class Compute:
+    """The two calls that the reaper makes, with pages of one zone each."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, dict[str, object]] = {}
+        self.unreachable: list[str] = []
+        self.undeletable: set[str] = set()
+        self.answers_get = 200
+
+    def add(self, name: str, cluster: str, zone: str = ZONE) -> None:
+        self.machines[name] = {
+            "name": name, "zone": zone, "status": "RUNNING", "creationTimestamp": "2026-11-20T02:00:00.000-08:00",
+            "labels": {CLUSTER_TAG: cluster}, "scheduling": {"provisioningModel": "SPOT"},
+        }  # fmt: skip
+
+    def get(self, path: str, query: dict[str, list[str]]) -> tuple[int, dict[str, object]]:
+        assert path == "/projects/p1/aggregated/instances"
+        assert query["filter"] == [f"labels.{CLUSTER_TAG}:*"]
+        if self.answers_get != 200:
+            return self.answers_get, {"error": {"message": "Required 'compute.instances.list' permission"}}
+        zones = sorted({str(machine["zone"]) for machine in self.machines.values()} | set(self.unreachable))
+        page = int(query.get("pageToken", ["0"])[0])
+        if not zones:
+            return 200, {}
+        here = [machine for machine in self.machines.values() if machine["zone"] == zones[page]]
+        answer: dict[str, object] = {"instances": here} if here else {"warning": {"code": "NO_RESULTS_ON_PAGE"}}
+        if zones[page] in self.unreachable:
+            answer = {"warning": {"code": "UNREACHABLE"}}
+        more = {"nextPageToken": str(page + 1)} if page + 1 < len(zones) else {}
+        return 200, {"items": {f"zones/{zones[page]}": answer}, **more}
+
+    def delete(self, path: str) -> tuple[int, dict[str, object]]:
+        head, _, name = path.rpartition("/")
+        assert head.startswith("/projects/p1/zones/") and head.endswith("/instances")
+        if name in self.undeletable:
+            return 403, {"error": {"message": "Required 'compute.instances.delete' permission"}}
+        gone = self.machines.pop(name, None)
+        return (404, {"error": {"message": "not found"}}) if gone is None else (200, {"kind": "compute#operation"})
+
+
+@pytest.fixture
+def compute() -> Compute:
+    return Compute()
+
+
+@pytest.fixture
+def project(compute: Compute) -> Iterator[GcpProject]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlparse(self.path)
+            self._answer(*compute.get(parts.path, parse_qs(parts.query)))
+
+        def do_DELETE(self) -> None:
+            self._answer(*compute.delete(self.path))
+
+        def _answer(self, status: int, document: dict[str, object]) -> None:
+            assert self.headers["Authorization"] == "Bearer token1"
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield GcpProject(f"http://127.0.0.1:{server.server_port}", lambda: Login("p1", "token1"))
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_machines_of_ours_in_every_zone_are_seen_with_what_the_reaper_needs(
+    compute: Compute, project: GcpProject
+) -> None:
+    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
+    compute.add("m2", f"{PREFIX}aaaa-2-12ab34cd", "europe-west4-b")
+    compute.add("m3", "training-12ab34cd", "europe-west4-b")
+    seen = {each.instance_id: each for each in project.look().instances}
+    assert set(seen) == {"m1", "m2"}
+    assert (seen["m2"].region, seen["m2"].where, seen["m2"].spot) == ("europe-west4", "gcp/europe-west4-b", True)
+    assert seen["m1"].launched_at_s == 1795168800.0 and seen["m1"].state == "running"
+
+
+def test_terminated_machines_are_gone_and_one_that_was_gone_is_fine(compute: Compute, project: GcpProject) -> None:
+    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
+    (machine,) = project.look().instances
+    project.terminate([machine])
+    project.terminate([machine])
+    assert project.look().instances == () and compute.machines == {}
+
+
+def test_a_zone_that_does_not_answer_and_a_refusal_are_told(compute: Compute, project: GcpProject) -> None:
+    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
+    compute.add("m2", f"{PREFIX}aaaa-2-12ab34cd")
+    compute.unreachable.append("asia-east1-a")
+    sighting = project.look()
+    assert sighting.problems == ("gcp/asia-east1-a: unreachable",) and len(sighting.instances) == 2
+    compute.undeletable.add("m1")
+    with pytest.raises(CloudError, match=r"gcp/us-central1-a m1: 403 .*compute\.instances\.delete"):
+        project.terminate(sighting.instances)
+    assert set(compute.machines) == {"m1"}, "the others are terminated all the same"
+    compute.answers_get = 403
+    with pytest.raises(CloudError, match=r"403 .*compute\.instances\.list"):
+        project.look()
+
+
+def test_where_google_is_not_set_up_it_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # else Google's library looks for a metadata server
+    monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with pytest.raises(NotAsked, match=r"add skypilot\[gcp\]|no credentials"):
+        GcpProject().look()

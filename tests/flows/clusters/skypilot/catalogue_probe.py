@@ -1,0 +1,120 @@
+"""Asks SkyPilot's own catalogue and optimizer about the tasks of sky/, offline, in a process and a home of its own.
+
+Run as `python -m tests.flows.clusters.skypilot.catalogue_probe`, which prints one JSON document: SkyPilot
+reads its home at import, so the process of the tests must not import it. Two of SkyPilot's own seams are
+replaced, as its own tests do: which clouds are enabled, and AWS's names for zones, which only an account can tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from flows.clusters.protocol import CellJob
+from flows.clusters.skypilot import home as sky_home
+from flows.clusters.skypilot import server as sky_server
+from flows.clusters.skypilot.offers import offers
+from flows.clusters.skypilot.task_file import FOLDER, ROOT, Rental, TaskFile, load_task, sky_task, task_for
+from warehouse.placement import Offer
+
+CATALOGUE = ROOT / "lab" / "catalogs"
+IMAGE = "vllm/vllm-openai@sha256:" + "ab" * 32
+JOB = CellJob("s3://bucket/prefix", "Nightly 2026-11-20T03:00", "0123456789abcdef")
+
+
+@contextlib.contextmanager
+def _clouds(*names: str) -> Iterator[None]:
+    from sky.utils import registry
+
+    enabled = [registry.CLOUD_REGISTRY.from_str(name) for name in names]
+    with mock.patch("sky.check.get_cached_enabled_clouds_or_refresh", lambda *_, **__: enabled):
+        yield
+
+
+OWNED = ("slurm",)
+"""Tasks for machines of one's own, which no catalogue lists: the optimizer would have to ask the cluster itself."""
+
+
+def _asked(file: TaskFile, **resources: Any) -> list[str]:
+    changed = TaskFile(file.path, file.config | {"resources": file.config["resources"] | resources})
+    return [f"{offer.where} {offer.price_usd_h}" for offer in offers(sky_task(changed))]
+
+
+def _chosen(task: Any) -> dict[str, Any]:
+    sky = sky_server.sdk()
+    with sky.Dag() as dag:
+        dag.add(task)
+    sky.optimizer.Optimizer.optimize(dag, minimize=sky.OptimizeTarget.COST, quiet=True)
+    best = task.best_resources
+    return {
+        "cloud": str(best.cloud).lower(), "region": best.region, "zone": best.zone, "spot": best.use_spot,
+        "instance_type": best.instance_type, "accelerators": best.accelerators, "price_usd_h": best.get_cost(3600),
+    }  # fmt: skip
+
+
+def _dumped(task: Any) -> str:
+    from sky.utils import yaml_utils
+
+    return str(yaml_utils.dump_yaml_str(task.to_yaml_config(use_user_specified_yaml=True)))
+
+
+def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
+    task = task_for(file, Rental(JOB, offer, IMAGE, 1_800_000_000.5, "c0ffee", True))
+    resources = next(iter(task.resources))
+    return {
+        "resources": resources.to_yaml_config(), "envs": dict(task.envs), "secrets": sorted(task.secrets),
+        "workdir": task.workdir, "chosen": _chosen(task), "dump": _dumped(task), "shown": f"{task!r} {task.secrets!r}",
+        "autostop": resources.autostop_config.to_yaml_config(),
+    }  # fmt: skip
+
+
+def _of_task(name: str) -> dict[str, Any]:
+    sky = sky_server.sdk()
+    file = load_task(name)
+    found = offers(sky_task(file))
+    return {
+        "plain": sorted(sky.Task.from_yaml(str(file.path)).envs),
+        "chosen": _chosen(sky_task(file)),
+        "offers": [offer.model_dump() for offer in found],
+        "rented": _rented(file, found[-1]),
+    }
+
+
+def main() -> None:
+    """Print what SkyPilot says of every task, and of h100-spot with other limits and clouds."""
+    with tempfile.TemporaryDirectory() as home:
+        shutil.copytree(CATALOGUE, Path(home) / ".sky" / "catalogs")
+        os.environ[sky_home.HOME_VARIABLE] = home
+        sky_server.sdk()
+        import pandas
+
+        zones = pandas.read_csv(next((CATALOGUE / "v8" / "aws").glob("az_mappings-*.csv")))
+        spot = load_task("h100-spot")
+        with mock.patch("sky.catalog.aws_catalog._get_az_mappings", lambda _: zones), _clouds("aws", "gcp"):
+            document = {
+                "tasks": {
+                    path.stem: _of_task(path.stem) for path in sorted(FOLDER.glob("*.yaml")) if path.stem not in OWNED
+                },
+                "capped": _asked(spot, max_hourly_cost=2.3),
+                "on_demand_only": _asked(spot, use_spot=False),
+                "one_region": _asked(spot, any_of=[{"infra": "aws/us-east-2"}]),
+            }
+            with _clouds("aws"):
+                document["aws_only"] = _asked(spot)
+            with _clouds("gcp"):
+                document["gcp_only"] = _chosen(sky_task(spot))
+            with _clouds():
+                document["none"] = _asked(spot)
+    print(json.dumps(document), file=sys.__stdout__)
+
+
+if __name__ == "__main__":
+    main()

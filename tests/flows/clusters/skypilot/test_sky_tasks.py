@@ -1,0 +1,112 @@
+"""The contract with SkyPilot: its own optimizer and catalogue, on CSV files of our own, offline, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.checkout import ROOT
+from tests.flows.clusters.skypilot.conftest import CANARIES
+
+FOLDER = ROOT / "sky"
+TASKS = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "slurm")
+"""Tasks that are rented by the hour; machines of one's own are in no catalogue."""
+
+
+def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any], repo_root: Path) -> None:
+    assert not list((repo_root / "sky").glob("**/*.py"))  # they would shadow the package
+    assert sorted(asked["tasks"]) == TASKS
+    assert {"h100-spot", "lab"} <= set(TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_optimizer_picks_a_spot_h100(asked: dict[str, Any], name: str) -> None:
+    chosen = asked["tasks"][name]["chosen"]
+    assert chosen["spot"] and chosen["accelerators"] == {"H100": 1}
+    assert (chosen["cloud"], chosen["zone"], chosen["price_usd_h"]) == ("aws", "us-east-1a", 2.25)
+    assert chosen["instance_type"] == "p5.4xlarge"
+
+
+def test_on_google_it_is_the_machine_with_one_h100(asked: dict[str, Any]) -> None:
+    chosen = asked["gcp_only"]
+    assert (chosen["cloud"], chosen["instance_type"], chosen["spot"]) == ("gcp", "a3-highgpu-1g", True)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_cheapest_offer_is_what_the_optimizer_picks(asked: dict[str, Any], name: str) -> None:
+    first, chosen = asked["tasks"][name]["offers"][0], asked["tasks"][name]["chosen"]
+    assert {key: first[key] for key in ("cloud", "region", "zone", "instance_type", "spot", "price_usd_h")} == {
+        key: value for key, value in chosen.items() if key != "accelerators"
+    }
+
+
+def test_offers_are_every_zone_spot_and_on_demand_cheapest_first(asked: dict[str, Any]) -> None:
+    offers = asked["tasks"]["h100-spot"]["offers"]
+    prices = [offer["price_usd_h"] for offer in offers]
+    assert prices == sorted(prices)
+    zones = {(offer["zone"], offer["spot"]) for offer in offers}
+    assert len(zones) == len(offers) == 2 * 9
+    assert {"us-east-1a", "us-west-2a", "us-central1-a", "europe-west4-b"} <= {zone for zone, _ in zones}
+    assert all(offer["price_source"].startswith("SkyPilot catalogue ") for offer in offers)
+    assert all(f"{offer['cloud']}/vms.csv of 20" in offer["price_source"] for offer in offers)
+
+
+def test_a_cap_leaves_out_dearer_zones_of_the_same_machine(asked: dict[str, Any]) -> None:
+    assert asked["capped"] == ["aws/us-east-1a spot 2.25"]
+
+
+def test_a_task_may_narrow_region_cloud_and_kind(asked: dict[str, Any]) -> None:
+    assert {line.split()[0] for line in asked["one_region"]} == {"aws/us-east-2a", "aws/us-east-2b"}
+    assert asked["on_demand_only"] and not any(" spot " in line for line in asked["on_demand_only"])
+
+
+def test_only_enabled_clouds_are_offered(asked: dict[str, Any]) -> None:
+    assert {line.split("/")[0] for line in asked["aws_only"]} == {"aws"}
+    assert asked["none"] == []
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(asked: dict[str, Any], name: str) -> None:
+    offer, rented = asked["tasks"][name]["offers"][-1], asked["tasks"][name]["rented"]
+    assert rented["resources"]["infra"] == f"{offer['cloud']}/{offer['region']}/{offer['zone']}"
+    assert (rented["resources"]["use_spot"], rented["resources"]["instance_type"]) == (
+        offer["spot"], offer["instance_type"],
+    )  # fmt: skip
+    assert rented["chosen"]["zone"] == offer["zone"]
+    assert rented["autostop"]["down"] is True and rented["autostop"]["idle_minutes"] > 0
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_labels_say_whose_a_cluster_is_in_words_that_every_cloud_takes(asked: dict[str, Any], name: str) -> None:
+    labels = asked["tasks"][name]["rented"]["resources"]["labels"]
+    assert labels["specsweep-cell"] == "0123456789abcdef"
+    assert labels["specsweep-run"] == "nightly-2026-11-20t03-00"
+    assert labels["specsweep-expires"] == "1800000000"
+    assert set(labels) == {"specsweep", *(f"specsweep-{key}" for key in ("run", "cell", "owner", "expires"))}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_node_is_told_what_it_is_and_what_it_costs(asked: dict[str, Any], name: str) -> None:
+    offer, envs = asked["tasks"][name]["offers"][-1], asked["tasks"][name]["rented"]["envs"]
+    assert (envs["SPECSWEEP_STORE"], envs["SPECSWEEP_CELL"]) == ("s3://bucket/prefix", "0123456789abcdef")
+    assert (envs["SPECSWEEP_ZONE"], envs["SPECSWEEP_SPOT"]) == (offer["zone"], str(int(offer["spot"])))
+    assert float(envs["SPECSWEEP_PRICE_USD_H"]) == offer["price_usd_h"]
+    assert (envs["SPECSWEEP_GIT_SHA"], envs["SPECSWEEP_GIT_DIRTY"]) == ("c0ffee", "1")
+
+
+def test_a_container_task_runs_the_pinned_image_and_says_so(asked: dict[str, Any]) -> None:
+    rented = asked["tasks"]["h100-spot"]["rented"]
+    pinned = "vllm/vllm-openai@sha256:" + "ab" * 32
+    assert list(rented["resources"]["image_id"].values()) == [f"docker:{pinned}"]
+    assert rented["envs"]["SPECSWEEP_IMAGE_DIGEST"] == pinned
+    assert "SPECSWEEP_IMAGE_DIGEST" not in asked["tasks"]["h100-pip"]["rented"]["envs"]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_secrets_travel_as_secrets_and_are_shown_nowhere(asked: dict[str, Any], name: str) -> None:
+    rented = asked["tasks"][name]["rented"]
+    assert rented["secrets"] == sorted(CANARIES)
+    everywhere = f"{rented['dump']} {rented['shown']} {rented['envs']} {rented['resources']} {asked['printed']}"
+    assert not [value for value in CANARIES.values() if value in everywhere]

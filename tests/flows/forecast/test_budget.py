@@ -1,0 +1,221 @@
+"""Budgets: what is refused before it starts, what is stopped in the middle, and the amounts in both messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from configs.checkout import ROOT
+from configs.expand import expand
+from configs.load import load_gpu, load_sweep
+from configs.schema import Budget, Plan
+from flows.forecast.budget import BudgetExceeded, Fit, Purse, over, sweep_file
+from flows.forecast.forecast import Forecast, forecast
+from tests.warehouse.rented import NO_PRICE, START_S, ZONE_A, at, rent
+from warehouse.ledger import Ledger
+from warehouse.placement import PlacementEnd, Placements
+from warehouse.store import Store, open_store
+
+FULL: Plan = expand(load_sweep("full"), recipe="r")
+EXPECTED: Forecast = forecast(FULL, {})
+TOTAL_USD = EXPECTED.usd_spot or 0.0
+DEAREST = max(EXPECTED.cells, key=lambda cell: cell.usd_spot or 0.0)
+FILE = sweep_file("full")
+KEY, OTHER = (planned.cell.cell_key for planned in FULL.cells[:2])
+RICH = ZONE_A.model_copy(update={"price_usd_h": 3600.0})
+"""One dollar a second."""
+
+
+class Clock:
+    def __init__(self, seconds: float = 10_000) -> None:
+        self.s = START_S + seconds
+
+    def now_s(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def ledger(store: Store) -> Ledger:
+    return Ledger(store, "full-1a2b")
+
+
+def purse(ledger: Ledger, clock: Clock | None = None, **limits: float) -> Purse:
+    budget = Budget.model_validate(limits)
+    return Purse(ledger.store, ledger.run_id, budget, (clock or Clock()).now_s, FILE)
+
+
+def refused(purse: Purse, expected: Forecast = EXPECTED) -> str:
+    with pytest.raises(BudgetExceeded) as caught:
+        purse.check_start(expected)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_run_that_would_exceed_its_budget_does_not_start(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 2, 12, offer=RICH, attempt=1)
+    rent(ledger, OTHER, 9_990, 9_995, None, offer=RICH)  # up since ten seconds
+    limit = round(20 + TOTAL_USD - 1, 2)
+    assert refused(purse(ledger, run_usd=limit)) == (
+        f"run full-1a2b would cost {22 + TOTAL_USD:.2f} USD (spent 22.00 + forecast {TOTAL_USD:.2f}), its budget is "
+        f"{limit:.2f}: raise cloud.budget.run_usd in configs/sweeps/full.yaml, or leave cells out"
+    )
+    purse(ledger, run_usd=23 + TOTAL_USD).check_start(EXPECTED)
+
+
+def test_the_dearest_cell_is_held_to_its_own_budget(ledger: Ledger) -> None:
+    rent(ledger, DEAREST.cell_key, 0, None, 1, offer=RICH, attempt=1)
+    usd = DEAREST.usd_spot or 0.0
+    said = refused(purse(ledger, cell_usd=0.9 + usd))
+    assert f"cell {DEAREST.label} would cost {1 + usd:.2f} USD (spent 1.00 + forecast {usd:.2f})" in said
+    assert "cloud.budget.cell_usd" in said and "leave steps out" in said
+    purse(ledger, cell_usd=1.1 + usd).check_start(EXPECTED)
+
+
+def test_a_month_is_shared_by_all_runs_of_the_store(ledger: Ledger) -> None:
+    rent(Ledger(ledger.store, "nightly-2026-11-03"), KEY, 0, 2, 40, offer=RICH, attempt=1)
+    said = refused(purse(ledger, month_usd=40.0))
+    assert f"November 2026 (all runs of this store) would cost {40 + TOTAL_USD:.2f} USD (spent 40.00 + " in said
+    next_month = datetime(2026, 12, 2, tzinfo=UTC).timestamp() - START_S
+    purse(ledger, Clock(next_month), month_usd=40.0).check_start(EXPECTED)
+    purse(ledger, run_usd=40.0).check_start(EXPECTED)
+
+
+def test_every_budget_that_does_not_fit_is_named(ledger: Ledger) -> None:
+    said = refused(purse(ledger, cell_usd=0.01, run_usd=0.01, month_usd=0.01))
+    assert re.findall(r"cloud\.budget\.(\w+)", said) == ["cell_usd", "run_usd", "month_usd"]
+
+
+def test_a_measured_run_is_never_refused(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 2, 60, offer=RICH, attempt=1)
+    done = forecast(FULL, {p.cell.cell_key: [step.step for step in p.steps] for p in FULL.cells})
+    purse(ledger, cell_usd=0.01, run_usd=50.0, month_usd=50.0).check_start(done)
+
+
+def test_what_has_no_price_can_not_be_promised(ledger: Ledger) -> None:
+    gpu = load_gpu("h200")
+    cells = tuple(planned.model_copy(update={"gpu": gpu}) for planned in FULL.cells)
+    unpriced = forecast(FULL.model_copy(update={"gpu": gpu, "cells": cells}), {})
+    said = refused(purse(ledger, run_usd=100.0), unpriced)
+    assert "gpu 'h200' has no price_spot_usd_h" in said and "gpus/h200.yaml" in said and "100.00 USD" in said
+    purse(ledger).check_start(unpriced)
+
+
+def test_amounts_are_as_fine_as_it_takes_to_see_the_excess() -> None:
+    said = over(0.010004, 0.01, "run r", "run_usd") or ""
+    assert said.startswith("run r spent 0.010004 of 0.010000 USD: stopped")
+    assert over(50.03, 50.0, "run r", "run_usd") == (
+        "run r spent 50.03 of 50.00 USD: stopped; everything measured so far is committed; "
+        "raise cloud.budget.run_usd in the sweep's file and start the same run again"
+    )
+    assert over(49.99, 50.0, "run r", "run_usd") is None
+
+
+def test_a_run_is_stopped_when_its_money_is_spent(ledger: Ledger) -> None:
+    clock = Clock(0)
+    money = purse(ledger, clock, run_usd=50.0)
+    assert money.over_run() is None
+    rent(ledger, KEY, 0, 2, 30, offer=RICH, attempt=1)
+    rent(ledger, OTHER, 40, 45, None, offer=RICH)
+    clock.s = START_S + 59.97
+    assert money.over_run() is None
+    clock.s = START_S + 60.03
+    said = money.over_run() or ""
+    assert "run full-1a2b spent 50.03 of 50.00 USD" in said
+    assert "committed" in said and "cloud.budget.run_usd in configs/sweeps/full.yaml" in said
+
+
+def test_one_cell_is_stopped_and_the_others_go_on(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 2, 30, offer=RICH, attempt=1)
+    money = purse(ledger, cell_usd=30.0)
+    assert f"cell {KEY} spent 30.00 of 30.00 USD" in (money.over_cell(KEY) or "")
+    assert (money.over_cell(OTHER), money.over_run()) == (None, None)
+
+
+def test_the_month_stops_a_run_that_is_in_its_own_budget(ledger: Ledger) -> None:
+    rent(Ledger(ledger.store, "another"), KEY, 0, 2, 30, offer=RICH, attempt=1)
+    money = purse(ledger, run_usd=10.0, month_usd=30.0)
+    assert "November 2026 (all runs of this store) spent 30.00 of 30.00 USD" in (money.over_run() or "")
+
+
+def test_a_machine_that_went_down_meanwhile_stops_nobody(ledger: Ledger) -> None:
+    clock = Clock(100)
+    rent(ledger, KEY, 0, 2, None, offer=RICH)
+    money = purse(ledger, clock, run_usd=110.0)
+    assert money.over_run() is None
+    Placements(ledger, KEY).end(1, PlacementEnd(at=at(101), outcome="done"))
+    clock.s += 20  # by the clock alone it would have cost 120 USD
+    assert money.over_run() is None
+
+
+def test_without_a_price_there_is_no_budget_to_keep(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 2, None, offer=NO_PRICE)
+    money = purse(ledger, run_usd=100.0, cell_usd=100.0)
+    for said in (money.over_run(), money.over_cell(OTHER), refused(money)):
+        assert said is not None and "on slurm/- spot has no price" in said
+    assert purse(ledger).over_run() is None
+
+
+def test_many_threads_ask_one_purse(ledger: Ledger) -> None:
+    for planned in FULL.cells:
+        rent(ledger, planned.cell.cell_key, 0, 2, 10, offer=RICH, attempt=1)
+    money = purse(ledger, cell_usd=10.0)
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(money.over_cell, [planned.cell.cell_key for planned in FULL.cells] * 4))
+    assert all(text is not None and "10.00 of 10.00" in text for text in said)
+
+
+def test_no_budget_reads_nothing(tmp_path: Path) -> None:
+    class Deaf:
+        def __getattr__(self, name: str) -> Callable[..., object]:
+            raise AssertionError(f"the store was asked for {name}")
+
+    deaf: Store = Deaf()  # type: ignore[assignment]
+    money = Purse(deaf, "r", Budget.model_validate({}), Clock().now_s)
+    assert (money.over_run(), money.over_cell(KEY)) == (None, None)
+    money.check_start(EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("left", "done", "fits"), [(10.0, False, True), (10.01, False, False), (None, False, False), (None, True, True)]
+)
+def test_what_fits(left: float | None, done: bool, fits: bool) -> None:
+    assert Fit("run_usd", "run r", 30.0, 20.0, left, done).fits is fits
+
+
+def test_plan_shows_the_budgets_and_whether_they_fit(
+    tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
+) -> None:
+    sweep = yaml.safe_load((ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8"))
+    sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 20}}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
+    code, said = finish_sweep("plan", str(tmp_path / "mine.yaml"))
+    assert code == 0, said
+    cell, run = (line for line in said.splitlines() if line.split()[:1] in (["cell_usd"], ["run_usd"]))
+    assert DEAREST.label in cell and f"${DEAREST.usd_spot:.2f}" in cell and "will not start" in cell
+    assert f"${TOTAL_USD:.2f}" in run and run.split()[-1] == "fits"
+
+
+def test_status_says_what_was_spent_and_what_is_up(
+    ledger: Ledger, finish_sweep: Callable[..., tuple[int, str]]
+) -> None:
+    ledger.write_plan(FULL)
+    rent(ledger, KEY, 0, 2, 12, offer=RICH, attempt=1)
+    code, said = finish_sweep("status")
+    assert code == 0 and "run full-1a2b: $12.00 spent" in said and "clusters up" not in said
+    code, said = finish_sweep("status", "--json")
+    assert code == 0 and '"spent_usd": 12.0' in said
+    rent(ledger, OTHER, 20, 22, None, offer=ZONE_A)
+    code, said = finish_sweep("status")
+    assert code == 0 and "clusters up: 1" in said

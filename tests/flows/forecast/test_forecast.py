@@ -1,0 +1,125 @@
+"""The forecast: its rates against published ones, what it counts and what it refuses to leave out."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from configs.expand import expand
+from configs.load import load_gpu, load_sweep
+from configs.schema import Plan
+from flows.forecast.estimates import CPU_START_S, decode_tok_s
+from flows.forecast.forecast import Forecast, forecast
+from flows.terminal.forecast_table import render
+from warehouse.clock import duration
+from warehouse.price import dollars
+
+SEED_004_AR_TOK_S = {
+    "gemma-4-12b": (117, 110),
+    "gemma-4-26b-a4b": (226, 212),
+    "gemma-4-31b": (68, 62),
+    "qwen3.6-27b": (79, 74),
+    "qwen3.6-35b-a3b": (217, 205),
+}
+"""Published speed at a short context and at 8 thousand tokens, one request at a time."""
+
+
+def plan(name: str) -> Plan:
+    return expand(load_sweep(name), recipe="r")
+
+
+def shown(result: Forecast) -> str:
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console.print(render(result))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_rate_is_within_a_fifth_of_what_seed_004_measured() -> None:
+    gpu = load_gpu("h100")
+    cells = {p.cell.model.name: p.cell for p in plan("full").cells if p.cell.technique.method == "ar"}
+    for model, (short, long) in SEED_004_AR_TOK_S.items():
+        assert decode_tok_s(cells[model], gpu, 320) == pytest.approx(short, rel=0.2)
+        assert decode_tok_s(cells[model], gpu, 8256) == pytest.approx(long, rel=0.2)
+
+
+def test_longer_contexts_are_slower_and_more_requests_faster_up_to_what_the_engine_takes() -> None:
+    gpu = load_gpu("h100")
+    diffusion = next(p.cell for p in plan("full").cells if p.cell.serving.max_num_seqs == 4)
+    assert decode_tok_s(diffusion, gpu, 8000) < decode_tok_s(diffusion, gpu, 100)
+    assert decode_tok_s(diffusion, gpu, 100, 4) > decode_tok_s(diffusion, gpu, 100, 1)
+    assert decode_tok_s(diffusion, gpu, 100, 64) == decode_tok_s(diffusion, gpu, 100, 4)
+
+
+def test_steps_without_code_are_named_and_cost_nothing() -> None:
+    result = forecast(plan("full"), {})
+    assert set(result.unbuilt) >= {"eval-gpqa", "eval-gpqa-inspect", "eval-mmlu-pro", "eval-kmmlu", "needle"}
+    assert set(result.unbuilt.values()) == {11}
+    assert all(s.seconds == 0 for cell in result.cells for s in cell.steps if s.state == "not built yet")
+    assert "eval-haerae        not built yet, 11 cells" in shown(result)
+
+
+def test_committed_steps_are_not_paid_again_and_a_finished_cell_costs_nothing() -> None:
+    quick = plan("tiny-quick")
+    first, second = (planned.cell.cell_key for planned in quick.cells)
+    steps = [step.step for step in quick.cells[0].steps]
+    result = forecast(quick, {first: steps, second: ["throughput"]})
+    assert result.cells[0].total_s == 0
+    assert {step.state for step in result.cells[0].steps} == {"measured"}
+    assert [s.step for s in result.cells[1].steps if s.state == "measured"] == ["throughput"]
+    assert result.cells[1].start_s == CPU_START_S
+    assert result.cells[1].total_s < forecast(quick, {}).cells[1].total_s
+
+
+def test_dollars_follow_the_price_and_are_unknown_where_it_is() -> None:
+    full = plan("full")
+    result = forecast(full, {})
+    assert result.usd_spot == pytest.approx(result.gpu_h * 2.25)
+    assert result.usd_on_demand == pytest.approx(result.gpu_h * 6.88)
+    h200 = load_gpu("h200")
+    cells = tuple(planned.model_copy(update={"gpu": h200}) for planned in full.cells)
+    unpriced = forecast(full.model_copy(update={"gpu": h200, "cells": cells}), {})
+    assert unpriced.usd_spot is None
+    assert " ? " in shown(unpriced)
+
+
+def test_cells_at_the_same_time_take_less_wall_time_but_the_same_gpu_hours() -> None:
+    full = plan("full")
+    four, one = forecast(full, {}), forecast(full.model_copy(update={"concurrency": 1}), {})
+    assert four.gpu_h == pytest.approx(one.gpu_h)
+    assert one.wall_h == pytest.approx(one.gpu_h)
+    assert one.wall_h / 4 <= four.wall_h < one.wall_h / 2
+
+
+@pytest.mark.parametrize("name", ["full", "demo", "nightly", "tiny-quick", "demo-diffusion"])
+def test_the_table_fits_a_hundred_columns_without_cutting_anything(name: str) -> None:
+    result = forecast(plan(name), {})
+    text = shown(result)
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert "…" not in text
+    assert all(cell.label in text for cell in result.cells)
+    assert all(sentence.split()[0] in text for sentence in result.assumptions)
+
+
+def test_what_is_left_out_is_shown_with_its_reason() -> None:
+    result = forecast(plan("full"), {})
+    assert "Left out" in shown(result)
+    assert "parity: diffusion has no greedy decoding" in shown(result)
+
+
+def test_free_machines_show_no_prices() -> None:
+    result = forecast(plan("demo"), {})
+    assert result.is_free
+    assert "$" not in shown(result)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "-"), (0.4, "-"), (42, "42s"), (59.6, "1m00s"), (425, "7m05s"), (12000, "3h20m")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_unknown_dollars_are_a_question_mark() -> None:
+    assert (dollars(None), dollars(0), dollars(12.345)) == ("?", "$0.00", "$12.35")

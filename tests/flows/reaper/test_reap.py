@@ -1,0 +1,382 @@
+"""The reaper: a real EC2 control plane on loopback (moto) and a real store; SkyPilot is a fake at the edge.
+
+The real SkyPilot's turn is in tests/cloud.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from rich.console import Console
+
+from configs.checkout import ROOT
+from flows.clusters.clouds.account import CLUSTER_TAG
+from flows.clusters.clouds.aws import AwsAccount
+from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
+from flows.clusters.skypilot.api import Rented
+from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.reaper import ReapReport, reap_store
+from flows.reaper.report import Reaped
+from flows.terminal.prefect_session import our_environment
+from tests.fake_run import FakeRun
+from tests.warehouse.store.conftest import KEYS, S3Server, make_server
+from warehouse.lease import Heartbeat, owner_name
+from warehouse.placement import FlowHeartbeat, Offer, Placements, PlacementStory
+
+ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
+"""An owner that can't be asked whether it lives, so that only its silence tells."""
+
+OFFER = Offer(
+    cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
+    price_source="test",
+)  # fmt: skip
+
+
+class Ec2:
+    """Machines of clusters, as SkyPilot rents them."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.server = server
+
+    def rent(self, name: str, region: str = "us-east-1", **labels: str) -> str:
+        """A machine of a cluster; its id."""
+        tag = f"{name}-12ab34cd"
+        tags = {"Name": tag, "ray-cluster-name": tag, CLUSTER_TAG: tag, **labels}
+        client = self._client(region)
+        answer = client.run_instances(
+            ImageId="ami-12c6146b", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1,
+            InstanceMarketOptions={"MarketType": "spot"},
+            TagSpecifications=[{
+                "ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]
+            }],
+        )  # fmt: skip
+        client.close()
+        return str(answer["Instances"][0]["InstanceId"])
+
+    def state(self, instance_id: str, region: str = "us-east-1") -> str:
+        client = self._client(region)
+        found = client.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
+        client.close()
+        return str(found["State"]["Name"])
+
+    def terminate(self, name: str, region: str = "us-east-1") -> None:
+        """What SkyPilot does for `down`: terminate by tag, in the region it launched in; `*` stands for all."""
+        client = self._client(region)
+        filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{name}-12ab34cd"]}]
+        for reservation in client.describe_instances(Filters=filters)["Reservations"]:
+            client.terminate_instances(InstanceIds=[each["InstanceId"] for each in reservation["Instances"]])
+        client.close()
+
+    def protect(self, instance_id: str, *, on: bool) -> None:
+        """Switch termination protection."""
+        client = self._client("us-east-1")
+        client.modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": on})
+        client.close()
+
+    def _client(self, region: str) -> Any:
+        """The control plane, whatever the test makes of this process's environment."""
+        return boto3.client(
+            "ec2", region_name=region, endpoint_url=self.server.url, aws_access_key_id="x", aws_secret_access_key="y"
+        )
+
+
+class FakeSky:
+    """SkyPilot's list of clusters, and its `down`."""
+
+    def __init__(self, ec2: Ec2) -> None:
+        self.ec2 = ec2
+        self.clusters: dict[str, Rented] = {}
+        self.broken = ""
+        self.asked: list[tuple[str, bool]] = []
+
+    def knows(self, name: str, status: str, launched_at_s: float | None = None) -> None:
+        self.clusters[name] = Rented(
+            name=name, status=status, launched_at_s=launched_at_s or time.time(), cloud="aws", region="us-east-1",
+            zone="us-east-1a", spot=True, price_usd_h=2.25, name_on_cloud=f"{name}-12ab34cd", detail="",
+        )  # fmt: skip
+
+    def rented(self, names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
+        if self.broken == "gone":
+            raise RuntimeError("the API server does not answer")
+        return list(self.clusters.values())
+
+    def take_down(self, name: str, *, purge: bool = False) -> bool:
+        self.asked.append((name, purge))
+        if self.broken and not purge:
+            raise RuntimeError(self.broken)
+        if not purge:
+            self.ec2.terminate(name)
+        return self.clusters.pop(name, None) is not None
+
+
+class Scene:
+    """One cell of one run with its deterministic cluster, a cloud, and SkyPilot."""
+
+    def __init__(self, folder: Path, ec2: Ec2) -> None:
+        self.run = FakeRun(folder)
+        self.store = self.run.ledger.store
+        self.ec2, self.sky = ec2, FakeSky(ec2)
+        self.name = cluster_name(self.store.url, "r1", self.run.key)
+        self.placements = Placements(self.run.ledger, self.run.key)
+
+    def ask(self) -> None:
+        """What a flow writes before it rents."""
+        self.placements.ask(self.name, OFFER, ELSEWHERE, "2026-11-20T10:00:00.000+00:00")
+
+    def flow_beats(self, owner: str = ELSEWHERE) -> None:
+        self.placements.beat(FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00"))
+
+    def silence(self, word: str, seconds: float = 600) -> None:
+        """Set the store's clock forward for one object."""
+        then = time.time() - seconds
+        for path in Path(self.store.uri(self.placements.root)).rglob(word):
+            os.utime(path, (then, then))
+
+    def reap(self, *, dry_run: bool = False) -> ReapReport:
+        return reap_store(self.store, self.sky, [AwsAccount()], time.time(), dry_run=dry_run)
+
+    def story(self) -> PlacementStory:
+        return self.placements.stories()[-1]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A control plane for all tests of this file; each leaves it empty."""
+    server = make_server("moto", tmp_path_factory.mktemp("moto"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, cloud: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
+        monkeypatch.setenv(name, value)
+    made = Scene(tmp_path, Ec2(cloud))
+    yield made
+    for region in ("us-east-1", "us-west-2"):
+        made.ec2.terminate("*", region)
+
+
+def the_one(report: ReapReport, name: str, status: str | None = None) -> Reaped:
+    (found,) = [
+        each for each in report.reaped if each.found.cluster == name and status in (None, each.found.status)
+    ]  # fmt: skip
+    return found
+
+
+def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene) -> None:
+    instance = scene.ec2.rent(scene.name, "us-west-2")
+    scene.ask()
+    lease = scene.run.leases.acquire(ELSEWHERE)
+    scene.run.leases.beat(Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z"))
+    scene.silence("heartbeat.json")
+    report = scene.reap()
+    assert scene.ec2.state(instance, "us-west-2") in ("shutting-down", "terminated")
+    reaped = the_one(report, scene.name)
+    assert (reaped.done, reaped.found.status, reaped.fate.owner, reaped.usd_h) == (
+        "down",
+        "not in SkyPilot",
+        "nobody",
+        2.5,
+    )
+    assert reaped.found.where.startswith("aws/us-west-2") and reaped.found.where.endswith("spot")
+    assert report.ok and report.saved_usd_h == 2.5
+    assert "1 of 1 went down, which saves 2.50 USD an hour" in report.summary()
+    end = scene.story().end
+    assert end is not None and (end.outcome, end.detail, end.attempt) == ("stopped", "reaped", 1)
+    closed = scene.run.leases.closed(lease.epoch)
+    assert closed is not None and (closed.outcome, closed.reason) == ("lost", "reaped: nobody owned its cluster")
+    assert (closed.measure_s, closed.lost_s, closed.owner) == (42.0, 8.0, ELSEWHERE)
+    assert "nothing of ours is rented" in scene.reap().summary()
+
+
+@pytest.mark.parametrize("status", ["INIT", "AUTOSTOPPING", "UP", "STOPPED"])
+def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, status: str) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.sky.knows(scene.name, status)
+    scene.ask()
+    reaped = the_one(scene.reap(), scene.name)
+    assert (reaped.done, reaped.found.status, reaped.usd_h) == ("down", status, 2.25)
+    assert scene.sky.asked == [(scene.name, False)] and not scene.sky.clusters
+    assert scene.ec2.state(instance) in ("shutting-down", "terminated")
+    # no runner ever took a number: the try gets one, so that the attempts tell of it
+    end = scene.story().end
+    assert end is not None and end.attempt == 1
+    assert [(each.outcome, each.reason) for each in scene.run.attempts()] == [
+        ("lost", "reaped: nobody owned its cluster")
+    ]
+
+
+def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.sky.knows(scene.name, "UP")
+    scene.ask()
+    scene.flow_beats()
+    by_flow = the_one(scene.reap(), scene.name)
+    assert (by_flow.done, by_flow.fate.owner) == ("left", ELSEWHERE)
+    assert "a flow of run r1 manages it" in by_flow.fate.why
+    scene.silence("flow.json")
+    scene.run.leases.acquire(owner_name())
+    by_runner = the_one(scene.reap(), scene.name)
+    assert (by_runner.done, by_runner.fate.owner) == ("left", owner_name())
+    assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and scene.story().end is None
+
+
+def test_a_flow_that_is_known_dead_owns_nothing(scene: Scene) -> None:
+    scene.ec2.rent(scene.name)
+    scene.ask()
+    host, boot, pid, tick = owner_name().split("/")
+    scene.flow_beats(f"{host}/{boot}/{pid}/{int(tick) + 1}")  # another process had this id
+    assert the_one(scene.reap(), scene.name).done == "down"
+
+
+def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.ask()
+    report = scene.reap(dry_run=True)
+    assert the_one(report, scene.name).done == "would go down"
+    assert "dry run, nothing was done: 1 of 1 would go down and save 2.50 USD an hour" in report.summary()
+    shown = io.StringIO()
+    Console(width=200, file=shown).print(report.table())
+    words = ("not in SkyPilot", "aws/us-east-1", "spot", "nobody", "2.50", "would go down", "nobody works on its cell")
+    assert all(word in shown.getvalue() for word in words)
+    assert scene.ec2.state(instance) == "running" and scene.story().end is None and scene.run.attempts() == []
+
+
+def test_clusters_of_other_stores_are_left_until_they_expire(scene: Scene) -> None:
+    others = {word: cluster_name(f"s3://{word}/results", "r1", scene.run.key) for word in ("live", "dead", "mute")}
+    ids = {
+        "live": scene.ec2.rent(others["live"], **{EXPIRY_LABEL: str(int(time.time()) + 3 * 3600 + 60)}),
+        "dead": scene.ec2.rent(
+            others["dead"], **{EXPIRY_LABEL: str(int(time.time()) - 60), OWNER_LABEL: "ann-laptop", LABEL: "abcd"}
+        ),
+        "mute": scene.ec2.rent(others["mute"]),
+    }
+    report = scene.reap()
+    live, dead, mute = (the_one(report, others[word]) for word in ("live", "dead", "mute"))
+    assert live.done == "left" and "of another store, expires in 3h" in live.fate.why
+    assert (dead.done, dead.fate.owner) == ("down", "ann-laptop") and "of another store, expired 1m" in dead.fate.why
+    assert mute.done == "left" and "does not say when it expires" in mute.fate.why
+    assert "and 1 of unknown price" in report.summary()
+    assert [scene.ec2.state(ids[word]) == "running" for word in ("live", "dead", "mute")] == [True, False, True]
+
+
+def test_a_cluster_of_this_store_that_no_run_has_goes_down(scene: Scene) -> None:
+    orphan = f"{PREFIX}{store_hash(scene.store.url)}-000000-00000000"
+    instance = scene.ec2.rent(orphan)
+    reaped = the_one(scene.reap(), orphan)
+    assert (reaped.done, reaped.fate.why) == ("down", "no run of this store has its cell")
+    assert scene.ec2.state(instance) != "running"
+
+
+def test_other_peoples_machines_are_never_touched(scene: Scene) -> None:
+    instance = scene.ec2.rent("training-run")
+    assert scene.reap().reaped == () and scene.ec2.state(instance) == "running"
+
+
+def test_what_skypilot_cannot_take_down_goes_down_by_id_and_is_forgotten(scene: Scene) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.sky.knows(scene.name, "INIT")
+    scene.sky.broken = "StopFailoverError: can cause resource leakage"
+    reaped = the_one(scene.reap(), scene.name)
+    assert reaped.done == "down" and "StopFailoverError" in reaped.remark
+    assert scene.sky.asked == [(scene.name, False), (scene.name, True)] and not scene.sky.clusters
+    assert scene.ec2.state(instance) != "running"
+
+
+def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: Scene) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.ask()
+    scene.ec2.protect(instance, on=True)
+    report = scene.reap()
+    assert the_one(report, scene.name).done == "not down" and not report.ok
+    assert any(scene.name in line and instance in line for line in report.lines())
+    assert scene.story().end is None and scene.run.attempts() == []
+    scene.ec2.protect(instance, on=False)
+    assert the_one(scene.reap(), scene.name).done == "down"
+
+
+def test_without_skypilot_the_cloud_is_reaped_all_the_same(scene: Scene) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.sky.broken = "gone"
+    report = scene.reap()
+    assert scene.ec2.state(instance) != "running"
+    assert not report.ok and any("SkyPilot could not be asked" in line for line in report.lines())
+
+
+def test_a_cloud_that_does_not_answer_is_a_problem_not_an_empty_cloud(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.ask()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    report = scene.reap()
+    assert not report.ok and any("ec2:DescribeRegions" in line for line in report.lines())
+    assert scene.story().end is None, "a cluster that may be up keeps its record"
+
+
+def test_a_cloud_without_credentials_is_said_not_to_be_asked(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(scene.run.folder / "none"))
+    report = scene.reap()
+    assert report.ok and any(line.startswith("not asked: aws: no credentials") for line in report.lines())
+
+
+def test_a_machine_that_an_earlier_launch_left_elsewhere_goes_down_and_the_new_one_stays(scene: Scene) -> None:
+    old = scene.ec2.rent(scene.name, "us-west-2")
+    new = scene.ec2.rent(scene.name)
+    scene.ask()
+    scene.sky.knows(scene.name, "UP", launched_at_s=time.time() + 5)
+    scene.flow_beats()
+    report = scene.reap()
+    assert the_one(report, scene.name, "stray").done == "down"
+    assert the_one(report, scene.name, "UP").done == "left"
+    assert scene.ec2.state(old, "us-west-2") != "running" and scene.ec2.state(new) == "running"
+    assert scene.story().end is None
+
+
+def test_a_record_whose_cluster_is_gone_is_closed_unless_somebody_manages_it(scene: Scene) -> None:
+    scene.ask()
+    scene.flow_beats()
+    assert scene.reap().closed == () and scene.story().end is None
+    scene.silence("flow.json")
+    report = scene.reap()
+    assert report.closed == (scene.name,)
+    end = scene.story().end
+    assert end is not None and end.outcome == "autodowned" and "gone when the reaper looked" in end.detail
+    assert scene.reap().closed == ()
+
+
+def test_names_on_every_cloud_still_tell_whose_a_cluster_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sky.clouds import AWS, GCP
+    from sky.utils import common_utils
+
+    name = cluster_name("s3://bucket/results", "nightly-2026-11-20", "0123456789abcdef")
+    shortened: Callable[..., str] = common_utils.make_cluster_name_on_cloud
+    monkeypatch.setattr(common_utils, "get_user_hash", lambda: "12ab34cd")
+    for cloud in (AWS, GCP):
+        assert shortened(name, cloud.max_cluster_name_length()) == f"{name}-12ab34cd", cloud
+
+
+@pytest.mark.slow
+def test_the_scheduled_flow_leaves_skypilot_alone_for_a_store_that_never_rented(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    home = tmp_path / "sky-home"
+    home.mkdir()
+    env = our_environment(tmp_path / "prefect", None) | {"SPECSWEEP_SKY_HOME": str(home)}
+    code = f"from flows.reap import reap; print(reap({run.store_url!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "'clusters': []" in done.stdout and "nothing was ever rented" in done.stderr + done.stdout
+    assert list(home.iterdir()) == []

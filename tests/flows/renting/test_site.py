@@ -1,0 +1,219 @@
+"""The renting site over whole lives of cells: zones that fail, capacity that is gone, deadlines, a restarted flow."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from flows.clusters.protocol import Launch, LossKind, Wait
+from flows.renting.site import NothingToRent, PolicySite
+from tests.flows.renting.rented_zones import START_S, Hands, Life, World, cloud, live, need, offer, site_of
+from warehouse.clock import iso_of
+from warehouse.ledger import Ledger
+from warehouse.placement import Offer, PlacementEnd, Placements
+from warehouse.store import open_store
+
+A, B, C = offer("us-east-1a", price_usd_h=2.0), offer("us-east-1b"), offer("us-west-2a", price_usd_h=3.0)
+ON_DEMAND = offer("us-east-1a", spot=False)
+
+CHANGEOVER_S = 480.0
+PATIENT = cloud(on_demand_after=1000)
+
+
+def always(offer: Offer, at_s: float) -> bool:
+    return True
+
+
+def never_lost(offer: Offer) -> None:
+    return None
+
+
+def no_loss(life: Life) -> list[LossKind | None]:
+    return [loss for _, _, loss in life.launches]
+
+
+def test_without_trouble_a_cell_is_launched_once_in_the_cheapest_place() -> None:
+    hands = Hands()
+    life = live(site_of([A, B, ON_DEMAND], hands), hands, World(always, never_lost), 3600, CHANGEOVER_S)
+    assert life.zones() == ["us-east-1a"] and no_loss(life) == [None] and not life.waits
+
+
+def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely() -> None:
+    hands = Hands()
+    site = site_of([A, B, C], hands, PATIENT)
+    world = World(lambda where, _: where != A, lambda where: (3000, "preempted"))
+    asked = [
+        at_s - START_S
+        for cell in range(40)
+        for at_s, where, _ in live(site, hands, world, 2500, CHANGEOVER_S, f"c{cell}").launches
+        if where == A
+    ]
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    # four times in the first three hours, then once in four
+    assert 6 <= len(asked) <= 4 + (hands.at_s - START_S) / (4 * 3600)
+    assert pauses[-1] > 4 * 3600 > 3600 > pauses[0]
+
+
+def test_a_zone_whose_setup_always_fails_is_left_to_others() -> None:
+    hands = Hands()
+    site = site_of([A, B], hands, PATIENT)
+    world = World(always, lambda where: (200, "setup_failed") if where == A else None)
+    lives = [live(site, hands, world, 3600, CHANGEOVER_S, f"c{cell}") for cell in range(30)]
+    assert all(life.zones()[-1] == "us-east-1b" for life in lives)
+    failed = [life.zones().count("us-east-1a") for life in lives]
+    assert max(failed) == 1 and sum(failed[10:]) <= 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_cell_goes_back_to_the_zone_that_it_has_just_lost_while_there_is_another(seed: int) -> None:
+    rng, hands = random.Random(seed), Hands()
+    site = site_of([A, B], hands, PATIENT, seed)
+    world = World(always, lambda _: (rng.uniform(700, 3000), "preempted"))
+    zones = live(site, hands, world, 8 * 3600, 300).zones()
+    assert len(zones) > 8
+    assert all(first != second for first, second in pairwise(zones))
+
+
+def test_capacity_gone_everywhere_and_back_again_is_waited_for() -> None:
+    hands = Hands()
+    back_s = START_S + 5 * 3600
+    world = World(lambda _, at_s: at_s >= back_s, never_lost)
+    life = live(site_of([A, B, C], hands), hands, world, 3600, CHANGEOVER_S)
+    assert life.done_s - (3600 + CHANGEOVER_S) - back_s < 600
+    assert 10 <= len(life.waits) <= 120
+    assert all("no_capacity" in wait.why and "next try in" in wait.why for wait in life.waits)
+
+
+def test_after_three_losses_the_cell_is_on_demand_and_others_are_not() -> None:
+    hands = Hands()
+    site = site_of([A, B, C, ON_DEMAND], hands)
+    world = World(always, lambda where: (900, "preempted") if where.spot else None)
+    life = live(site, hands, world, 7200, CHANGEOVER_S)
+    assert [place.spot for _, place, _ in life.launches] == [True, True, True, False]
+    hands.at_s += 7200
+    fresh = site.choose(need("c2"))
+    assert isinstance(fresh, Launch) and fresh.offer is not None and fresh.offer.spot
+
+
+def test_a_cell_without_any_spot_goes_on_demand_when_its_deadline_gets_tight_and_not_before() -> None:
+    hands = Hands()
+    settings = cloud(finish_by_h=10)
+    world = World(lambda where, _: not where.spot, never_lost)
+    life = live(site_of([A, B, ON_DEMAND], hands, settings), hands, world, 4 * 3600, CHANGEOVER_S)
+    at_s, where, _ = life.launches[-1]
+    tight_s = START_S + 10 * 3600 - 4 * 3600 / 0.7  # progress is watched from here on, and there is none
+    assert where == ON_DEMAND
+    assert tight_s < at_s <= tight_s + 5
+    assert life.done_s <= START_S + 10 * 3600
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_deadlines_are_met_whatever_spot_does_where_on_demand_is_to_be_had(seed: int) -> None:
+    rng, hands = random.Random(seed), Hands()
+    work_s = rng.uniform(1800, 8 * 3600)
+    whole_s = (work_s + 2 * CHANGEOVER_S) * rng.uniform(1.0, 3.0) + 60
+    mean_life_s, mean_spell_s, share = rng.uniform(300, 20_000), rng.uniform(60, 7200), rng.random()
+
+    def has_capacity(where: Offer, at_s: float) -> bool:
+        spell = random.Random(f"{seed} {where.zone} {at_s // mean_spell_s}")
+        return not where.spot or spell.random() < share
+
+    def lost_after_s(where: Offer) -> tuple[float, LossKind] | None:
+        return (rng.expovariate(1 / mean_life_s), "preempted") if where.spot else None
+
+    settings = cloud(finish_by_h=whole_s / 3600, on_demand_after=1000)
+    site = site_of([A, B, C, ON_DEMAND], hands, settings, seed, changeover_s=CHANGEOVER_S)
+    life = live(site, hands, World(has_capacity, lost_after_s), work_s, CHANGEOVER_S)
+    # asking places that have no capacity takes seconds that the formula knows nothing of
+    asking_s = 2.0 * sum(loss == "no_capacity" for loss in no_loss(life)) + len(life.waits)
+    assert life.done_s - START_S <= whole_s + asking_s
+
+
+def test_cells_that_still_wait_for_a_place_count_against_the_deadline() -> None:
+    hands = Hands()
+    settings = cloud(finish_by_h=2.5)
+    waiting_s = {f"c{i}": 3600.0 for i in range(1, 6)}
+    alone = site_of([A, ON_DEMAND], hands, settings).choose(need("c1"))
+    two_each = site_of([A, ON_DEMAND], hands, settings, waiting_s=waiting_s, places=4).choose(need("c1"))
+    three_each = site_of([A, ON_DEMAND], hands, settings, waiting_s=waiting_s, places=2).choose(need("c1"))
+    assert isinstance(alone, Launch) and alone.offer == A
+    assert isinstance(two_each, Launch) and two_each.offer == A
+    assert isinstance(three_each, Launch) and three_each.offer == ON_DEMAND
+
+
+def test_a_restarted_flow_remembers_what_the_run_wrote_down(tmp_path: Path) -> None:
+    hands = Hands()
+    ledger = Ledger(open_store(str(tmp_path)), "night")
+    placements = Placements(ledger, "c1")
+    for place, asked_s, end_s, outcome in ((A, 0, 1500, "preempted"), (B, 1510, 1512, "no_capacity")):
+        asked = placements.ask("cluster", place, "flow", iso_of(START_S + asked_s))
+        placements.end(asked.number, PlacementEnd(at=iso_of(START_S + end_s), outcome=outcome))  # type: ignore[arg-type]
+    hands.at_s = START_S + 1600
+    offers = [A, B, C]
+
+    def restarted() -> PolicySite:
+        stories = placements.stories()
+        return PolicySite(lambda: offers, lambda *_: None, PATIENT, stories, hands.now_s, random.Random(1))  # type: ignore[arg-type, return-value]
+
+    chosen = restarted().choose(need("c2"))
+    assert isinstance(chosen, Launch) and chosen.offer == C
+    hands.at_s = START_S + 1512 + 601
+    chosen = restarted().choose(need("c2"))
+    assert isinstance(chosen, Launch) and chosen.offer == B
+    hands.at_s = START_S + 1500 + 1801
+    chosen = restarted().choose(need("c2"))
+    assert isinstance(chosen, Launch) and chosen.offer == A
+
+
+def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments() -> None:
+    hands = Hands()
+    site = site_of([A], hands)
+    first = site.choose(need("c1"))
+    assert isinstance(first, Launch) and first.offer == A
+    site.ended("c1", A, "no_capacity")
+    waits = [site.choose(need(f"c{cell}")) for cell in range(2, 12)]
+    assert all(isinstance(wait, Wait) for wait in waits)
+    assert len({wait.until_s for wait in waits if isinstance(wait, Wait)}) == 10
+
+
+def test_many_threads_may_ask_and_tell_at_once() -> None:
+    hands = Hands()
+    site = site_of([A, B, C], hands, PATIENT)
+
+    def cell(number: int) -> int:
+        launches = 0
+        for _ in range(200):
+            decision = site.choose(need(f"c{number}"))
+            if isinstance(decision, Launch) and decision.offer is not None:
+                launches += 1
+                site.ended(f"c{number}", decision.offer, "no_capacity")
+        return launches
+
+    with ThreadPoolExecutor(8) as pool:
+        launches = list(pool.map(cell, range(8)))
+    # every place fails at once and nobody may ask it again before it has rested: at most what was on its way
+    assert 3 <= sum(launches) <= 3 * 8
+
+
+def test_nothing_to_rent_is_one_line_with_the_remedy() -> None:
+    with pytest.raises(NothingToRent, match=r"task 'lab' \(cloud.task\).*`sweep doctor`") as error:
+        site_of([], Hands()).choose(need())
+    assert "\n" not in str(error.value)
+
+
+def test_offers_are_listed_again_after_ten_minutes() -> None:
+    hands, listed = Hands(), [[A], [B]]
+    calls: list[int] = []
+
+    def offers() -> list[Offer]:
+        calls.append(1)
+        return listed[len(calls) - 1]
+
+    site = PolicySite(offers, lambda *_: None, PATIENT, [], hands.now_s, random.Random(1))  # type: ignore[arg-type, return-value]
+    for _ in range(3):
+        assert site.choose(need()) == Launch(A)
+    hands.at_s += 601
+    assert site.choose(need()) == Launch(B)
+    assert len(calls) == 2

@@ -1,0 +1,125 @@
+"""`sweep doctor` on a laptop without a cloud, and where a cloud (moto's control plane) is set up. It starts nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tasks.engine.server import free_port
+
+CANARY = "hf_canary0123456789"
+
+
+class Doctor:
+    """Runs the command in a SkyPilot home of its own; `env` is added to a clean environment."""
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self.root, self.home, self.env = root, home, dict[str, str]()
+
+    def __call__(self, *arguments: str) -> tuple[int, dict[str, dict[str, Any]], str]:
+        """Exit code, checks by name, and everything that was printed."""
+        cloudy = ("AWS_", "GS_", "SKYPILOT_", "HF_TOKEN", "GOOGLE_", "KUBECONFIG")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(cloudy)}
+        clean |= {
+            "SPECSWEEP_SKY_HOME": str(self.home), "SKYPILOT_API_SERVER_LOCAL_PORT": str(free_port()),
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.terminal.cli", "doctor", "--json", *arguments], cwd=self.root,
+            env=clean | self.env, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr[-3000:]
+        checks = json.loads(done.stdout.splitlines()[-1])["checks"]
+        return done.returncode, {check["name"]: check for check in checks}, done.stdout + done.stderr
+
+
+@pytest.fixture
+def doctor(repo_root: Path, tmp_path: Path) -> Doctor:
+    home = tmp_path / "home"
+    shutil.copytree(repo_root / "lab" / "catalogs", home / ".sky" / "catalogs")
+    return Doctor(repo_root, home)
+
+
+@pytest.fixture
+def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "aws-canary-0123",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    doctor.env = keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "HF_TOKEN": CANARY}
+    client = boto3.client(
+        "s3", endpoint_url=doctor.env["AWS_ENDPOINT_URL"], aws_access_key_id="testing", aws_secret_access_key="x",
+        region_name="us-east-1",
+    )  # fmt: skip
+    client.create_bucket(Bucket="sweeps")
+    client.close()
+    yield doctor
+    server.stop()
+
+
+@pytest.mark.slow
+def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor, tmp_path: Path) -> None:
+    code, checks, _ = doctor("--store", str(tmp_path / "store"))
+    assert code == 0
+    server = checks["SkyPilot API server"]
+    assert server["ok"] and server["detail"] == "not started: the first run starts it"
+    for name, remedy in (
+        ("cloud AWS", "aws configure"),
+        ("cloud GCP", "Google Cloud CLI"),
+        ("secret HF_TOKEN", "export"),
+    ):
+        assert checks[name]["ok"] and checks[name]["remark"] and remedy in checks[name]["remedy"], name
+    assert "no cloud is enabled" in checks["spot offers of h100-spot"]["detail"]
+    assert not [
+        check for name, check in checks.items() if name.startswith(("cloud", "secret", "spot")) and not check["ok"]
+    ]
+    assert not list((doctor.home / ".sky").glob("api_server*")), "it started a server"
+
+
+@pytest.mark.slow
+def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_cloud: Doctor) -> None:
+    code, checks, printed = moto_cloud("--store", "s3://sweeps/prefix")
+    assert code == 0
+    assert checks["cloud AWS"]["detail"] == "enabled"
+    offers = checks["spot offers of h100-spot"]["detail"]
+    assert offers.startswith("aws/us-east-1a spot p5.4xlarge 2.25 USD/h; aws/us-east-1b spot p5.4xlarge 2.35 USD/h")
+    assert checks["secret HF_TOKEN"]["detail"] == "set"
+    assert CANARY not in printed and "aws-canary-0123" not in printed
+    assert checks["store s3://sweeps/prefix: clocks agree"]["ok"]
+    assert "no rented node can reach it" in checks["store s3://sweeps/prefix: reachable from nodes"]["detail"]
+
+
+@pytest.mark.slow
+def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(doctor: Doctor) -> None:
+    code, checks, _ = doctor("--store", "gs://bucket/prefix")
+    assert code == 1
+    assert "set GS_ACCESS_KEY_ID" in checks["store"]["detail"] and not checks["store"]["ok"]
+    assert "SkyPilot" in checks and checks["SkyPilot"]["ok"]
+
+
+@pytest.mark.slow
+def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doctor: Doctor, tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "store"))
+    doctor.env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    code, checks, _ = doctor(*store)
+    assert code == 0
+    for name in ("environment engine-cpu", "demo family"):
+        assert checks[name]["ok"] and checks[name]["remark"] and "make demo" in checks[name]["remedy"]
+    doctor.env["SKYPILOT_API_SERVER_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
+    code, checks, _ = doctor(*store)
+    assert code == 1
+    assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]

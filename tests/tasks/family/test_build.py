@@ -1,0 +1,166 @@
+"""The builder, at a hundredth of the steps: complete, resumable, alone, nothing left behind by a signal."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.family.recipe import DONE_FILE, missing
+
+pytestmark = pytest.mark.engine
+
+REPOSITORY = Path(__file__).parents[3]
+SCALE = 0.01
+TIMEOUT_S = 120
+
+
+def command(python: Path, out: Path, *options: str, scale: float = SCALE) -> list[str]:
+    return [
+        str(python),
+        "-m",
+        "tasks.family.build",
+        "--out",
+        str(out),
+        "--json",
+        "--steps-scale",
+        str(scale),
+        *options,
+    ]
+
+
+def run(python: Path, out: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command(python, out, *options), cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+
+
+def processes_about(out: Path) -> list[int]:
+    """Processes with the folder in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(out).encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def training(engine_python: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A long build of the target that has just reported its first step."""
+    process = subprocess.Popen(
+        command(engine_python, tmp_path, "--only", "target", scale=1.0),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["member"] == "target"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, object]]]:
+    """A scaled build of the default members, and what it printed."""
+    out = tmp_path_factory.mktemp("family")
+    result = run(engine_python, out)
+    assert result.returncode == 0, result.stderr
+    return out, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_all_default_members_are_complete(family: tuple[Path, list[dict[str, object]]]) -> None:
+    out, lines = family
+    members = ["target", "draft", "dflash", "mtp"]
+    assert lines[-1] == {"done": True, "out": str(out), "members": members}
+    assert missing(out, members, SCALE) == []
+    done = json.loads((out / "mtp" / DONE_FILE).read_text())
+    assert done["name"] == "mtp"
+    assert done["parameters"] > 0
+
+
+def test_a_scaled_build_is_not_taken_for_a_full_one(family: tuple[Path, list[dict[str, object]]]) -> None:
+    assert missing(family[0], ["target"]) == ["target"]
+
+
+def test_progress_lines_count_up_to_the_last_step(family: tuple[Path, list[dict[str, object]]]) -> None:
+    reports = [line for line in family[1] if line.get("member") == "target"]
+    assert all({"member", "step", "steps", "elapsed_s", "eta_s"} <= set(report) for report in reports)
+    assert reports[-1]["step"] == reports[-1]["steps"]
+
+
+def test_nothing_hidden_remains(family: tuple[Path, list[dict[str, object]]]) -> None:
+    assert {entry.name for entry in family[0].iterdir()} == {".lock", "target", "draft", "dflash", "mtp"}
+
+
+def test_a_second_build_trains_nothing(engine_python: Path, family: tuple[Path, list[dict[str, object]]]) -> None:
+    result = run(engine_python, family[0])
+    assert result.returncode == 0
+    assert [json.loads(line).get("done") for line in result.stdout.splitlines()] == [True]
+
+
+def test_only_what_is_missing_is_trained(engine_python: Path, family: tuple[Path, list[dict[str, object]]]) -> None:
+    (family[0] / "draft" / DONE_FILE).unlink()
+    result = run(engine_python, family[0])
+    assert {json.loads(line).get("member") for line in result.stdout.splitlines()} == {"draft", None}
+    assert missing(family[0], ["draft"], SCALE) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_children_too(
+    training: "subprocess.Popen[str]", tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    training.send_signal(number)
+    assert training.wait(timeout=30) == code
+    assert processes_about(tmp_path) == []
+    assert {entry.name for entry in tmp_path.iterdir()} == {".lock"}
+
+
+def test_children_of_a_killed_builder_end_by_themselves(training: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    training.kill()
+    training.wait()
+    deadline_s = time.monotonic() + 30
+    while processes_about(tmp_path) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert processes_about(tmp_path) == []
+    assert missing(tmp_path, ["target"]) == ["target"]
+
+
+def test_two_builders_take_turns(engine_python: Path, tmp_path: Path) -> None:
+    both = [
+        subprocess.Popen(
+            command(engine_python, tmp_path, "--only", "draft"),
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted('"member"' in output for output in outputs) == [False, True]
+
+
+def test_a_failed_training_shows_its_error(engine_python: Path, tmp_path: Path) -> None:
+    package = tmp_path / "broken"
+    package.mkdir()
+    (package / "torch.py").write_text("raise RuntimeError('no such wheel')\n")
+    result = subprocess.run(
+        command(engine_python, tmp_path / "out", "--only", "draft"),
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert result.returncode == 1
+    assert "no such wheel" in result.stderr
+    assert "done" not in result.stdout

@@ -1,0 +1,232 @@
+"""Environments are made once, survive kills, and say in one line why they cannot be made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tasks.host import environment_install, environments
+from tasks.host.environment_install import Installer, InstallError, check_machine, make_importable
+from tasks.host.environment_spec import ENVIRONMENTS
+
+BACKEND = """
+import pathlib, time, zipfile
+here = pathlib.Path(__file__).parent
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    with (here / "builds").open("a") as builds:
+        builds.write("built\\n")
+    while (here / "hold").exists():
+        time.sleep(0.02)
+    name = "dummy-1-py3-none-any.whl"
+    info = "dummy-1.dist-info/"
+    files = {module + ".py": "" for module in (here / "modules").read_text().split()}
+    files[info + "METADATA"] = "Metadata-Version: 2.1\\nName: dummy\\nVersion: 1\\n"
+    files[info + "WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[info + "RECORD"] = "".join(f + ",,\\n" for f in [*files, info + "RECORD"])
+    with zipfile.ZipFile(pathlib.Path(directory) / name, "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+    return name
+"""
+
+
+class Clone:
+    """A clone of this repository whose node environment is one tiny package with a build that we can hold."""
+
+    def __init__(self, repo: Path, folder: Path) -> None:
+        self.root, self.cache, self.package = folder / "clone", folder / "cache", folder / "dummy"
+        (self.root / "tasks").mkdir(parents=True)
+        for file in (repo / "tasks").glob("environment*.py"):
+            shutil.copy(file, self.root / "tasks")
+        shutil.copytree(repo / "requirements", self.root / "requirements")
+        self.package.mkdir()
+        (self.package / "backend.py").write_text(BACKEND)
+        (self.package / "modules").write_text(ENVIRONMENTS["node"].imports.replace(",", " "))
+        (self.package / "pyproject.toml").write_text(
+            '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+            '[project]\nname = "dummy"\nversion = "1"\n'
+        )
+        self.hold = self.package / "hold"
+        self.pin(f"dummy @ {self.package.as_uri()}")
+
+    def pin(self, text: str) -> None:
+        (self.root / "requirements" / "node.txt").write_text(text + "\n")
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-I", str(self.root / "tasks" / "environments.py"), "python", "node"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "XDG_CACHE_HOME": str(self.cache), "PATH": "/usr/bin:/bin"},
+        )
+
+    def ensure(self) -> Path:
+        with self.start() as process:
+            out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err
+        return Path(out.rstrip("\n"))
+
+    def builds(self) -> int:
+        log = self.package / "builds"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def folders(self) -> list[Path]:
+        return [p for p in (self.cache / "specsweep" / "envs").iterdir() if p.is_dir()]
+
+
+@pytest.fixture
+def clone(repo_root: Path, tmp_path: Path) -> Clone:
+    return Clone(repo_root, tmp_path)
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
+    python = clone.ensure()
+    assert subprocess.run([python, "-c", "import httpx, yaml"], check=False).returncode == 0
+    assert list(python.parents[1].rglob("httpx.*.pyc")), "byte-compiled"
+    clone.pin(f"# reworded\n\ndummy @ {clone.package.as_uri()}  # a remark")
+    started = time.monotonic()
+    assert clone.ensure() == python
+    assert time.monotonic() - started < 1
+    assert clone.builds() == 1
+    clone.pin(f"dummy @ {clone.package.as_uri()}#subdirectory=.")
+    assert clone.ensure() != python
+    assert python.exists(), "another clone may still use it"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal.Signals) -> None:
+    clone.hold.touch()
+    with clone.start() as process:
+        wait_until(lambda: clone.builds() == 1)
+        process.send_signal(how)
+        process.stderr and process.stderr.read()
+    assert process.returncode == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
+    if how is signal.SIGINT:
+        assert clone.folders() == []
+    else:
+        assert [(p / environments.READY).exists() for p in clone.folders()] == [False]
+    clone.hold.unlink()
+    assert clone.ensure().exists()
+    assert clone.builds() == 2
+
+
+def test_two_at_once_install_once(clone: Clone) -> None:
+    clone.hold.touch()
+    with clone.start() as first:
+        wait_until(lambda: clone.builds() == 1)
+        with clone.start() as second:
+            assert second.stderr is not None
+            assert "another process is making it" in second.stderr.readline()
+            clone.hold.unlink()
+            paths = {process.communicate(timeout=240)[0] for process in (first, second)}
+    assert len(paths) == 1
+    assert clone.builds() == 1
+
+
+def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
+    clone.pin("missing @ file:///nowhere/missing-1-py3-none-any.whl")
+    with clone.start() as process:
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert out == ""
+    line = err.splitlines()[-1]
+    assert line.startswith("specsweep: the node environment cannot be made: pip: ")
+    assert "nowhere/missing-1-py3-none-any.whl" in line
+    assert "Log: " in line and "Remedy: " in line
+    assert clone.folders() == []
+
+
+def test_missing_system_libraries_are_named_with_their_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(environment_install, "has_library", lambda _: False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InstallError, match="apt-get install libnuma1 libgomp1 util-linux"):
+        check_machine(ENVIRONMENTS["engine-cpu"], tmp_path)
+
+
+def test_a_full_disk_is_named_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10, 9, 1234))
+    with pytest.raises(InstallError) as error:
+        check_machine(ENVIRONMENTS["node"], tmp_path)
+    assert str(error.value).startswith(f"{tmp_path} has 1234 bytes free, 0.6 GB are needed.")
+
+
+def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    installer = Installer("engine-cpu", ENVIRONMENTS["engine-cpu"], tmp_path, tmp_path / "log", lambda _: None)
+    assert installer.add(tmp_path / "unused.txt") == "g++ is not installed, and it is built from source"
+
+
+def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path) -> None:
+    wheel = tmp_path / "laid-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("laid.py", "")
+        archive.writestr("laid-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: laid\nVersion: 1\n")
+        archive.writestr("laid-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("laid-1.dist-info/RECORD", "")
+    pins, folder = tmp_path / "pins.txt", tmp_path / "overlay"
+    pins.write_text(f"laid @ {wheel.as_uri()}\n")
+    spec = replace(ENVIRONMENTS["engine-diffusion"], pins=str(pins), imports="laid")
+    installer = Installer("engine-diffusion", spec, folder, tmp_path / "log", lambda _: None)
+    assert installer.lay_over(Path(sys.executable)) == "pip"
+    assert (folder / "laid.py").exists() and list(folder.rglob("laid.*.pyc"))
+    seen = subprocess.run([sys.executable, "-c", "import laid"], env={"PYTHONPATH": str(folder)}, check=False)
+    assert seen.returncode == 0
+    assert subprocess.run([sys.executable, "-c", "import laid"], env={}, stderr=-3, check=False).returncode == 1
+
+
+@pytest.mark.parametrize(("has_ops", "registered"), [(False, []), (True, ["torchvision::nms"])])
+def test_torchvision_describes_only_ops_that_it_has(tmp_path: Path, has_ops: bool, registered: list[str]) -> None:
+    file = tmp_path / "_meta_registrations.py"
+    file.write_text('@torch.library.register_fake("torchvision::nms")\ndef meta_nms(dets):\n    return dets\n')
+    make_importable(tmp_path)
+    make_importable(tmp_path)
+    names: list[str] = []
+    library = SimpleNamespace(register_fake=lambda name: names.append(name) or (lambda function: function))
+    torchvision = SimpleNamespace(extension=SimpleNamespace(_has_ops=lambda: has_ops))
+    space = {"torch": SimpleNamespace(library=library), "torchvision": torchvision}
+    exec(file.read_text(), space)
+    assert callable(space["meta_nms"])
+    assert names == registered
+
+
+def test_no_python_is_said_in_one_line(repo_root: Path) -> None:
+    done = subprocess.run(
+        [repo_root / "bin" / "environment", "node"],
+        env={**os.environ, "PYTHON": "/nowhere/python3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "Remedy: " in done.stderr
+
+
+def test_pin_files_name_no_host_and_no_folder(repo_root: Path) -> None:
+    for file in (repo_root / "requirements").glob("*.txt"):
+        text = file.read_text()
+        assert "://" not in text and "file:" not in text and "-index" not in text, file

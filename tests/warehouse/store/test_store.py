@@ -1,0 +1,151 @@
+"""One contract for every store, and the refusal of a server that breaks it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from warehouse.store import Store, StoreError, open_store
+from warehouse.store.proof import check_store, require_create_only
+
+
+def test_the_first_writer_of_a_key_stands(store: Store) -> None:
+    assert store.put_new("a/b.json", b"first")
+    assert not store.put_new("a/b.json", b"second")
+    assert store.get("a/b.json") == b"first"
+
+
+def test_put_replaces_and_delete_removes(store: Store) -> None:
+    store.put("beat", b"1")
+    store.put("beat", b"2")
+    assert store.get("beat") == b"2"
+    store.delete("beat")
+    assert store.get("beat") is None
+    store.delete("beat")
+
+
+def test_what_is_not_there_is_none(store: Store) -> None:
+    assert store.get("no/such") is None
+    assert store.age_s("no/such") is None
+    assert store.list("no") == []
+
+
+def test_listing_stays_inside_its_folder_and_is_sorted(store: Store) -> None:
+    for key in ("runs/b", "runs/a/x", "runs-other/c"):
+        store.put_new(key, b"")
+    assert store.list("runs") == ["runs/a/x", "runs/b"]
+    assert store.list("") == ["runs-other/c", "runs/a/x", "runs/b"]
+
+
+def test_age_is_read_off_the_stores_clock(store: Store) -> None:
+    store.put_new("young", b"")
+    age_s = store.age_s("young")
+    assert age_s is not None and -2 <= age_s < 30
+
+
+def test_one_of_many_racers_wins(store: Store) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda n: store.put_new("race", f"racer {n}".encode()), range(32)))
+    assert won.count(True) == 1
+    assert store.get("race") == f"racer {won.index(True)}".encode()
+
+
+def test_an_honest_store_passes_the_doctor(store: Store) -> None:
+    checks = check_store(store)
+    assert [check.name for check in checks if not check.ok] == []
+    require_create_only(store)
+    assert store.list("probe") == []
+
+
+def test_a_killed_writers_temporary_file_is_never_listed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put_new("parts/a", b"")
+    (tmp_path / "parts" / ".tmp-half").write_bytes(b"half")
+    assert store.list("parts") == ["parts/a"]
+
+
+@pytest.mark.parametrize("url", ["s3://", "azure://bucket/x"])
+def test_a_wrong_address_says_what_to_write(url: str) -> None:
+    with pytest.raises(StoreError, match="s3://bucket/prefix"):
+        open_store(url)
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="can't write"):
+        open_store(str(tmp_path / "file")).put_new("key", b"")
+
+
+class OverwritingS3(BaseHTTPRequestHandler):
+    """A server that takes `If-None-Match` and ignores it, as rclone's does."""
+
+    protocol_version = "HTTP/1.1"
+    objects: dict[str, bytes]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.objects[urlsplit(self.path).path] = body
+        self.answer(200)
+
+    def do_GET(self) -> None:
+        split = urlsplit(self.path)
+        if "list-type" in split.query:
+            keys = "".join(f"<Contents><Key>{key.split('/', 2)[2]}</Key></Contents>" for key in self.objects)
+            return self.answer(200, f"<ListBucketResult>{keys}</ListBucketResult>".encode())
+        found = self.objects.get(split.path)
+        return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>") if found is None else self.answer(200, found)
+
+    def do_HEAD(self) -> None:
+        self.answer(200)
+
+    def do_DELETE(self) -> None:
+        self.objects.pop(urlsplit(self.path).path, None)
+        self.answer(204)
+
+    def answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", self.date_time_string())
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def overwriting_store(s3_environment: pytest.MonkeyPatch) -> Iterator[Store]:
+    handler = type("Handler", (OverwritingS3,), {"objects": {}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        s3_environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        yield open_store("s3://bucket/prefix")
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_that_ignores_create_only_is_refused(overwriting_store: Store) -> None:
+    with pytest.raises(StoreError, match="silently replaced"):
+        require_create_only(overwriting_store)
+    broken = {check.name: check.remedy for check in check_store(overwriting_store) if not check.ok}
+    assert "use AWS S3" in broken["create-only is honoured"]
+
+
+def test_a_server_that_is_not_there_is_a_sentence(s3_environment: pytest.MonkeyPatch) -> None:
+    s3_environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3_environment.setattr("warehouse.store.s3.Config", lambda **options: _impatient(options))
+    with pytest.raises(StoreError, match="AWS_ENDPOINT_URL"):
+        open_store("s3://bucket").put_new("key", b"")
+
+
+def _impatient(options: dict[str, object]) -> object:
+    from botocore.config import Config
+
+    return Config(**(options | {"retries": {"max_attempts": 1}}))

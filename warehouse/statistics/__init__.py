@@ -1,0 +1,1 @@
+"""Intervals and comparisons, in plain Python; each formula stands beside its source."""

@@ -1,0 +1,159 @@
+"""Statistics of a comparison between two techniques over the same items, in plain Python.
+
+Accuracy is compared item by item: both techniques answered the same questions, so only the questions on which they
+disagree say anything. Speed is compared in `warehouse.consolidate.speed` by `warehouse.statistics.bootstrap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+MARGIN = 0.05
+"""Accuracy that may be lost and still be called "no worse": five points, stated beside every claim."""
+
+Z_TWO_SIDED = 1.959963984540054
+"""Normal quantile of a two-sided 95 % interval."""
+
+Z_ONE_SIDED = 1.6448536269514722
+"""Normal quantile of a one-sided 95 % bound."""
+
+Z_POWER = 0.8416212335729143
+"""Normal quantile of 80 % power."""
+
+PARITY_PROMPTS = 12
+"""Prompts from which equal outputs are worth a sentence; seed 004 used twelve."""
+
+Conclusion = Literal["non-inferior", "worse", "inconclusive"]
+
+
+class PairedAccuracy(NamedTuple):
+    """A technique against the baseline over the same items; differences are technique minus baseline, in 0 ... 1."""
+
+    n: int
+    gained: int
+    lost: int
+    delta: float
+    delta_lo: float
+    delta_hi: float
+    mcnemar_p: float
+    margin: float
+    bound_lo: float
+    mde: float
+    conclusion: Conclusion
+
+
+def compare_accuracy(n: int, gained: int, lost: int, margin: float = MARGIN) -> PairedAccuracy:
+    """Paired comparison of two right-or-wrong results.
+
+    Args:
+        n: items that both answered.
+        gained: items that only the technique got right.
+        lost: items that only the baseline got right.
+        margin: loss that still counts as none.
+    """
+    low, high = tango_interval(n, gained, lost, Z_TWO_SIDED)
+    bound_lo, bound_hi = tango_interval(n, gained, lost, Z_ONE_SIDED)
+    conclusion: Conclusion = "inconclusive"
+    if bound_lo > -margin:
+        conclusion = "non-inferior"
+    elif high < 0 or bound_hi < -margin:
+        conclusion = "worse"
+    return PairedAccuracy(
+        n=n,
+        gained=gained,
+        lost=lost,
+        delta=(gained - lost) / n,
+        delta_lo=low,
+        delta_hi=high,
+        mcnemar_p=mcnemar_p(gained, lost),
+        margin=margin,
+        bound_lo=bound_lo,
+        mde=minimal_detectable_difference(n, gained, lost),
+        conclusion=conclusion,
+    )
+
+
+def mcnemar_p(gained: int, lost: int) -> float:
+    """Exact two-sided McNemar test: min(1, 2 P(Bin(gained + lost, 1/2) <= min(gained, lost))).
+
+    It answers "is there a difference", never "is it the same" (McNemar 1947; findings/evals.md, section 4).
+    """
+    trials = gained + lost
+    tail: int = sum(math.comb(trials, hits) for hits in range(min(gained, lost) + 1))
+    return min(1.0, tail / (1 << (trials - 1))) if trials else 1.0
+
+
+def tango_interval(n: int, gained: int, lost: int, z: float) -> tuple[float, float]:
+    """Score interval of a paired difference of proportions.
+
+    Source: Tango, Statistics in Medicine 17 (1998) 891-908. Unlike the textbook interval it does not shrink to a point
+    when no item is discordant: n identical answers still allow a difference of z^2 / (n + z^2).
+    """
+    delta = (gained - lost) / n
+
+    def score(difference: float) -> float:
+        """T of H0: the true difference is `difference`; falls as `difference` grows."""
+        a = 2.0 * n
+        b = -gained - lost + (2 * n - gained + lost) * difference
+        c = -lost * difference * (1 - difference)
+        p_lost = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
+        variance = n * (2 * p_lost + difference * (1 - difference))
+        return (gained - lost - n * difference) / math.sqrt(variance) if variance > 0 else 0.0
+
+    low = _bisect(lambda x: score(x) - z, -1.0, delta)
+    high = _bisect(lambda x: score(x) + z, delta, 1.0)
+    return low, high
+
+
+def _bisect(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function crosses zero between `low` and `high`, to 1e-12."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def minimal_detectable_difference(n: int, gained: int, lost: int) -> float:
+    """Smallest difference that n items would have shown with 80 % power at 5 %, two-sided.
+
+    (z_0.975 + z_0.8) sqrt(discordance / n), findings/evals.md section 4. The discordance is
+    (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having no discordant item is not infinite resolution.
+    """
+    discordance = (gained + lost + 1) / (n + 2)
+    return (Z_TWO_SIDED + Z_POWER) * math.sqrt(discordance / n)
+
+
+def proportion_stderr(p: float, n: int) -> float:
+    """Standard error of one arm's score, sqrt(p (1 - p) / n): no measure of a difference between two arms."""
+    return math.sqrt(p * (1 - p) / n)
+
+
+def carries_lossless(parity: tuple[int, int] | None, control: tuple[int, int] | None, conclusion: str | None) -> bool:
+    """Whether "lossless" may be printed.
+
+    Args:
+        parity: (equal, compared) greedy outputs against the baseline.
+        control: the same of the baseline against itself.
+        conclusion: of the paired accuracy comparison.
+
+    Returns:
+        True only when enough prompts are all token-identical, the baseline repeats itself, and accuracy is shown to be
+        no worse within the margin.
+    """
+    if parity is None or control is None:
+        return False
+    identical = all(equal == compared >= PARITY_PROMPTS for equal, compared in (parity, control))
+    return identical and conclusion == "non-inferior"
+
+
+def wilson_interval(p: float, n: int) -> tuple[float, float]:
+    """95 % score interval of one arm's score p over n items (Wilson 1927); it stays inside 0 ... 1."""
+    z2 = Z_TWO_SIDED**2
+    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z_TWO_SIDED / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)

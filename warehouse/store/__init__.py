@@ -1,0 +1,9 @@
+"""Where everything is kept: one small protocol over a local folder and a bucket of S3 or Google.
+
+Listing is used to find work, never as truth.
+"""
+
+from warehouse.store.opening import open_store
+from warehouse.store.protocol import Store, StoreError
+
+__all__ = ["Store", "StoreError", "open_store"]

@@ -1,0 +1,36 @@
+"""From an address to a store. Backends are imported when they are asked for: a laptop's folder needs no boto3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from warehouse.store.protocol import Store, StoreError
+
+
+def open_store(url: str) -> Store:
+    """The store behind a path, a `file://` address, `s3://bucket/prefix` or `gs://bucket/prefix`.
+
+    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`.
+
+    Raises:
+        StoreError: the address has another scheme, names no bucket, or its credentials are not set.
+    """
+    parts = urlparse(url)
+    if parts.scheme in ("s3", "gs") and not parts.netloc:
+        raise StoreError(f"store {url!r} names no bucket: use {parts.scheme}://bucket/prefix")
+    if parts.scheme == "s3":
+        from warehouse.store.s3 import S3Store
+
+        return S3Store(bucket=parts.netloc, prefix=parts.path)
+    if parts.scheme == "gs":
+        from warehouse.store.gs import GsStore
+
+        return GsStore(bucket=parts.netloc, prefix=parts.path)
+    from warehouse.store.local import LocalStore
+
+    if parts.scheme == "file":
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme and "://" in url:
+        raise StoreError(f"store {url!r} has the scheme {parts.scheme!r}: use a folder, s3://bucket/prefix or gs://...")
+    return LocalStore(Path(url))

@@ -1,0 +1,48 @@
+"""What a store can do. Everything rests on one primitive, `put_new`: create only if absent."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from configs.errors import SpecsweepError
+
+
+class StoreError(SpecsweepError):
+    """The store can't do what was asked; the text says where, why and what to do."""
+
+
+class Store(Protocol):
+    """Bytes under keys. Keys are relative, `/`-separated, and never start with `/`."""
+
+    @property
+    def url(self) -> str:
+        """The address this store was opened with."""
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """What polars needs to read `uri(key)`; none for a local folder."""
+
+    def uri(self, key: str) -> str:
+        """Where `key` can be read by polars, duckdb or pandas."""
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create `key` only if absent. False: another object with other bytes is already there.
+
+        Raises:
+            StoreError: the store can't be written.
+        """
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write `key` whether or not it exists. Only heartbeats are written like this."""
+
+    def get(self, key: str) -> bytes | None:
+        """The object's bytes, or none if there is no such key."""
+
+    def list(self, prefix: str) -> list[str]:
+        """Keys below `prefix`, sorted. May lag behind writes on some stores."""
+
+    def age_s(self, key: str) -> float | None:
+        """Seconds since `key` was written, on the store's own clock; none if there is no such key."""
+
+    def delete(self, key: str) -> None:
+        """Remove `key`. Used by the self-test on its own probe objects, and by nothing else."""
