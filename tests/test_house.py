@@ -53,7 +53,7 @@ ARROWS: list[Arrow] = [(file, other) for file in FILES for other in imported(fil
 
 def floors() -> list[Path]:
     """Every folder that holds code, and the house itself."""
-    return sorted({Path("."), *(parent for file in FILES for parent in file.parents)})
+    return sorted({Path(), *(parent for file in FILES for parent in file.parents)})
 
 
 @pytest.mark.parametrize("floor", floors(), ids=str)
