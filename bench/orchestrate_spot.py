@@ -27,7 +27,9 @@ from bench.simulated_node import durations
 from bench.simulated_store import SimulatedStore
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.schema import Cloud, EvalTinyStep, Plan, PlannedCell, Step
+from configs.schema import Cloud, Plan, PlannedCell
+from configs.step import MeasuredStep
+from configs.steps.eval_tiny import EvalTinyStep
 from flows.cell import CellOutcome, measure_cell
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Cluster
@@ -36,7 +38,6 @@ from flows.forecast.forecast import forecast
 from flows.launch_slots import Slots, launches_at_once
 from flows.renting.site import PolicySite
 from flows.run_context import CLOUD_POLL_S, RunContext
-from tasks.steps.registry import buildable
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer
 
@@ -132,7 +133,7 @@ def many_cells(cells: int, finish_by_h: float | None) -> Plan:
 def _variant(planned: PlannedCell, index: int) -> PlannedCell:
     serving = planned.cell.serving.model_copy(update={"max_model_len": 16384 + index})
     cell = planned.cell.model_copy(update={"serving": serving})
-    steps: tuple[Step, ...] = (*(spec for spec in planned.steps if buildable(spec)), EVALS)
+    steps: tuple[MeasuredStep, ...] = (*planned.measured_steps, EVALS)
     return planned.model_copy(update={"cell": cell, "steps": steps})
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from bench.simulated_clock import SimulatedClock
 from bench.simulated_store import SimulatedStore
-from configs.schema import PlannedCell, Step
+from configs.schema import PlannedCell
+from configs.step import MeasuredStep
 from flows.clusters.protocol import CellJob
 from flows.forecast.estimates import start_s, step_s
 from tasks.cell import todo
@@ -126,7 +127,7 @@ class SimulatedNode:
         ))  # fmt: skip
         self.code = Exit.DONE
 
-    def _measure(self, spec: Step) -> Iterator[float]:
+    def _measure(self, spec: MeasuredStep) -> Iterator[float]:
         """What no part holds yet, part by part, and the commit."""
         root, whole_s = f"{self._ledger.step_root(self._key, spec.step)}/parts", self._truth.steps[spec.step]
         kept = self._store.list(root)

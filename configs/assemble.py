@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
 from configs.library import Library
-from configs.schema import Cell, CellRow, Engine, Model, Precision, Serving, Sweep, Technique
+from configs.schema import CellRow, Sweep
 
 
 class NoServingError(ValueError):

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from configs.assemble import assemble_cell
+from configs.cell import Cell, Draft, Engine, Model, Technique
 from configs.document import Document, Loc, accepted
 from configs.library import Folder, Library
-from configs.schema import (
-    Cell,
-    CellRow,
-    Draft,
-    Engine,
-    Model,
-    ParityStep,
-    Suite,
-    Sweep,
-    Technique,
-    ThroughputStep,
-)
+from configs.schema import CellRow, Suite, Sweep
 
 
 def check_model(document: Document, model: Model) -> None:
@@ -41,22 +31,16 @@ def check_engine(document: Document, engine: Engine) -> None:
 
 
 def check_suite(document: Document, suite: Suite) -> None:
-    """Steps and conditions have different names, and enough requests to reach their concurrency.
+    """Steps, and the parts of a step, have different names, and nothing else is wrong with any of them.
 
     Raises:
         ConfigError: They don't.
     """
-    _different(document, [(("steps", i), step.step) for i, step in enumerate(suite.steps)], "step")
+    _different(document, [(("steps", i, "step"), step.step) for i, step in enumerate(suite.steps)])
     for i, step in enumerate(suite.steps):
-        if not isinstance(step, ThroughputStep):
-            continue
-        here: Loc = ("steps", i, "conditions")
-        _different(document, [((*here, j), one.name) for j, one in enumerate(step.conditions)], "name")
-        for j, one in enumerate(step.conditions):
-            if one.requests < one.concurrency:
-                problem = f"{one.requests} requests can't be {one.concurrency} at a time"
-                problem += f"; accepted: {one.concurrency} or more"
-                raise document.error((*here, j, "requests"), problem)
+        _different(document, [(("steps", i, *loc), name) for loc, name in step.named()])
+        for loc, problem in step.problems():
+            raise document.error(("steps", i, *loc), problem)
 
 
 def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: Callable[[str], Suite]) -> None:
@@ -98,7 +82,7 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
 
 def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: Suite) -> None:
     """Every request that the suite sends to a cell fits its `max_model_len`."""
-    for what, tokens in _longest_requests(suite, greedy=cell.technique.greedy):
+    for what, tokens in (request for step in suite.steps for request in step.longest_requests(cell)):
         if tokens > cell.serving.max_model_len:
             loc = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
             problem = f"{cell.serving.max_model_len} is too short for {what} of suite {suite.name!r}"
@@ -138,13 +122,13 @@ def _known(document: Document, loc: Loc, folder: Folder, name: str, library: Lib
         raise document.error(loc, f"{name!r} isn't in {folder}/; {accepted(name, names)}")
 
 
-def _different(document: Document, named: list[tuple[Loc, str]], key: str) -> None:
+def _different(document: Document, named: list[tuple[Loc, str]]) -> None:
     """No two of the named things have the same name."""
     seen: dict[str, Loc] = {}
     for loc, name in named:
         if name in seen:
-            problem = f"{name!r} is already on line {document.line(seen[name])}"
-            raise document.error((*loc, key), f"{problem}; accepted: a name of its own")
+            problem = f"{name!r} is already on line {document.line(seen[name][:-1])}"
+            raise document.error(loc, f"{problem}; accepted: a name of its own")
         seen[name] = loc
 
 
@@ -160,13 +144,3 @@ def _row_names(row: CellRow) -> Iterator[tuple[str, Folder, str]]:
     yield "model", "models", row.model
     yield "precision", "precisions", row.precision
     yield "technique", "techniques", row.technique
-
-
-def _longest_requests(suite: Suite, greedy: bool) -> Iterator[tuple[str, int]]:
-    """What the suite's steps send at most: (which step, context plus output tokens)."""
-    for step in suite.steps:
-        if isinstance(step, ThroughputStep):
-            for one in step.conditions:
-                yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
-        elif isinstance(step, ParityStep) and greedy:
-            yield "step 'parity'", step.context_tokens + step.output_tokens

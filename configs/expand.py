@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from configs.assemble import assemble_cell
+from configs.cell import Cell, Draft, Model, Technique
 from configs.load import library_of, load_gpu, load_suite
-from configs.schema import Cell, Draft, Model, Plan, PlannedCell, Step, Suite, Sweep, Technique
+from configs.schema import Plan, PlannedCell, Suite, Sweep
+from configs.step import StepSpec
 
 RUN_ID_HASH_DIGITS = 8
 """How much of the plan's hash a default run id shows: enough for one's own sweeps, short enough to type."""
-
-NOT_GREEDY = "has no greedy decoding, so there are no outputs that could be the same"
-"""Why a technique that only samples isn't given the parity step."""
 
 _Weights = TypeVar("_Weights", Model, Draft)
 
@@ -80,10 +79,8 @@ def _pinned(weights: _Weights, recipe: str) -> _Weights:
     return weights.model_copy(update={"revision": recipe}) if weights.family_member is not None else weights
 
 
-def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[Step, ...], list[tuple[str, str]]]:
+def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[StepSpec, ...], list[tuple[str, str]]]:
     """The suite's steps that make sense for a cell, and the others with the reason."""
-    if cell.technique.greedy:
-        return suite.steps, []
-    kept = tuple(step for step in suite.steps if step.step != "parity")
-    why = f"{cell.technique.name} {NOT_GREEDY}"
-    return kept, [("parity", why)] if len(kept) < len(suite.steps) else []
+    why = {step.step: step.why_not(cell) for step in suite.steps}
+    kept = tuple(step for step in suite.steps if why[step.step] is None)
+    return kept, [(step, reason) for step, reason in why.items() if reason is not None]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+from configs.cell import Technique
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.schema import Plan, Technique
+from configs.schema import Plan
 from tasks.engine.command import overlay_name
 from tasks.family.recipe import recipe_hash
 from tasks.host import environments

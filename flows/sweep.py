@@ -30,7 +30,7 @@ from flows.plans import make_plan, store_url
 from flows.results import result_rows
 from flows.run_context import RunContext, require_budget, run_context_for
 from warehouse.ledger import Ledger
-from warehouse.report import write_report
+from warehouse.report.write import write_report
 from warehouse.snapshot import publish
 from warehouse.store import Store, open_store
 from warehouse.store.proof import require_create_only

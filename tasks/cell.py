@@ -16,7 +16,8 @@ import sys
 import time
 from contextlib import suppress
 
-from configs.schema import PlannedCell, Step
+from configs.schema import PlannedCell
+from configs.step import MeasuredStep
 from tasks import provenance
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
@@ -24,14 +25,15 @@ from tasks.engine.command import EngineCommand, EngineUnavailable, engine_comman
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.exit_code import Exit
-from tasks.guards.finding import Judgement, worst
+from tasks.guards.finding import Judgement
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
-from tasks.steps.registry import buildable, measure
+from tasks.known_steps import step_file
 from warehouse.clock import now_iso
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, Outcome, kept_s, owner_name
 from warehouse.ledger import Ledger, new_commit
 from warehouse.store import StoreError, open_store
 from warehouse.tables import PROVENANCE, VERDICTS
+from warehouse.verdicts import worst
 
 LOG_TAIL_LINES = 30
 """Lines of the engine's log kept in the attempt's row."""
@@ -47,18 +49,18 @@ class CellRejected(Exception):
     """The smoke step found the cell insane; nothing more is measured."""
 
 
-def todo(ledger: Ledger, planned: PlannedCell) -> list[Step]:
+def todo(ledger: Ledger, planned: PlannedCell) -> list[MeasuredStep]:
     """Steps that can be measured and no commit names.
 
     Raises:
         CellRejected: the smoke step was committed as rejected.
     """
     left = []
-    for spec in planned.steps:
+    for spec in planned.measured_steps:
         commit = ledger.read_commit(planned.cell.cell_key, spec.step)
-        if commit is not None and spec.step == "smoke" and commit.verdict == "rejected":
-            raise CellRejected(f"smoke rejected this cell: {', '.join(commit.reasons)}")
-        if commit is None and buildable(spec):
+        if commit is not None and spec.is_gate and commit.verdict == "rejected":
+            raise CellRejected(f"{spec.step} rejected this cell: {', '.join(commit.reasons)}")
+        if commit is None:
             left.append(spec)
     return left
 
@@ -76,7 +78,7 @@ class Runner:
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
 
-    async def measure_all(self, steps: list[Step]) -> None:
+    async def measure_all(self, steps: list[MeasuredStep]) -> None:
         """Serve the cell and measure the steps; the engine is gone afterwards, however this ends."""
         cell = self.planned.cell
         self.heartbeat.phase("waiting")
@@ -95,7 +97,7 @@ class Runner:
                 self.heartbeat.phase("stopping")
                 engine.stop()
 
-    async def _measure(self, spec: Step, engine: Engine, command: EngineCommand) -> None:
+    async def _measure(self, spec: MeasuredStep, engine: Engine, command: EngineCommand) -> None:
         self.heartbeat.phase("measuring", spec.step)
         cell, started = self.planned.cell, time.monotonic()
         async with Client(engine.base_url, cell.model, cell.technique) as client:
@@ -105,7 +107,7 @@ class Runner:
             )
             try:
                 async with undisturbed(spec, self.heartbeat.line):
-                    judgements = await measure(ctx, spec)
+                    judgements = await step_file(spec).measure(ctx, spec)
                 await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, self.config_hash)])
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
@@ -118,8 +120,8 @@ class Runner:
         result = self.ledger.commit(cell.cell_key, commit)
         self.heartbeat.kept()
         print(f"{spec.step}: {result} ({verdict}{': ' + ', '.join(reasons) if reasons else ''})", flush=True)
-        if spec.step == "smoke" and verdict == "rejected":
-            raise CellRejected(f"smoke rejected this cell: {', '.join(reasons)}")
+        if spec.is_gate and verdict == "rejected":
+            raise CellRejected(f"{spec.step} rejected this cell: {', '.join(reasons)}")
 
     def close(self, outcome: Outcome, reason: str, exit_code: Exit) -> None:
         """Write the attempt's row; the first one stands."""
@@ -148,6 +150,8 @@ async def run(
         if not steps:
             print("everything is measured", flush=True)
             return Exit.DONE
+        for spec in steps:
+            step_file(spec)  # one that is missing is known before an engine starts
         leases = Leases(ledger, cell_key, deadline_s)
         lease = leases.acquire(owner_name())
     except CellRejected as error:

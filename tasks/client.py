@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from configs.schema import Model, Technique
+from configs.cell import Model, Technique
 from tasks.prompts import Prompt
 
 BASE_TIMEOUT_S = 120.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 from configs.schema import PlannedCell
@@ -49,6 +50,12 @@ class StepContext:
         self.parts: list[Part] = []
         self._ledger = ledger
         self._attempt = attempt
+
+    def part(self, index: int, count: int) -> StepContext:
+        """The same step, for the `index`-th of `count` parts of it: their progress adds up to the step's."""
+        part = copy(self)
+        part.tell = lambda progress: self.tell(progress._replace(percent=(100 * index + progress.percent) / count))
+        return part
 
     def stamp(self, row: Row) -> dict[str, Any]:
         """The row with its identity: run, cell, step, attempt, moment."""

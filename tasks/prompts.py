@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from configs.schema import JsonScalar
+from configs.frozen import JsonScalar
 from tasks.family import words
 
 TOKENS_PER_WORD = 1.3

@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 
+from warehouse.build import Consolidated
 from warehouse.columns import Table
-from warehouse.consolidate import Consolidated
+from warehouse.known_steps import raw_tables
 from warehouse.parts import Row, encode
-from warehouse.tables import PRODUCT_TABLES, RAW_TABLES, RESULTS_CONSOLIDATED, SCHEMA_VERSION
+from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, SCHEMA_VERSION
 
 CSV_TABLES = (RESULTS_CONSOLIDATED.name,)
 """Tables that are also written as CSV."""
@@ -71,18 +72,19 @@ def _canonical(value: Any) -> Any:
 
 
 def data_dictionary() -> str:
-    """Every table and column in words, as Markdown; made from `warehouse/tables.py` and from nothing else."""
+    """Every table and column in words, as Markdown, made from their declarations."""
     lines = [
         "# Data dictionary",
         "",
-        "Made from `warehouse/tables.py`. What does not apply is null, never 0 or an empty text.",
+        "Made from `warehouse/tables.py` and `warehouse/steps/`.",
+        "What does not apply is null, never 0 or an empty text.",
         "",
         "Product tables (`results_consolidated` is also a CSV, with lists as JSON text):",
     ]
     for table in PRODUCT_TABLES.values():
         lines += _described(table)
     lines += ["", "Raw tables, in the parts that commits name:"]
-    for table in RAW_TABLES.values():
+    for table in raw_tables().values():
         lines += _described(table)
     return "\n".join(lines) + "\n"
 

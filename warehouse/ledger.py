@@ -22,12 +22,12 @@ from warehouse.clock import now_iso
 from warehouse.columns import Table
 from warehouse.parts import Row, decode, encode, sha256_hex
 from warehouse.store import Store, StoreError
+from warehouse.verdicts import Verdict
 
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
 """What a run may be called: it becomes a folder name and part of a cluster name."""
 
 CommitResult = Literal["committed", "superseded"]
-Verdict = Literal["ok", "suspect", "rejected"]
 
 
 class Part(BaseModel):

@@ -16,9 +16,9 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from configs.checkout import git_head
+from warehouse.build import consolidate
 from warehouse.clock import now_iso
-from warehouse.consolidate import consolidate
-from warehouse.consolidate.frames import polars_schema
+from warehouse.consolidate.raw import polars_schema
 from warehouse.dataset import DICTIONARY_KEY, content_hash, data_dictionary, product_files, product_rows
 from warehouse.ledger import run_ids as all_run_ids
 from warehouse.parts import sha256_hex

@@ -1,6 +1,7 @@
-"""Every table of the warehouse, declared as data. This file is the data dictionary; analysts need no other.
+"""The tables of the warehouse, declared as data. This file is the data dictionary; analysts need no other.
 
-Columns are added, never renamed and never reused. What does not apply is null, never 0 or "".
+What only one kind of step writes is declared in `warehouse/steps/`, as data too. Columns are added, never
+renamed and never reused. What does not apply is null, never 0 or "".
 """
 
 from __future__ import annotations
@@ -26,85 +27,7 @@ LOAD_SHAPE = (
     Column("output_tokens", "i64", "output length asked for", "tokens"),
     Column("concurrency", "i64", "requests in flight at the same time"),
 )
-"""What a throughput row was measured under."""
-
-REQUESTS = Table(
-    "requests",
-    "one timed request",
-    (
-        *ROW_IDENTITY,
-        *LOAD_SHAPE,
-        Column("repeat", "i64", "which repeat of the condition, from 0"),
-        Column("request_id", "str", "seed of the prompt; no two requests of a cell share one", required=True),
-        Column("prompt_tokens", "i64", "from usage", "tokens"),
-        Column("completion_tokens", "i64", "from usage", "tokens"),
-        Column("wall_s", "f64", "request sent to last byte", "s"),
-        Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
-        Column("ttft_ms", "f64", "streamed only: request sent to first token", "ms"),
-        Column("tpot_ms", "f64", "streamed only: time per output token after the first chunk, by token counts", "ms"),
-        Column("chunks", "i64", "streamed only: chunks that carried tokens"),
-        Column("largest_chunk_tokens", "i64", "streamed only: most tokens in one chunk", "tokens"),
-        Column("chars", "i64", "length of the output text", "characters"),
-        Column("loop_share", "f64", "share of the output's 4-grams that repeat an earlier one, 0 to 1"),
-        Column("text", "str", "the output, as the model wrote it: data, never markup"),
-    ),
-)
-
-WINDOWS = Table(
-    "windows",
-    "one repeat of one condition: the same work counted by the client and by the engine",
-    (
-        *ROW_IDENTITY,
-        *LOAD_SHAPE,
-        Column("repeat", "i64", "which repeat of the condition, from 0", required=True),
-        Column("requests", "i64", "requests finished in the window"),
-        Column("wall_s", "f64", "first request sent to last response", "s"),
-        Column("prefill_s", "f64", "streamed only: the same shape with one output token, not streamed", "s"),
-        Column("completion_tokens", "i64", "sum over usage", "tokens"),
-        Column("chars", "i64", "sum over outputs", "characters"),
-        Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
-        Column(
-            "engine_drafts", "i64", "delta of vllm:spec_decode_num_drafts_total; null: the engine has no such counter"
-        ),
-        Column("engine_draft_tokens", "i64", "delta of vllm:spec_decode_num_draft_tokens_total", "tokens"),
-        Column("engine_accepted_tokens", "i64", "delta of vllm:spec_decode_num_accepted_tokens_total", "tokens"),
-        Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
-        Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
-        Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
-        Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
-        Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
-    ),
-)
-
-PARITY_OUTPUTS = Table(
-    "parity_outputs",
-    "one greedy output of one prompt",
-    (
-        *ROW_IDENTITY,
-        Column("prompt_id", "str", "the prompt, the same in every cell", required=True),
-        Column("pass", "i64", "0: first pass; 1: again, on an AR cell the control", required=True),
-        Column("token_ids", "list[i64]", "the output's token ids"),
-        Column("finish_reason", "str", "as the engine said"),
-        Column("text", "str", "the output, as the model wrote it"),
-    ),
-)
-
-EVAL_ITEMS = Table(
-    "eval_items",
-    "one answered question",
-    (
-        *ROW_IDENTITY,
-        Column("item_id", "str", "the question, the same in every cell", required=True),
-        Column("kind", "str", "which sort of question"),
-        Column("gold", "str", "the right answer"),
-        Column("last_letter", "str", "extractor last-letter: last answer letter of the body; null: none found"),
-        Column("first_letter", "str", "extractor first-letter: first letter anywhere, thinking included"),
-        Column("finish_reason", "str", "as the engine said; length means cut off"),
-        Column("completion_tokens", "i64", "from usage", "tokens"),
-        Column("body", "str", "the answer without the thinking, as the model wrote it"),
-        Column("reasoning", "str", "the thinking, as the model wrote it"),
-    ),
-)
+"""What a speed was measured under."""
 
 VERDICTS = Table(
     "verdicts",
@@ -148,8 +71,8 @@ PROVENANCE_COLUMNS = (
 
 PROVENANCE = Table("provenance", "where and with what one step was measured", (*ROW_IDENTITY, *PROVENANCE_COLUMNS))
 
-RAW_TABLES = {table.name: table for table in (REQUESTS, WINDOWS, PARITY_OUTPUTS, EVAL_ITEMS, VERDICTS, PROVENANCE)}
-"""The tables that a node writes, by name."""
+COMMON_TABLES = (VERDICTS, PROVENANCE)
+"""Raw tables that every step writes."""
 
 RESULTS_CONSOLIDATED = Table(
     "results_consolidated",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 
-from configs.schema import Cell, Condition, EvalTinyStep, Gpu, ParityStep, SmokeStep, Step, ThroughputStep
+from configs.cell import Cell, Gpu
+from configs.step import Load, MeasuredStep
+from configs.steps import parity, smoke
 
 BANDWIDTH_EFFICIENCY = 0.8
 """Part of the data sheet's memory bandwidth that decoding reaches; fitted to seed 004's five AR rows."""
@@ -52,14 +54,8 @@ DOWNLOAD_GB_S = 0.5
 CHECKPOINT_BYTES_PER_PARAM = 2.0
 """What is downloaded where the precision is made while loading: the checkpoint is in 16 bits."""
 
-SMOKE_TOKENS_PER_ITEM = 64
-"""Length of a smoke answer."""
-
 STEP_SETUP_S = 2.0
 """Fixed cost of a step: prompts, counters before and after, commit."""
-
-PARITY_RUNS_OF_BASELINE = 2
-"""Off and off again: the AR cell answers twice, every other cell once."""
 
 
 def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, concurrency: int = 1) -> float:
@@ -106,37 +102,15 @@ def start_s(cell: Cell, gpu: Gpu) -> float:
     return cell.model.total_params_b * bytes_per_param / DOWNLOAD_GB_S + GPU_START_S
 
 
-def step_s(cell: Cell, gpu: Gpu, step: Step) -> float:
-    """Seconds of one step; 0 for a step that this version can't run."""
-    match step:
-        case SmokeStep():
-            rate = decode_tok_s(cell, gpu, SMOKE_TOKENS_PER_ITEM)
-            return STEP_SETUP_S + step.items * SMOKE_TOKENS_PER_ITEM / rate
-        case ThroughputStep():
-            return STEP_SETUP_S + sum(_condition_s(cell, gpu, one) for one in step.conditions)
-        case ParityStep():
-            return STEP_SETUP_S + _parity_s(cell, gpu, step)
-        case EvalTinyStep():
-            rate = decode_tok_s(cell, gpu, step.max_tokens, step.concurrency)
-            return STEP_SETUP_S + step.items * step.max_tokens / rate
-        case _:
-            return 0.0
+def step_s(cell: Cell, gpu: Gpu, step: MeasuredStep) -> float:
+    """Seconds of one step: its setup, and each load of its workload after the other."""
+    return STEP_SETUP_S + sum(load_s(cell, gpu, load) for load in step.workload(cell))
 
 
-def _condition_s(cell: Cell, gpu: Gpu, one: Condition) -> float:
-    """Timed requests at their concurrency, then warm-up and streamed requests one at a time."""
-    context = one.context_tokens + one.output_tokens // 2
-    timed_tokens = one.requests * one.repeats * one.output_tokens
-    single_tokens = (one.warmup + one.stream_requests) * one.output_tokens
-    alone = single_tokens / decode_tok_s(cell, gpu, context)
-    return timed_tokens / decode_tok_s(cell, gpu, context, one.concurrency) + alone
-
-
-def _parity_s(cell: Cell, gpu: Gpu, step: ParityStep) -> float:
-    """The passes of the prompts, one prompt at a time."""
-    context = step.context_tokens + step.output_tokens // 2
-    runs = PARITY_RUNS_OF_BASELINE if cell.technique.method == "ar" else 1
-    return runs * step.n_prompts * step.output_tokens / decode_tok_s(cell, gpu, context)
+def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
+    """Seconds of one load: all its output tokens at the rate of its shape, the output half done on average."""
+    context_tokens = load.prompt_tokens + load.output_tokens // 2
+    return load.requests * load.output_tokens / decode_tok_s(cell, gpu, context_tokens, load.concurrency)
 
 
 def assumptions(gpu: Gpu, methods: set[str], spot: bool) -> tuple[str, ...]:
@@ -147,8 +121,8 @@ def assumptions(gpu: Gpu, methods: set[str], spot: bool) -> tuple[str, ...]:
         *([f"Expected gain over AR: {gains} (from seeds 004 and 000; not a result)."] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of their speed alone; reading the "
         "prompt isn't counted.",
-        f"An eval answer uses all of its max_tokens; a smoke answer {SMOKE_TOKENS_PER_ITEM}; parity is "
-        f"{PARITY_RUNS_OF_BASELINE} passes of an AR cell and one of any other.",
+        f"An eval answer uses all of its max_tokens; a smoke answer {smoke.OUTPUT_TOKENS}; parity is "
+        f"{parity.PASSES_OF_BASELINE} passes of an AR cell and one of any other.",
     ]
     if gpu.price_source:
         said.append(f"Prices: {gpu.price_source}")

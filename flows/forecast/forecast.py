@@ -9,7 +9,9 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-from configs.schema import Frozen, Plan, PlannedCell, Step, UnbuiltStep
+from configs.frozen import Frozen
+from configs.schema import Plan, PlannedCell
+from configs.step import MeasuredStep, StepSpec
 from flows.forecast.estimates import assumptions, decode_tok_s, launch_s, start_s, step_s
 from warehouse.price import SECONDS_PER_HOUR, usd_of
 
@@ -136,11 +138,11 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str]) -> CellForecast:
     )
 
 
-def _step_forecast(planned: PlannedCell, step: Step, done: Collection[str]) -> StepForecast:
+def _step_forecast(planned: PlannedCell, step: StepSpec, done: Collection[str]) -> StepForecast:
     """One step; what is committed or can't be run yet takes no time."""
     if step.step in done:
         return StepForecast(step=step.step, state="measured", seconds=0.0)
-    if isinstance(step, UnbuiltStep):
+    if not isinstance(step, MeasuredStep):
         return StepForecast(step=step.step, state="not built yet", seconds=0.0)
     return StepForecast(step=step.step, state="to measure", seconds=step_s(planned.cell, planned.gpu, step))
 

@@ -155,7 +155,7 @@ def status(store: StoreOption = None, run_id: RunOption = None, as_json: JsonOpt
 @app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")
 def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Consolidate everything committed, write the report page, and say where both are."""
-    from warehouse.report import write_report
+    from warehouse.report.write import write_report
     from warehouse.snapshot import publish
 
     opened = open_store(store_url(store))

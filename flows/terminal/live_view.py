@@ -17,6 +17,7 @@ from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, S
 from warehouse.clock import duration
 from warehouse.ledger import Ledger
 from warehouse.price import dollars
+from warehouse.verdicts import VERDICTS
 
 POLL_S = 2.0
 """Pause between two looks at the ledger: the view must not disturb what it watches."""
@@ -70,7 +71,7 @@ class RunWatcher:
                     self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
                 for step, state in cell.steps.items():
                     line = f"{cell.label} / {step}: {state}"
-                    if state in ("ok", "suspect", "rejected", "running") and line not in self._said:
+                    if state in (*VERDICTS, "running") and line not in self._said:
                         self._said.add(line)
                         self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
             if over:
@@ -85,9 +86,8 @@ class RunWatcher:
         return text if left_s is None else f"{text}, about {duration(left_s)} left"
 
     def _left_s(self, progress: RunProgress, elapsed_s: float) -> float | None:
-        measured = ("ok", "suspect", "rejected")
         committed = {
-            cell.cell_key: [step for step, state in cell.steps.items() if state in measured] for cell in progress.cells
+            cell.cell_key: [step for step, state in cell.steps.items() if state in VERDICTS] for cell in progress.cells
         }
         planned_s = sum(cell.total_s for cell in forecast(self._plan, committed).cells)
         if self._planned_s_at_start is None:

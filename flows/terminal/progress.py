@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from configs.schema import Plan
-from tasks.steps.registry import buildable
+from configs.step import MeasuredStep
 from warehouse.bill.spending import Spending, Spent
 from warehouse.lease import Heartbeat, Leases
 from warehouse.ledger import Ledger
+from warehouse.verdicts import VERDICTS
 
 StepState = Literal["ok", "suspect", "rejected", "running", "waiting", "skipped", "not built"]
 
@@ -41,7 +42,7 @@ class RunProgress(NamedTuple):
     @property
     def measured(self) -> int:
         """Steps with a commit."""
-        return sum(state in ("ok", "suspect", "rejected") for cell in self.cells for state in cell.steps.values())
+        return sum(state in VERDICTS for cell in self.cells for state in cell.steps.values())
 
     @property
     def total(self) -> int:
@@ -71,13 +72,16 @@ class ProgressReader:
         for planned in self._plan.cells:
             key = planned.cell.cell_key
             states: dict[str, StepState] = {}
+            gates: list[StepState] = []
             for spec in planned.steps:
-                if not buildable(spec):
+                if not isinstance(spec, MeasuredStep):
                     states[spec.step] = "not built"
                 elif spec.step in committed.get(key, ()):
                     states[spec.step] = self._verdict(key, spec.step)
                 else:
-                    states[spec.step] = "skipped" if states.get("smoke") == "rejected" else "waiting"
+                    states[spec.step] = "skipped" if "rejected" in gates else "waiting"
+                if isinstance(spec, MeasuredStep) and spec.is_gate:
+                    gates.append(states[spec.step])
             cells.append(self._with_owner(planned.cell.label, key, states))
         spent = self._spending.of_run(self._ledger.run_id)
         return RunProgress(self._ledger.run_id, tuple(cells), spent if spent.by_cell else None)

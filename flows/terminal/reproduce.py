@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from configs.schema import PlannedCell, ThroughputStep
+from configs.schema import PlannedCell
+from configs.steps.throughput import ThroughputStep
 from tasks.client import request_body
 from tasks.prompts import build_prompt, prompt_seed
 from warehouse.ledger import Ledger

@@ -19,7 +19,7 @@ from flows.terminal.prefect_session import default_home, our_environment
 from flows.terminal.progress import ProgressReader
 from tasks.host import process_group
 from warehouse.ledger import Ledger
-from warehouse.report import write_report
+from warehouse.report.write import write_report
 from warehouse.snapshot import publish
 from warehouse.store import open_store
 from warehouse.store.proof import require_create_only

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from configs.schema import Cell, Draft, Model
+from configs.cell import Cell, Draft, Model
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
 from tasks.host import environments
@@ -67,7 +67,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
 
 def speculative_config(cell: Cell) -> dict[str, str | int | float | bool | None] | None:
     """VLLM's `--speculative-config` for the cell; none where nothing is drafted."""
-    if cell.technique.method in ("ar", "diffusion"):
+    if not cell.technique.drafts:
         return None
     config: dict[str, str | int | float | bool | None] = {"method": cell.technique.method}
     if cell.draft is not None:
@@ -107,7 +107,7 @@ def _not_installed(name: str) -> EngineUnavailable:
 def overlay_name(cell: Cell) -> environments.Name | None:
     """The overlay that the cell's engine needs on its PYTHONPATH: only block diffusion on the CPU needs one."""
     ours = cell.engine.environment == "engine-cpu" and cell.engine.command is None
-    return "engine-diffusion" if ours and cell.technique.method == "diffusion" else None
+    return "engine-diffusion" if ours and cell.technique.denoises else None
 
 
 def _environment(cell: Cell, workdir: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
-from configs.schema import Step
+from configs.step import MeasuredStep
 from tasks.engine.server import ENGINE_RECORD
 from tasks.host import process_group
 
@@ -50,13 +50,13 @@ async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def undisturbed(spec: Step, tell: Callable[[str], None]) -> AsyncIterator[None]:
+async def undisturbed(spec: MeasuredStep, tell: Callable[[str], None]) -> AsyncIterator[None]:
     """Measure a speed while no neighbour measures one.
 
     A node with a machine of its own has nothing to wait for.
     """
     shared = os.environ.get(SPEED_LOCK_VARIABLE)
-    if shared is None or spec.step != "throughput":
+    if shared is None or not spec.is_timed:
         yield
         return
     with Path(shared).open("rb") as lock:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from configs.schema import Technique
-from tasks.guards.finding import Finding, Reason, Severity
+from configs.cell import Technique
+from tasks.guards.finding import Finding
 from tasks.meters import Counters
+from warehouse.verdicts import Reason, Severity
 
 DEAD_ACCEPTANCE_RATE = 0.02
 """Accepted share of drafted tokens below which a trained draft is dead. A draft that guesses among a hundred
@@ -19,7 +20,7 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
 
     Standing class of bug: vLLM #49559, #49614, #33497, #55605.
     """
-    if technique.method in ("ar", "diffusion"):
+    if not technique.drafts:
         return None
     severity: Severity = "rejected" if technique.method in TRAINED_DRAFTS else "suspect"
     if not counted.drafts or not counted.draft_tokens:

@@ -2,56 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-Verdict = Literal["ok", "suspect", "rejected"]
-
-
-class Reason(StrEnum):
-    """Reason codes. A row keeps them for ever; a code is added, never renamed."""
-
-    DEAD_DRAFT = "dead_draft"
-    """The technique drafts, and (almost) nothing it drafts is accepted."""
-    ACCEPTANCE_OUT_OF_RANGE = "acceptance_out_of_range"
-    """An acceptance length below 1 or above K + 1."""
-    SHORT_OUTPUT = "short_output"
-    """Fewer tokens than a fixed-length request asked for."""
-    TOKEN_MISMATCH = "token_mismatch"
-    """Client and engine counted different numbers of tokens for the same work."""
-    NO_ENGINE_COUNTERS = "no_engine_counters"
-    """The engine's own counters could not be read, so nothing checks the client's."""
-    PREFIX_CACHE_HIT = "prefix_cache_hit"
-    """Prompts were answered from the prefix cache."""
-    ENGINE_PREEMPTION = "engine_preemption"
-    """The engine ran out of KV memory and computed requests twice."""
-    STREAM_MISMATCH = "stream_mismatch"
-    """The streamed token rate is not the rate of the same work without streaming."""
-    STREAM_BURST = "stream_burst"
-    """The stream came in one burst, so it says nothing about TPOT."""
-    LOOPING_TEXT = "looping_text"
-    """The output repeats itself: its speed and acceptance are those of a loop."""
-    BLANK_OUTPUT = "blank_output"
-    """Answers without a body."""
-    TRUNCATED = "truncated"
-    """Answers cut off by the length limit before they ended."""
-    AT_CHANCE = "at_chance"
-    """A score that guessing could have reached."""
-    EXTRACTORS_DISAGREE = "extractors_disagree"
-    """The answer read at another place gives another score: diagnostic, not a result."""
-    IMPOSSIBLE_SPEED = "impossible_speed"
-    """Faster than the memory bandwidth of the machine allows."""
-    SPEEDUP_ABOVE_ACCEPTANCE = "speedup_above_acceptance"
-    """A speculative cell gains more than it commits per step."""
-    NO_GREEDY = "no_greedy"
-    """The technique has no greedy decoding, so outputs can't be compared token for token."""
-    NO_BASELINE = "no_baseline"
-    """The run has no measured AR cell to compare with."""
-
-
-Severity = Literal["suspect", "rejected"]
-"""How bad a finding is."""
+from warehouse.verdicts import Reason, Severity, Verdict, worst
 
 
 class Finding(NamedTuple):
@@ -73,12 +27,6 @@ class Judgement(NamedTuple):
     def verdict(self) -> Verdict:
         """The worst severity found."""
         return worst(finding.severity for finding in self.findings)
-
-
-def worst(verdicts: Iterable[str]) -> Verdict:
-    """Rejected over suspect over ok."""
-    found = set(verdicts)
-    return "rejected" if "rejected" in found else "suspect" if "suspect" in found else "ok"
 
 
 def judge(condition: str | None, mode: str | None, findings: Sequence[Finding | None]) -> Judgement:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import comb
 
-from tasks.guards.finding import Finding, Reason
+from tasks.guards.finding import Finding
+from warehouse.verdicts import Reason
 
 SMOKE_CHANCE_P = 0.15
 """With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from configs.schema import Cell, Gpu
-from tasks.guards.finding import Finding, Reason
+from configs.cell import Cell, Gpu
+from tasks.guards.finding import Finding
+from warehouse.verdicts import Reason
 
 STREAM_RATIO_BOUNDS = (0.5, 2.0)
 """Streamed over non-streamed decode rate of the same work. Streaming costs some client time (a few per cent in

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasks.guards.finding import Finding, Reason, Severity
+from tasks.guards.finding import Finding
+from warehouse.verdicts import Reason, Severity
 
 LOOP_NGRAM = 4
 """Words that must repeat together to count."""

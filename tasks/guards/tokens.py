@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasks.guards.finding import Finding, Reason
+from tasks.guards.finding import Finding
 from tasks.meters import Counters
+from warehouse.verdicts import Reason
 
 
 def short_output(asked_tokens: int, completion_tokens: Sequence[int]) -> Finding | None:

@@ -1,1 +1,5 @@
-"""HOW to measure: one file per step of a cell."""
+"""HOW a step is measured and judged: one file per step, of the name that it has in `configs/steps/`."""
+
+from configs.more_steps import more_steps
+
+__path__ += more_steps("tasks")

@@ -6,19 +6,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from configs.schema import EvalTinyStep
+from configs.steps.eval_tiny import EvalTinyStep
 from tasks.client import Reply
 from tasks.context import Progress, StepContext
 from tasks.family.words import KINDS, Question, questions
 from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
-from tasks.guards.finding import Judgement, judge
-from tasks.guards.score import EVAL_CHANCE_P, at_chance
+from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance
 from tasks.guards.text import blank_output, truncated
 from tasks.prompts import Prompt
-from warehouse.tables import EVAL_ITEMS
+from warehouse.steps.eval_tiny import EVAL_ITEMS
 
 ITEMS_PER_PART = 12
 """Answers stored together: what a preemption can lose, well below 60 s of work."""
+
+SMOKE_SEED = 17
+"""Questions of the smoke are not those of the evaluation."""
 
 
 async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
@@ -36,6 +39,15 @@ async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
     return [
         judge(None, None, [*_answer_findings(rows), at_chance(_right(rows), len(rows), CHOICE_CHANCE, EVAL_CHANCE_P)])
     ]
+
+
+async def smoke(ctx: StepContext, spec: EvalTinyStep, items: int) -> list[Finding | None]:
+    """A few other questions, one at a time."""
+    rows = await ask(ctx, drawn(items, SMOKE_SEED, spec.kind), spec.max_tokens, concurrency=1)
+    await ctx.write(EVAL_ITEMS, rows)
+    right = _right(rows)
+    ctx.tell(Progress(100, f"{right} of {items} right"))
+    return [blank_output([row["body"] for row in rows]), at_chance(right, items, CHOICE_CHANCE, SMOKE_CHANCE_P)]
 
 
 def drawn(items: int, seed: int, kind: str | None) -> list[Question]:

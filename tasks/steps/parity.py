@@ -6,15 +6,13 @@ second pass, the control without which a divergence says nothing. Consolidation 
 
 from __future__ import annotations
 
-from configs.schema import ParityStep
+from configs.steps.parity import ParityStep
 from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
-from tasks.guards.finding import Finding, Judgement, Reason, judge
+from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import build_prompt, prompt_seed
-from warehouse.tables import PARITY_OUTPUTS
-
-PASSES_OF_BASELINE = 2
-"""The AR cell answers twice: the second pass is the control."""
+from warehouse.steps.parity import PARITY_OUTPUTS
+from warehouse.verdicts import Reason
 
 
 async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
@@ -22,7 +20,7 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
     if not ctx.cell.technique.greedy:
         sentence = f"{ctx.cell.technique.name} has no greedy decoding: nothing to compare token for token"
         return [judge(None, None, [Finding(Reason.NO_GREEDY, "suspect", sentence)])]
-    passes = PASSES_OF_BASELINE if ctx.cell.technique.method == "ar" else 1
+    passes = spec.passes(ctx.cell)
     kept = await ctx.resume(PARITY_OUTPUTS, ("pass", "prompt_id"))
     done = {(row["pass"], row["prompt_id"]) for row in kept}
     total = passes * spec.n_prompts
@@ -45,3 +43,9 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
             Progress(100 * (number + 1) / total, f"pass {pass_index + 1}, prompt {index + 1}/{spec.n_prompts}", rate)
         )
     return [judge(None, None, [])]
+
+
+async def smoke(ctx: StepContext, spec: ParityStep, items: int) -> list[Finding | None]:
+    """Nothing of its own: the generations of the other steps show whether the cell writes at all."""
+    del ctx, spec, items
+    return []

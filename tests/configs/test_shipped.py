@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel
 
+from configs.cell import Technique
 from configs.expand import default_run_id, expand
 from configs.library import Folder
 from configs.load import (
@@ -17,7 +18,8 @@ from configs.load import (
     load_technique,
     names,
 )
-from configs.schema import Plan, Technique, ThroughputStep
+from configs.schema import Plan
+from configs.steps.throughput import ThroughputStep
 
 RECIPE = "0123456789abcdef"
 

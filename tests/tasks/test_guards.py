@@ -6,12 +6,13 @@ import pytest
 
 from configs.load import load_gpu, load_technique
 from tasks.guards.drafting import acceptance_out_of_range, dead_draft
-from tasks.guards.finding import Reason, judge, worst
+from tasks.guards.finding import judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
 from tasks.guards.speed import impossible_speed, stream_mismatch
 from tasks.guards.text import blank_output, loop_share, looping_text, truncated
 from tasks.guards.tokens import prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
+from warehouse.verdicts import Reason, worst
 
 NOTHING = parse("")
 

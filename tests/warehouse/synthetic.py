@@ -8,13 +8,19 @@ from typing import Any, NamedTuple
 
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.schema import Condition, EvalTinyStep, ParityStep, Plan, PlannedCell, ThroughputStep
+from configs.schema import Plan, PlannedCell
+from configs.steps.eval_tiny import EvalTinyStep
+from configs.steps.parity import ParityStep
+from configs.steps.throughput import Condition, ThroughputStep
 from warehouse.columns import Table
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, CommitResult, Ledger, Part, new_commit
 from warehouse.parts import Row
+from warehouse.steps.eval_tiny import EVAL_ITEMS
+from warehouse.steps.parity import PARITY_OUTPUTS
+from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store
-from warehouse.tables import EVAL_ITEMS, PARITY_OUTPUTS, PROVENANCE, REQUESTS, VERDICTS, WINDOWS
+from warehouse.tables import PROVENANCE, VERDICTS
 
 WHEN = "2026-11-20T12:00:00.000+00:00"
 

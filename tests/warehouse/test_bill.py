@@ -10,7 +10,7 @@ from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, close, 
 from tests.warehouse.synthetic import demo_plan
 from warehouse.bill.bill import BillLine, bill, month_of
 from warehouse.bill.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
-from warehouse.consolidate import consolidate
+from warehouse.build import consolidate
 from warehouse.dataset import data_dictionary
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger

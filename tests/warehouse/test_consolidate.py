@@ -11,17 +11,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.load import load_gpu
-from configs.schema import Condition, Plan, PlannedCell
-from tasks.guards.finding import Reason
+from configs.schema import Plan, PlannedCell
+from configs.steps.throughput import Condition
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, engine_counts, item, streamed, window
-from warehouse.consolidate import Consolidated, build, consolidate, rows
+from warehouse import build
+from warehouse.build import Consolidated, consolidate
 from warehouse.consolidate.inputs import batches, comparison_groups, take_inventory
 from warehouse.dataset import product_files, product_rows
 from warehouse.ledger import Ledger
 from warehouse.parts import arrow_schema, encode, sha256_hex
 from warehouse.snapshot import publish, read_current
+from warehouse.steps.eval_tiny import EVAL_ITEMS
+from warehouse.steps.parity import PARITY_OUTPUTS
+from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store, StoreError
-from warehouse.tables import EVAL_ITEMS, PARITY_OUTPUTS, REQUESTS, RESULTS_CONSOLIDATED, WINDOWS
+from warehouse.tables import RESULTS_CONSOLIDATED
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurrency=4, requests=8)
@@ -367,12 +371,6 @@ def test_every_raw_and_product_column_has_a_polars_type(local: Store) -> None:
     frame = read_current(local)
     assert frame.is_empty() and frame.schema["acceptance_by_position"] == pl.List(pl.Float64)
     assert frame.columns == arrow_schema(RESULTS_CONSOLIDATED).names
-
-
-def test_reason_codes_are_spelled_as_the_guards_spell_them() -> None:
-    assert rows.NO_BASELINE == Reason.NO_BASELINE.value
-    assert rows.SPEEDUP_ABOVE_ACCEPTANCE == Reason.SPEEDUP_ABOVE_ACCEPTANCE.value
-    assert rows.EXTRACTORS_DISAGREE == Reason.EXTRACTORS_DISAGREE.value
 
 
 def test_diffusion_has_no_acceptance(local: Store) -> None:

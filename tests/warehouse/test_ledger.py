@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
+from warehouse.known_steps import raw_tables
 from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, lives_here, owner_name
 from warehouse.ledger import Ledger, run_ids
 from warehouse.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.snapshot import publish, read_current
+from warehouse.steps.eval_tiny import EVAL_ITEMS
+from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store, StoreError
-from warehouse.tables import EVAL_ITEMS, RAW_TABLES, SCHEMA_VERSION, WINDOWS
+from warehouse.tables import SCHEMA_VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = "2026-11-20T12:00:00.000+00:00"
@@ -26,7 +29,7 @@ import sys, time
 from tests.warehouse.synthetic import StepWriter, demo_plan, item
 from warehouse.ledger import Ledger
 from warehouse.store import open_store
-from warehouse.tables import EVAL_ITEMS
+from warehouse.steps.eval_tiny import EVAL_ITEMS
 
 ledger = Ledger(open_store(sys.argv[1]), "race")
 step = StepWriter(ledger, demo_plan().cells[0].cell.cell_key, "eval-tiny", attempt=int(sys.argv[2]))
@@ -168,12 +171,12 @@ def test_a_lease_record_refuses_unknown_fields() -> None:
         Lease.model_validate({"cell_key": "c", "epoch": 1, "owner": "o", "granted_at": NOW, "more": 1})
 
 
-@pytest.mark.parametrize("name", sorted(RAW_TABLES))
+@pytest.mark.parametrize("name", sorted(raw_tables()))
 def test_parts_come_back_as_they_were_written(name: str) -> None:
     samples = {
         "str": "text", "i64": 3, "f64": 0.5, "bool": True, "list[str]": ["a"], "list[i64]": [1, 2], "list[f64]": [0.1],
     }  # fmt: skip
-    table = RAW_TABLES[name]
+    table = raw_tables()[name]
     row = {column.name: samples[column.type] for column in table.columns}
     bare = {column.name: row[column.name] if column.required else None for column in table.columns}
     assert decode(encode(table, [row, bare]), "key") == [row, bare]

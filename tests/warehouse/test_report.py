@@ -11,10 +11,10 @@ import pytest
 
 from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
+from warehouse.display.markup import Markup, tag
+from warehouse.display.scale import Scale, apart
 from warehouse.ledger import Ledger
-from warehouse.report import write_report
-from warehouse.report.markup import Markup, tag
-from warehouse.report.scale import Scale, apart
+from warehouse.report.write import write_report
 from warehouse.snapshot import publish
 from warehouse.store import Store, StoreError
 

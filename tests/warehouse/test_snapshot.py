@@ -17,8 +17,9 @@ from warehouse.dataset import data_dictionary
 from warehouse.ledger import Ledger
 from warehouse.parts import sha256_hex
 from warehouse.snapshot import Manifest, current, publish, read_current, read_table
+from warehouse.steps.eval_tiny import EVAL_ITEMS
 from warehouse.store import Store, StoreError, open_store
-from warehouse.tables import EVAL_ITEMS, PRODUCT_TABLES
+from warehouse.tables import PRODUCT_TABLES
 
 
 def measure(store: Store, run_id: str, cell: int = 0) -> None:

@@ -1,12 +1,8 @@
-"""From committed parts to the rows of a snapshot: one pass over the parts, a bounded batch at a time.
+"""From committed parts to rows, for all kinds of steps; `warehouse.build` puts the rows together.
 
 - inputs: which steps are committed, which are compared with each other
-- frames: parts read once, verified, reduced by polars
-- speed, parity, scores: result rows, by kind of measurement
+- raw: parts read once, verified, reduced by polars when a step asks for it
+- rows: what every row carries; speed, scores: what rows of speeds and of scores carry
 - pairs: comparisons with the AR cell
 - attempts: how the tries went, and what the machines under them cost
 """
-
-from warehouse.consolidate.build import Consolidated, consolidate
-
-__all__ = ["Consolidated", "consolidate"]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from configs.schema import PlannedCell
+from configs.step import StepSpec
+from warehouse.columns import Table
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, Ledger
 from warehouse.placement import Placements, PlacementStory
@@ -16,6 +18,10 @@ from warehouse.store import Store, StoreError
 
 READERS = 16
 """Small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands."""
+
+
+Identity = tuple[str, str, str]
+"""What raw rows call a committed step: run, cell, step."""
 
 
 class CommittedStep(NamedTuple):
@@ -29,14 +35,23 @@ class CommittedStep(NamedTuple):
     """Closed attempts of the cell."""
 
     @property
-    def identity(self) -> tuple[str, str, str]:
-        """What raw rows call it: run, cell, step."""
+    def identity(self) -> Identity:
+        """What raw rows call it."""
         return self.run_id, self.cell_key, self.commit.step
+
+    @property
+    def spec(self) -> StepSpec | None:
+        """As it was planned; none: this version's plan has no such step."""
+        return next((spec for spec in self.planned.steps if spec.step == self.commit.step), None)
+
+    def wrote(self, table: Table) -> bool:
+        """Whether its commit names a part of that table."""
+        return any(part.table == table.name for part in self.commit.parts)
 
     @property
     def is_baseline(self) -> bool:
         """Whether the cell decodes autoregressively, so that others are compared with it."""
-        return self.planned.cell.technique.method == "ar"
+        return self.planned.cell.technique.is_baseline
 
 
 class CellHistory(NamedTuple):

@@ -2,69 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warehouse.consolidate.frames import Reduced, Rows
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.price import usd_of
-from warehouse.tables import PROVENANCE_COLUMNS
+from warehouse.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
+from warehouse.verdicts import Reason, Severity, Verdict, worst
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
 
 Row = dict[str, Any]
 
-NO_BASELINE = "no_baseline"
-"""The run has no measured AR cell to compare with (spelled as in `tasks.guards.finding`)."""
 
-SPEEDUP_ABOVE_ACCEPTANCE = "speedup_above_acceptance"
-"""A speculative cell gains more than it commits per step (spelled as in `tasks.guards.finding`)."""
+class Made(NamedTuple):
+    """What a step's file makes of its commits: rows of `results_consolidated` and of `pairs`."""
 
-EXTRACTORS_DISAGREE = "extractors_disagree"
-"""The answer read at another place gives another score (spelled as in `tasks.guards.finding`)."""
-
-UNDRAFTED_METHODS = ("ar", "diffusion")
-"""Techniques that have no draft, hence no acceptance."""
-
-SEVERITY = {"ok": 0, "suspect": 1, "rejected": 2}
-"""How bad a verdict is."""
+    results: list[Row]
+    pairs: list[Row]
 
 
 class Judged(NamedTuple):
     """Verdict of one row: reason codes, and sentences with the figures."""
 
-    verdict: str
+    verdict: Verdict
     reasons: tuple[str, ...]
     details: tuple[str, ...]
 
-    def worsened(self, verdict: str, reason: str, sentence: str) -> Judged:
+    def worsened(self, severity: Severity, reason: Reason, sentence: str) -> Judged:
         """The same with one more finding."""
-        worst = max(self.verdict, verdict, key=SEVERITY.__getitem__)
-        return Judged(worst, (*self.reasons, reason), (*self.details, sentence))
+        verdict = worst((self.verdict, severity))
+        return Judged(verdict, (*self.reasons, reason.value), (*self.details, sentence))
 
     def noting(self, sentence: str) -> Judged:
         """The same verdict with one more sentence."""
         return self._replace(details=(*self.details, sentence))
 
 
-def judged(step: CommittedStep, verdicts: Rows, condition: str | None, mode: str | None) -> Judged:
+def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: str | None = None) -> Judged:
     """The node's verdict on one condition: what was said of it and of the whole step.
 
     A condition that no verdict names has the commit's, which is the step's worst.
     """
-    said = [row for row in verdicts if (row["condition"], row["mode"]) in ((condition, mode), (None, None))]
+    wanted = ((condition, mode), (None, None))
+    said = [row for row in raw.rows(step, VERDICTS) if (row["condition"], row["mode"]) in wanted]
     if not said:
         return Judged(step.commit.verdict, step.commit.reasons, ())
-    worst = max((row["verdict"] for row in said), key=SEVERITY.__getitem__)
     return Judged(
-        worst,
+        worst(row["verdict"] for row in said),
         tuple(dict.fromkeys(reason for row in said for reason in row["reasons"] or ())),
         tuple(dict.fromkeys(sentence for row in said for sentence in row["details"] or ())),
     )
 
 
-def base_row(step: CommittedStep, reduced: Reduced, verdict: Judged) -> Row:
+def base_row(step: CommittedStep, raw: Raw, verdict: Judged) -> Row:
     """Identity, verdict, cost and provenance of a row."""
     cell, commit = step.planned.cell, step.commit
-    place = _provenance(step, reduced)
+    place = _provenance(step, raw)
     price = place.get("price_usd_h")
     return {
         **place,
@@ -78,7 +72,7 @@ def base_row(step: CommittedStep, reduced: Reduced, verdict: Judged) -> Row:
         "engine": cell.engine.name,
         "gpu": step.planned.gpu.name,
         "weights": place.get("weights") or cell.model.weights,
-        "acceptance_source": None if cell.technique.method in UNDRAFTED_METHODS else "measured",
+        "acceptance_source": "measured" if cell.technique.drafts else None,
         "step": commit.step,
         "gpu_s": commit.wall_s,
         "cost_usd": usd_of(price, commit.wall_s),
@@ -87,6 +81,11 @@ def base_row(step: CommittedStep, reduced: Reduced, verdict: Judged) -> Row:
         "measured_at": commit.committed_at,
         **verdict_columns(verdict),
     }
+
+
+def plain_row(step: CommittedStep, raw: Raw) -> Row:
+    """A row that has a verdict and no figure."""
+    return base_row(step, raw, judged(step, raw))
 
 
 def verdict_columns(verdict: Judged) -> Row:
@@ -99,10 +98,10 @@ def verdict_of(row: Row) -> Judged:
     return Judged(row["verdict"], tuple(row["reasons"]), tuple(row["details"]))
 
 
-def _provenance(step: CommittedStep, reduced: Reduced) -> Row:
-    """The provenance row of the attempt that committed, else the last one; empty if none was written."""
-    written: Sequence[Row] = reduced.provenance.get(step.identity, [])
-    committing = [row for row in written if row["attempt"] == step.commit.attempt] or list(written)
+def _provenance(step: CommittedStep, raw: Raw) -> Row:
+    """The provenance row of the attempt that committed, else of the last attempt; empty if none was written."""
+    written = sorted(raw.rows(step, PROVENANCE), key=lambda row: row["attempt"])
+    committing = [row for row in written if row["attempt"] == step.commit.attempt] or written
     if not committing:
         return {}
     return {column.name: committing[-1][column.name] for column in PROVENANCE_COLUMNS}

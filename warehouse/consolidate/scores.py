@@ -3,43 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from warehouse.consolidate.frames import STEP, Identity, Reduced
-from warehouse.consolidate.inputs import CommittedStep
-from warehouse.consolidate.rows import EXTRACTORS_DISAGREE, Row, base_row, judged, verdict_columns
+from warehouse.columns import Table
+from warehouse.consolidate.inputs import CommittedStep, Group, baseline_of
+from warehouse.consolidate.pairs import accuracy_pair
+from warehouse.consolidate.rows import Made, Row, base_row, judged, plain_row, verdict_columns
 from warehouse.statistics.compare import PairedAccuracy, compare_accuracy, proportion_stderr
+from warehouse.verdicts import Reason
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    import polars as pl
+
+    from warehouse.consolidate.raw import Raw
 
 Counts = Mapping[str, Any]
 """n, right_last, right_first, truncated, blank of one step."""
 
 
-def count_items(reduced: Reduced) -> dict[Identity, Counts]:
-    """Items, right answers by extractor, cut-off and blank answers, of every step of a batch."""
-    counted = reduced.items.group_by(*STEP).agg(
-        pl.len().alias("n"), pl.col("right_last", "right_first", "truncated", "blank").sum()
+def graded(items: pl.LazyFrame) -> pl.LazyFrame:
+    """Per item: right by last-letter, right by first-letter, truncated, blank; a missing letter is wrong, not null."""
+    import polars as pl
+
+    return items.select(
+        "run_id",
+        "cell_key",
+        "step",
+        "item_id",
+        pl.col("last_letter").eq_missing(pl.col("gold")).alias("right_last"),
+        pl.col("first_letter").eq_missing(pl.col("gold")).alias("right_first"),
+        (pl.col("finish_reason") == "length").fill_null(False).alias("truncated"),
+        (pl.col("body").fill_null("").str.strip_chars() == "").alias("blank"),
     )
-    return {(row["run_id"], row["cell_key"], row["step"]): row for row in counted.iter_rows(named=True)}
 
 
-def smoke_row(step: CommittedStep, counts: Counts | None, reduced: Reduced) -> Row:
+def counted(items: pl.LazyFrame) -> pl.LazyFrame:
+    """Per step: items, right answers by extractor, cut-off and blank answers."""
+    import polars as pl
+
+    sums = pl.col("right_last", "right_first", "truncated", "blank").sum()
+    return graded(items).group_by("run_id", "cell_key", "step").agg(pl.len().alias("n"), sums)
+
+
+def smoke_row(step: CommittedStep, raw: Raw, items: Table) -> Row:
     """One row for the whole smoke step; without questions it has a verdict and no score."""
-    verdict = judged(step, reduced.verdicts.get(step.identity, []), None, None)
-    row = base_row(step, reduced, verdict) | {"metric": "smoke"}
-    return row if counts is None else row | _score(counts, "last")
+    row = plain_row(step, raw) | {"metric": "smoke"}
+    counts = raw.rows(step, items, counted)
+    return row | _score(counts[0], "last") if counts else row
 
 
-def eval_rows(step: CommittedStep, counts: Counts, reduced: Reduced) -> list[Row]:
+def scores_and_pairs(group: Group, raw: Raw, items: Table) -> Made:
+    """Two rows per cell, by extractor, and a comparison with AR where both cells' rows are ok.
+
+    Args:
+        group: steps of one kind that are compared with each other.
+        raw: their raw rows.
+        items: the table of answered questions.
+    """
+    made = Made([], [])
+    for step in group:
+        counts = raw.rows(step, items, counted)
+        if not counts:
+            made.results.append(plain_row(step, raw))
+            continue
+        rows = _score_rows(step, counts[0], raw)
+        made.results.extend(rows)
+        baseline = baseline_of(step, group)
+        if baseline is None or rows[0]["verdict"] != "ok" or judged(baseline, raw).verdict != "ok":
+            continue
+        compared = _compared(raw.frame(step, items, graded), raw.frame(baseline, items, graded))
+        if compared is not None:
+            made.pairs.append(accuracy_pair(rows[0], {"cell_key": baseline.cell_key}, compared))
+    return made
+
+
+def _score_rows(step: CommittedStep, counts: Counts, raw: Raw) -> list[Row]:
     """The score by last-letter, which counts, and by first-letter, which is kept to show when a grader would lie."""
-    verdict = judged(step, reduced.verdicts.get(step.identity, []), None, None)
-    row = base_row(step, reduced, verdict) | {"metric": "accuracy"}
+    verdict = judged(step, raw)
+    row = base_row(step, raw, verdict) | {"metric": "accuracy"}
     last = row | _score(counts, "last")
     first = row | _score(counts, "first")
     if counts["right_first"] != counts["right_last"]:
         sentence = f"first-letter reads {first['score']:.3f} where last-letter reads {last['score']:.3f}: a diagnostic"
-        first |= verdict_columns(verdict.worsened("suspect", EXTRACTORS_DISAGREE, sentence))
+        first |= verdict_columns(verdict.worsened("suspect", Reason.EXTRACTORS_DISAGREE, sentence))
     return [last, first]
 
 
@@ -55,25 +101,18 @@ def _score(counts: Counts, extractor: str) -> Row:
     }
 
 
-class PairedScores:
-    """Paired comparisons over the items of one batch; each step's items are looked up once."""
+def _compared(ours: pl.DataFrame | None, theirs: pl.DataFrame | None) -> tuple[PairedAccuracy, float, float] | None:
+    """Comparison, and the scores of baseline and cell over the items that both answered; none: no such items."""
+    import polars as pl
 
-    def __init__(self, reduced: Reduced) -> None:
-        """Split the batch's items by step."""
-        parts = reduced.items.partition_by(*STEP, as_dict=True, include_key=False)
-        self._items = {(str(key[0]), str(key[1]), str(key[2])): frame for key, frame in parts.items()}
-
-    def compare(self, step: CommittedStep, baseline: CommittedStep) -> tuple[PairedAccuracy, float, float] | None:
-        """Comparison, and the scores of baseline and cell over the items that both answered; none: no such items."""
-        ours, theirs = self._items.get(step.identity), self._items.get(baseline.identity)
-        if ours is None or theirs is None:
-            return None
-        both = ours.join(theirs, on="item_id", how="inner", suffix="_baseline")
-        if both.is_empty():
-            return None
-        right, before = pl.col("right_last"), pl.col("right_last_baseline")
-        n, gained, lost, right_now, right_before = both.select(
-            pl.len(), (right & ~before).sum().alias("gained"), (~right & before).sum().alias("lost"),
-            right.sum().alias("now"), before.sum().alias("before"),
-        ).row(0)  # fmt: skip
-        return compare_accuracy(n, gained, lost), right_before / n, right_now / n
+    if ours is None or theirs is None:
+        return None
+    both = ours.join(theirs, on="item_id", how="inner", suffix="_baseline")
+    if both.is_empty():
+        return None
+    right, before = pl.col("right_last"), pl.col("right_last_baseline")
+    n, gained, lost, right_now, right_before = both.select(
+        pl.len(), (right & ~before).sum().alias("gained"), (~right & before).sum().alias("lost"),
+        right.sum().alias("now"), before.sum().alias("before"),
+    ).row(0)  # fmt: skip
+    return compare_accuracy(n, gained, lost), right_before / n, right_now / n

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import fsum
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from configs.schema import Gpu
-from warehouse.consolidate.frames import Reduced, Rows
-from warehouse.consolidate.inputs import CommittedStep
-from warehouse.consolidate.rows import (
-    NO_BASELINE,
-    SPEEDUP_ABOVE_ACCEPTANCE,
-    UNDRAFTED_METHODS,
-    Judged,
-    Row,
-    base_row,
-    judged,
-    verdict_columns,
-    verdict_of,
-)
+from configs.cell import Gpu, Technique
+from warehouse.consolidate.inputs import CommittedStep, Group, Identity, baseline_of
+from warehouse.consolidate.pairs import speed_pair
+from warehouse.consolidate.rows import Judged, Made, Row, base_row, judged, plain_row, verdict_columns, verdict_of
 from warehouse.price import usd_of
 from warehouse.statistics.bootstrap import interval, ratio_interval, resampled_means
+from warehouse.tables import VERDICTS
+from warehouse.verdicts import Reason
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    import polars as pl
+
+    from warehouse.consolidate.raw import Raw, Rows
 
 ACCEPTANCE_SLACK = 1.05
 """A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step; the
@@ -38,18 +36,46 @@ class SpeedRow(NamedTuple):
     means: list[float]
 
 
-def speed_rows(step: CommittedStep, reduced: Reduced) -> dict[Shape, SpeedRow]:
-    """One row per condition and mode: what was measured, and what was only judged."""
+def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
+    """By condition, mode and repeat."""
+    return windows.sort("condition", "mode", "repeat")
+
+
+def stream_medians(requests: pl.LazyFrame) -> pl.LazyFrame:
+    """Per step and condition: shape, and medians of TTFT and TPOT in ms (medians: one burst moves no figure)."""
+    import polars as pl
+
+    shape = ("context_tokens", "output_tokens", "concurrency")
+    return (
+        requests.filter(pl.col("mode") == "stream")
+        .group_by("run_id", "cell_key", "step", "condition")
+        .agg(
+            *(pl.col(name).min() for name in shape),
+            pl.col("repeat").n_unique().alias("repeats"),
+            pl.col("ttft_ms", "tpot_ms").median(),
+        )
+        .sort("condition")
+    )
+
+
+def speed_rows(step: CommittedStep, raw: Raw, windows: Rows, medians: Rows) -> dict[Shape, SpeedRow]:
+    """One row per condition and mode: what was measured, and what was only judged.
+
+    Args:
+        step: a step with windows.
+        raw: where its verdicts and its provenance are.
+        windows: its windows, `in_order`.
+        medians: its `stream_medians`.
+    """
     shapes: dict[Shape, Rows] = {}
-    for window in reduced.windows.get(step.identity, ()):
+    for window in windows:
         shapes.setdefault((window["condition"], window["mode"]), []).append(window)
-    streams = {(row["condition"], "stream"): row for row in reduced.streams.get(step.identity, ())}
-    verdicts = reduced.verdicts.get(step.identity, [])
-    named = {(row["condition"], row["mode"]) for row in verdicts if row["condition"] and row["mode"]}
+    streams = {(row["condition"], "stream"): row for row in medians}
+    named = {(row["condition"], row["mode"]) for row in raw.rows(step, VERDICTS) if row["condition"] and row["mode"]}
     rows: dict[Shape, SpeedRow] = {}
     for shape in sorted(set(shapes) | set(streams) | named):
         condition, mode = shape
-        row = base_row(step, reduced, judged(step, verdicts, condition, mode))
+        row = base_row(step, raw, judged(step, raw, condition, mode))
         row |= {"condition": condition, "mode": mode, **_load_shape(shapes.get(shape) or [streams.get(shape, {})])}
         if mode == "stream":
             row |= {name: streams.get(shape, {}).get(name) for name in ("ttft_ms", "tpot_ms", "repeats")}
@@ -92,7 +118,7 @@ def _acceptance(step: CommittedStep, windows: Rows) -> Row:
     Null where nothing is drafted: block diffusion commits canvases, no drafts.
     """
     drafts, accepted = total(windows, "engine_drafts"), total(windows, "engine_accepted_tokens")
-    if step.planned.cell.technique.method in UNDRAFTED_METHODS or not drafts or accepted is None:
+    if not step.planned.cell.technique.drafts or not drafts or accepted is None:
         return {}
     positions = [window["engine_accepted_by_position"] for window in windows]
     if any(counts is None for counts in positions):
@@ -110,20 +136,20 @@ def bandwidth_use(step: CommittedStep, windows: Rows, wall_s: float) -> float | 
     tokens) / concurrency; block diffusion counts its denoising steps. Source: Pope et al., arXiv 2211.05102, section 2.
     """
     cell, gpu = step.planned.cell, step.planned.gpu
-    steps = _decoding_steps(cell.technique.method, windows)
+    steps = _decoding_steps(cell.technique, windows)
     if gpu.bandwidth_gb_s is None or steps is None:
         return None
     bytes_per_step = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
     return bytes_per_step * steps / wall_s / _bytes_per_second(gpu)
 
 
-def _decoding_steps(method: str, windows: Rows) -> float | None:
+def _decoding_steps(technique: Technique, windows: Rows) -> float | None:
     concurrency = windows[0]["concurrency"] or 1
-    if method == "diffusion":
+    if technique.denoises:
         denoising = total(windows, "engine_denoising_steps")
         return None if denoising is None else denoising / concurrency
     tokens = total(windows, "completion_tokens")
-    accepted = 0 if method == "ar" else total(windows, "engine_accepted_tokens")
+    accepted = 0 if technique.is_baseline else total(windows, "engine_accepted_tokens")
     return None if tokens is None or accepted is None else (tokens - accepted) / concurrency
 
 
@@ -137,7 +163,31 @@ def total(windows: Rows, column: str) -> int | None:
     return None if any(value is None for value in values) else sum(values)
 
 
-def add_speedups(step: CommittedStep, rows: dict[Shape, SpeedRow], baseline: dict[Shape, SpeedRow] | None) -> None:
+def rates_and_pairs(group: Group, measured: Mapping[Identity, dict[Shape, SpeedRow]], raw: Raw) -> Made:
+    """All rows of a comparison group, with their speedups, and a pair per speedup.
+
+    Args:
+        group: steps of one kind that are compared with each other.
+        measured: their rows by the step's identity; those that wrote no windows are missing.
+        raw: where verdicts and provenance are.
+    """
+    made = Made([], [])
+    for step in group:
+        if step.identity not in measured:
+            made.results.append(plain_row(step, raw))
+            continue
+        baseline = baseline_of(step, group)
+        under = None if baseline is None else measured.get(baseline.identity)
+        ours = measured[step.identity]
+        _add_speedups(step, ours, under)
+        for shape, (row, _) in ours.items():
+            made.results.append(row)
+            if under is not None and row.get("speedup") is not None:
+                made.pairs.append(speed_pair(row, under[shape].row))
+    return made
+
+
+def _add_speedups(step: CommittedStep, rows: dict[Shape, SpeedRow], baseline: dict[Shape, SpeedRow] | None) -> None:
     """Speedups over the AR cell's rows of the same shape, from ok rows only, and the guard that needs both."""
     if step.is_baseline:
         return
@@ -147,7 +197,7 @@ def add_speedups(step: CommittedStep, rows: dict[Shape, SpeedRow], baseline: dic
         under = (baseline or {}).get(shape)
         if under is None or under.row["verdict"] != "ok" or under.row.get("tok_s") is None:
             note = "no AR cell of this run was measured" if under is None else "the run's AR row is not ok"
-            row |= verdict_columns(verdict_of(row).noting(f"{NO_BASELINE}: {note}, so there is no speedup"))
+            row |= verdict_columns(verdict_of(row).noting(f"{Reason.NO_BASELINE}: {note}, so there is no speedup"))
         elif row["verdict"] == "ok":
             row["speedup"] = row["tok_s"] / under.row["tok_s"]
             if means and under.means:
@@ -162,4 +212,4 @@ def _held_to_acceptance(row: Row) -> Judged:
     if length is None or speedup <= length * ACCEPTANCE_SLACK:
         return verdict
     sentence = f"speedup of at least {speedup:.2f} with {length:.2f} tokens per verification step: it can't be true"
-    return verdict.worsened("suspect", SPEEDUP_ABOVE_ACCEPTANCE, sentence)
+    return verdict.worsened("suspect", Reason.SPEEDUP_ABOVE_ACCEPTANCE, sentence)

@@ -1,34 +1,6 @@
 """The report: one offline page made from one snapshot.
 
-- markup, figures, scale, style: how things are written and drawn
-- view: which rows are shown; answer: what they say
-- plots, tables, *_sections, page: the page itself
+- answer: what the data say, first on the page
+- cost_section, trust_sections: what it says of all steps; sections of one step are in `warehouse/steps/`
+- page, style, write: the page itself
 """
-
-from __future__ import annotations
-
-from warehouse.report.page import render_report
-from warehouse.snapshot import current, read_table
-from warehouse.store import Store, StoreError
-from warehouse.tables import PRODUCT_TABLES
-
-__all__ = ["render_report", "write_report"]
-
-CONVENIENCE_KEY = "report.html"
-"""The stable name of the newest report."""
-
-
-def write_report(store: Store) -> str:
-    """Render the current snapshot's report and say where it is.
-
-    Raises:
-        StoreError: nothing was published yet, or the store can't be written.
-    """
-    manifest = current(store)
-    if manifest is None:
-        raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
-    tables = {name: read_table(store, manifest, name) for name in PRODUCT_TABLES}
-    page = render_report(tables, manifest).encode()
-    store.put_new(f"reports/{manifest.version}.html", page)
-    store.put(CONVENIENCE_KEY, page)
-    return store.uri(CONVENIENCE_KEY)

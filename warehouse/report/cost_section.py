@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import fsum
 
-from warehouse.report.figures import NOTHING, Row, figure, plural, usd
-from warehouse.report.markup import Markup, tag
-from warehouse.report.plots import phase_bars
-from warehouse.report.speed_sections import plot, section
-from warehouse.report.tables import Heading, table
-from warehouse.report.view import View
+from warehouse.display.figures import NOTHING, Row, figure, plural, usd
+from warehouse.display.markup import Markup, tag
+from warehouse.display.plots import phase_bars
+from warehouse.display.section import plot, section
+from warehouse.display.tables import Heading, table
+from warehouse.display.view import View
 from warehouse.tables import BILLED_PHASES
 
 MOST_PLOTS = 4

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from warehouse.display.figures import moment, plural
+from warehouse.display.markup import Markup, join, tag
+from warehouse.display.section import Section
+from warehouse.display.view import View
+from warehouse.known_steps import step_sections
 from warehouse.report.answer import answers, caveat
 from warehouse.report.cost_section import cost_section
-from warehouse.report.figures import moment, plural
-from warehouse.report.markup import Markup, join, tag
-from warehouse.report.quality_sections import accuracy_section, parity_section
-from warehouse.report.speed_sections import acceptance_section, baseline_section, latency_section, speed_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
-from warehouse.report.view import View, make_view
 from warehouse.snapshot import Manifest
 
-SECTIONS: tuple[tuple[str, str, Callable[[View], Markup | None]], ...] = (
-    ("ar", "AR baseline", baseline_section),
-    ("speed", "Speed", speed_section),
-    ("acceptance", "Acceptance", acceptance_section),
-    ("accuracy", "Accuracy", accuracy_section),
-    ("parity", "Parity", parity_section),
-    ("latency", "Latency", latency_section),
-    ("flagged", "Rejected and suspect", flagged_section),
-    ("cost", "What it cost", cost_section),
-    ("attempts", "Attempts", attempts_section),
-    ("provenance", "Provenance", provenance_section),
+OWN_SECTIONS = (
+    Section("flagged", "Rejected and suspect", flagged_section, 100),
+    Section("cost", "What it cost", cost_section, 110),
+    Section("attempts", "Attempts", attempts_section, 120),
+    Section("provenance", "Provenance", provenance_section, 130),
 )
-"""Anchor, name in the contents, and what makes the section; none where it would have nothing to say."""
+"""What the page says of all steps; each step's file brings its own sections along."""
 
 NO_LOADING = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: the page loads nothing and runs nothing, whatever text got into it."""
@@ -42,7 +36,7 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
         tables: `results_consolidated`, `pairs` and `attempts` of one snapshot.
         manifest: that snapshot's.
     """
-    view = make_view(tables, manifest)
+    view = make_view(tables)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -51,14 +45,14 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
         tag("title", "specsweep report"),
         tag("style", STYLE),
     )
-    made = [(anchor, name, make(view)) for anchor, name, make in SECTIONS]
-    contents = [(anchor, name) for anchor, name, content in made if content is not None]
-    main = tag("main", *(content for _, _, content in made))
-    body = tag("body", _header(view, contents), main, _footer(view))
+    ordered = sorted([*step_sections(), *OWN_SECTIONS], key=lambda each: each.place)
+    made = [(each, content) for each in ordered if (content := each.make(view)) is not None]
+    main = tag("main", *(content for _, content in made))
+    body = tag("body", _header(view, manifest, [each for each, _ in made]), main, _footer(view, manifest))
     return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
-def _header(view: View, sections: Sequence[tuple[str, str]]) -> Markup:
+def _header(view: View, manifest: Manifest, sections: Sequence[Section]) -> Markup:
     first, *others = answers(view)
     warning = caveat(view)
     small = tag("small", first.about) if first.about else None
@@ -66,10 +60,10 @@ def _header(view: View, sections: Sequence[tuple[str, str]]) -> Markup:
         join([tag("h3", f"{answer.about}: {answer.verdict}"), tag("p", answer.evidence, class_="evidence")])
         for answer in others
     ]
-    contents = tag("nav", *(tag("a", name, href=f"#{anchor}") for anchor, name in sections), aria_label="Contents")
+    contents = tag("nav", *(tag("a", each.name, href=f"#{each.anchor}") for each in sections), aria_label="Contents")
     return tag(
         "header",
-        tag("p", tag("b", "specsweep"), f" · {_stamp(view)}", class_="brand"),
+        tag("p", tag("b", "specsweep"), f" · {_stamp(manifest)}", class_="brand"),
         tag("h1", small, first.verdict),
         tag("p", first.evidence, class_="evidence"),
         *more,
@@ -78,14 +72,12 @@ def _header(view: View, sections: Sequence[tuple[str, str]]) -> Markup:
     )
 
 
-def _stamp(view: View) -> str:
-    manifest = view.manifest
+def _stamp(manifest: Manifest) -> str:
     runs = manifest.run_ids[0] if len(manifest.run_ids) == 1 else plural(len(manifest.run_ids), "run")
     return f"{runs} · snapshot {manifest.number}, {moment(manifest.built_at)}"
 
 
-def _footer(view: View) -> Markup:
-    manifest = view.manifest
+def _footer(view: View, manifest: Manifest) -> Markup:
     older = f" {plural(view.older_rows, 'row')} of earlier runs of the same cells: in the dataset only."
     rows = plural(manifest.file("results_consolidated.parquet").rows, "row")
     source = f"Made from snapshot {manifest.version} (schema {manifest.schema_version}, {rows}) and nothing else."
@@ -95,4 +87,24 @@ def _footer(view: View) -> Markup:
         tag("p", source, older if view.older_rows else None),
         tag("p", "The dataset opens with one line: ", tag("code", one_line), "."),
         tag("p", "Every column is explained in ", tag("code", "DATA_DICTIONARY.md"), "."),
+    )
+
+
+def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
+    """Pick what is shown: of every cell and step the newest run."""
+    everything = tables["results_consolidated"]
+    newest = (
+        everything.select("cell_key", "step", "run_id", "measured_at")
+        .sort("measured_at", "run_id")
+        .unique(("cell_key", "step"), keep="last")
+        .drop("measured_at")
+    )
+    keys = ("cell_key", "step", "run_id")
+    shown = everything.join(newest, on=keys, how="semi", maintain_order="left")
+    pairs = tables["pairs"].join(newest, on=keys, how="semi", maintain_order="left")
+    return View(
+        rows=[*shown.to_dicts()],
+        pairs=[*pairs.to_dicts()],
+        attempts=[*tables["attempts"].to_dicts()],
+        older_rows=everything.height - shown.height,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
+from warehouse.display.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
+from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.section import section
+from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.view import View
 from warehouse.placement import Offer
-from warehouse.report.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
-from warehouse.report.markup import Child, Markup, tag
-from warehouse.report.speed_sections import section
-from warehouse.report.tables import Heading, naming, table, verdict_mark
-from warehouse.report.view import View
 from warehouse.tables import PROVENANCE_COLUMNS
 
 MOST_ROWS = 400

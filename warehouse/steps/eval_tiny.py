@@ -1,86 +1,61 @@
-"""Sections about outputs: are they the same, and are they as right?"""
+"""Eval-tiny: how many questions a cell answers rightly, and what it loses against AR on the same ones."""
 
 from __future__ import annotations
 
-from warehouse.report.answer import control_of, lossless
-from warehouse.report.figures import NOTHING, Row, figure, signed, technique_label
-from warehouse.report.markup import Child, Markup, join, tag
-from warehouse.report.plots import score_dots
-from warehouse.report.speed_sections import plot, section
-from warehouse.report.tables import Heading, naming, table, verdict_mark
-from warehouse.report.view import View, bench
+from typing import TYPE_CHECKING
+
+from warehouse.columns import Column, Table
+from warehouse.consolidate.inputs import Group
+from warehouse.consolidate.rows import Made
+from warehouse.consolidate.scores import scores_and_pairs
+from warehouse.display.claims import lossless
+from warehouse.display.figures import Row, figure, signed
+from warehouse.display.markup import Child, Markup, join, tag
+from warehouse.display.plots import score_dots
+from warehouse.display.section import Section, plot, section
+from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.view import View, bench
+from warehouse.tables import ROW_IDENTITY
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
+
+EVAL_ITEMS = Table(
+    "eval_items",
+    "one answered question",
+    (
+        *ROW_IDENTITY,
+        Column("item_id", "str", "the question, the same in every cell", required=True),
+        Column("kind", "str", "which sort of question"),
+        Column("gold", "str", "the right answer"),
+        Column("last_letter", "str", "extractor last-letter: last answer letter of the body; null: none found"),
+        Column("first_letter", "str", "extractor first-letter: first letter anywhere, thinking included"),
+        Column("finish_reason", "str", "as the engine said; length means cut off"),
+        Column("completion_tokens", "i64", "from usage", "tokens"),
+        Column("body", "str", "the answer without the thinking, as the model wrote it"),
+        Column("reasoning", "str", "the thinking, as the model wrote it"),
+    ),
+)
+
+TABLES = (EVAL_ITEMS,)
 
 
-def parity_section(view: View) -> Markup:
-    """Token-for-token comparison, with AR against itself beside it."""
-    rows = view.of(step="parity")
-    lead = (
-        "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass against "
-        "its first: where AR does not repeat itself, a difference says nothing about the technique."
-    )
-    if not rows:
-        return section("parity", "Parity", lead, tag("p", "Parity has not been measured."))
-    columns = [
-        *naming(view.rows),
-        Heading("equal outputs", _equal_mark),
-        Heading("first difference at token", lambda row: _first(row)),
-        Heading("control: AR twice", lambda row: NOTHING if row["technique"] == "ar" else _control(view, row)),
-        Heading("verdict", verdict_mark, ""),
-    ]
-    return section(
-        "parity", "Parity", lead, _departures(view, rows), table("Greedy outputs compared with AR", columns, rows)
-    )  # fmt: skip
-
-
-def _departures(view: View, rows: list[Row]) -> Markup | None:
-    """The finding that a table alone would hide: techniques that differ from an AR that does not."""
-    left = [
-        f"{technique_label(row)} ({_equal(row)} equal, first difference at token {_first(row)})"
-        for row in rows
-        if _differs(row) and (control := control_of(view, row)) is not None and not _differs(control)
-    ]
-    if not left:
-        return None
-    return tag("p", f"Not the outputs of AR, though AR repeats itself in full: {', '.join(left)}.", class_="caveat")
-
-
-def _differs(row: Row) -> bool:
-    return row["parity_n"] is not None and bool(row["parity_equal"] < row["parity_n"])
-
-
-def _equal_mark(row: Row) -> Markup:
-    return tag("span", _equal(row), class_="suspect" if _differs(row) else None)
-
-
-def _equal(row: Row) -> str:
-    if row["parity_n"] is None:
-        return NOTHING
-    text = f"{row['parity_equal']} of {row['parity_n']}"
-    return f"{text} (twice itself)" if row["technique"] == "ar" else text
-
-
-def _first(row: Row) -> str:
-    if row["parity_n"] is None:
-        return NOTHING
-    return "none" if row["first_divergence"] is None else figure(row["first_divergence"], 0)
-
-
-def _control(view: View, row: Row) -> str:
-    control = control_of(view, row)
-    return NOTHING if control is None else _equal(control).removesuffix(" (twice itself)")
+def rows(group: Group, raw: Raw) -> Made:
+    """The score that counts, the one that shows where a grader would lie, and the comparison with AR."""
+    return scores_and_pairs(group, raw, EVAL_ITEMS)
 
 
 def accuracy_section(view: View) -> Markup:
     """Scores, and what each technique costs against AR on the same questions."""
-    rows = view.scores()
+    shown = view.scores()
     lead = (
         "Read off the last answer letter of the body, thinking on. A score's interval says how far one arm could be "
         "off; whether a technique loses accuracy is decided on the same questions, in the second table."
     )
-    if not rows:
+    if not shown:
         return section("accuracy", "Accuracy", lead, tag("p", "No evaluation has been scored."))
     groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
+    for row in shown:
         groups.setdefault((*bench(row), row["step"]), []).append(row)
     drawings = [plot("Scores", f"{key[0]}, {key[3]}.", score_dots(groups[key])) for key in sorted(groups)]
     columns = [
@@ -95,7 +70,7 @@ def accuracy_section(view: View) -> Markup:
     ]
     return section(
         "accuracy", "Accuracy", lead,
-        tag("div", *drawings, class_="plots"), table("Scores", columns, rows), _paired(view), _traps(view),
+        tag("div", *drawings, class_="plots"), table("Scores", columns, shown), _paired(view), _traps(view),
     )  # fmt: skip
 
 
@@ -146,3 +121,6 @@ def _traps(view: View) -> Child:
     return join([
         tag("h3", "The grading trap"), tag("p", lead, class_="lead"), table("Scores by the first letter", columns, rows)
     ])  # fmt: skip
+
+
+SECTIONS = (Section("accuracy", "Accuracy", accuracy_section, 40),)

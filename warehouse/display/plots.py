@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from warehouse.report.figures import TIMES, Row, figure, rate, technique_label
-from warehouse.report.markup import Child, Markup, join, tag
-from warehouse.report.scale import Scale, apart, tick_label
+from warehouse.display.figures import TIMES, Row, figure, rate, technique_label
+from warehouse.display.markup import Child, Markup, join, tag
+from warehouse.display.scale import Scale, apart, tick_label
 from warehouse.statistics.compare import wilson_interval
 
 WIDTH = 330.0

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.report.figures import NOTHING, Row, figure, rate, span, usd
-from warehouse.report.markup import Child, Markup, tag
-from warehouse.report.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
-from warehouse.report.tables import Heading, naming, table, verdict_mark
-from warehouse.report.view import View, bench, headline_condition
-
-
-def section(anchor: str, title: str, lead: str, *content: Child) -> Markup:
-    """A titled part of the page with one sentence on how to read it."""
-    return tag("section", tag("h2", title), tag("p", lead, class_="lead"), *content, id=anchor)
-
-
-def plot(title: str, note: str, drawing: Markup) -> Markup:
-    """A drawing with its caption."""
-    return tag("figure", tag("figcaption", tag("b", title), " ", note), drawing)
+from warehouse.display.figures import NOTHING, Row, figure, rate, span, usd
+from warehouse.display.markup import Markup, tag
+from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
+from warehouse.display.section import plot, section
+from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.view import View, bench, headline_condition
 
 
 def baseline_section(view: View) -> Markup:

@@ -1,14 +1,10 @@
-"""What the page shows, picked from the snapshot once: the newest rows, by kind."""
+"""What the page shows: the newest rows, by kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import polars as pl
-
-from warehouse.report.figures import Row
-from warehouse.snapshot import Manifest
+from warehouse.display.figures import Row
 
 DEMO_FAMILY_PREFIX = "tiny-"
 """Families that this project trains itself, on a laptop."""
@@ -26,7 +22,6 @@ Bench = tuple[str, str, str]
 class View(NamedTuple):
     """Rows of the newest run of every cell and step, and what is left of them."""
 
-    manifest: Manifest
     rows: list[Row]
     pairs: list[Row]
     attempts: list[Row]
@@ -81,27 +76,6 @@ def bench(row: Row) -> Bench:
 def is_small(row: Row) -> bool:
     """Whether a figure is real but says nothing about a GPU: the demo's own family, or a CPU."""
     return str(row["family"]).startswith(DEMO_FAMILY_PREFIX) or row["gpu"] == "cpu"
-
-
-def make_view(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> View:
-    """Pick what is shown: of every cell and step the newest run."""
-    everything = tables["results_consolidated"]
-    newest = (
-        everything.select("cell_key", "step", "run_id", "measured_at")
-        .sort("measured_at", "run_id")
-        .unique(("cell_key", "step"), keep="last")
-        .drop("measured_at")
-    )
-    keys = ("cell_key", "step", "run_id")
-    shown = everything.join(newest, on=keys, how="semi", maintain_order="left")
-    pairs = tables["pairs"].join(newest, on=keys, how="semi", maintain_order="left")
-    return View(
-        manifest=manifest,
-        rows=[*shown.to_dicts()],
-        pairs=[*pairs.to_dicts()],
-        attempts=[*tables["attempts"].to_dicts()],
-        older_rows=everything.height - shown.height,
-    )
 
 
 def headline_condition(rows: list[Row]) -> tuple[str, str] | None:

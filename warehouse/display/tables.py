@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from warehouse.report.figures import Row, technique_label
-from warehouse.report.markup import Child, Markup, join, tag
+from warehouse.display.figures import Row, technique_label
+from warehouse.display.markup import Child, Markup, join, tag
+from warehouse.verdicts import VERDICTS
 
 Cell = Callable[[Row], Child]
 """Turns a row into what stands in one of its cells."""
@@ -46,9 +47,7 @@ def _cells(headings: Sequence[Heading], row: Row) -> list[Markup]:
 
 def verdict_mark(row: Row) -> Markup:
     """The verdict, in its colour."""
-    return tag(
-        "span", row["verdict"], class_=row["verdict"] if row["verdict"] in ("ok", "suspect", "rejected") else None
-    )
+    return tag("span", row["verdict"], class_=row["verdict"] if row["verdict"] in VERDICTS else None)
 
 
 def naming(rows: Sequence[Row]) -> list[Heading]:

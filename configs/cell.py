@@ -1,0 +1,153 @@
+"""A cell and what it is made of: model, technique, precision, engine, GPU and serving arguments.
+
+`cell_key` names a cell in the store for ever, so every field that changes what is served is part of it and nothing
+else is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from configs.frozen import Frozen, JsonScalar
+
+CELL_KEY_HEX_DIGITS = 16
+"""Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
+
+
+class KvShape(Frozen):
+    """What one token costs in key/value cache, the input of memory and bandwidth ceilings.
+
+    Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant
+    amount, and leaving them out keeps a ceiling computed from this above the true one.
+    """
+
+    layers: int = Field(gt=0, description="layers that keep every token")
+    kv_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)
+
+
+class Model(Frozen):
+    """A target checkpoint and its facts. Exactly one of `hub_id` and `family_member` names its weights."""
+
+    name: str
+    family: str
+    hub_id: str | None = None
+    revision: str | None = None
+    family_member: str | None = None
+    total_params_b: float = Field(gt=0, description="total parameters, billions")
+    active_params_b: float = Field(gt=0, description="parameters read per token, billions")
+    kv: KvShape | None = None
+    reasoning_parser: str | None = None
+    chat_template_kwargs: dict[str, JsonScalar] = Field(default_factory=dict)
+    weights: Literal["real", "dummy"] = "real"
+
+
+class Technique(Frozen):
+    """How tokens are decoded. `k` is set only where the technique drafts a number of tokens."""
+
+    name: str
+    method: Literal["ar", "mtp", "dflash", "draft_model", "eagle3", "ngram", "suffix", "diffusion"]
+    takes_k: bool = False
+    lossless: bool = True
+    greedy: bool = True
+    needs_draft: bool = False
+    speculative_config: dict[str, JsonScalar] = Field(default_factory=dict)
+    engine_env: dict[str, str] = Field(default_factory=dict)
+    needs_module: str | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        """Plain autoregressive decoding, which every other technique is compared with."""
+        return self.method == "ar"
+
+    @property
+    def denoises(self) -> bool:
+        """Block diffusion: a step commits a canvas, of any number of tokens."""
+        return self.method == "diffusion"
+
+    @property
+    def drafts(self) -> bool:
+        """Tokens are proposed and then verified, so that there is an acceptance."""
+        return not self.is_baseline and not self.denoises
+
+
+class Draft(Frozen):
+    """A technique's second checkpoint. Exactly one of `hub_id` and `family_member` is set."""
+
+    hub_id: str | None = None
+    revision: str | None = None
+    family_member: str | None = None
+
+
+class Precision(Frozen):
+    """The number format of the weights, and how it is obtained."""
+
+    name: str
+    bytes_per_param: float = Field(gt=0)
+    quantization: str | None = Field(None, description="vLLM's --quantization; none: the checkpoint as it is")
+    dtype: str | None = Field(None, description="vLLM's --dtype")
+
+
+class Engine(Frozen):
+    """What serves. `environment` names a pinned environment of ours; `command` is a user's own build."""
+
+    name: str
+    kind: Literal["vllm"] = "vllm"
+    environment: str | None = None
+    command: tuple[str, ...] | None = None
+    image: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    start_timeout_s: float = Field(600, gt=0)
+
+
+class Gpu(Frozen):
+    """What the speed ceiling of a machine follows from, and its catalogue price."""
+
+    name: str
+    memory_gib: float | None = Field(None, gt=0)
+    bandwidth_gb_s: float | None = Field(None, gt=0)
+    price_spot_usd_h: float | None = Field(None, ge=0)
+    price_on_demand_usd_h: float | None = Field(None, ge=0)
+    price_source: str | None = None
+
+
+class Serving(Frozen):
+    """Serving arguments that differ from cell to cell."""
+
+    max_model_len: int = Field(gt=0)
+    max_num_seqs: int | None = Field(None, gt=0)
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    prefix_cache: bool = False
+
+
+class Cell(Frozen):
+    """Model x precision x technique x engine x serving arguments: one thing that can be served."""
+
+    model: Model
+    precision: Precision
+    technique: Technique
+    k: int | None = Field(None, gt=0)
+    draft: Draft | None = None
+    engine: Engine
+    serving: Serving
+
+    def canonical_json(self) -> str:
+        """The cell as JSON with sorted keys and no default left out: what `cell_key` is computed over."""
+        fields = self.model_dump(mode="json")
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def cell_key(self) -> str:
+        """First 16 hex digits of sha256 over the canonical JSON."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]
+
+    @property
+    def label(self) -> str:
+        """Short human name, e.g. `gemma-4-31b fp8 mtp K=4`."""
+        tail = f" K={self.k}" if self.k is not None else ""
+        return f"{self.model.name} {self.precision.name} {self.technique.name}{tail}"

@@ -1,0 +1,68 @@
+"""Which steps there are: every file of `configs/steps/` is one; nobody registers anything."""
+
+from __future__ import annotations
+
+from functools import reduce
+from importlib import import_module
+from inspect import isabstract
+from operator import or_
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+import configs.steps
+from configs.errors import SpecsweepError
+from configs.step import MeasuredStep, StepSpec
+from configs.unbuilt import UnbuiltStep
+
+
+class StepIncomplete(SpecsweepError):
+    """A step lacks a file, or something in it; the text says which."""
+
+
+def step_names() -> list[str]:
+    """Names of the files of `configs/steps/`, sorted."""
+    return sorted(module.name for module in iter_modules(configs.steps.__path__))
+
+
+def module_of(room: str, spec: StepSpec) -> ModuleType:
+    """The file of the spec's name in another room."""
+    return step_file(room, type(spec).__module__.rpartition(".")[2])
+
+
+def step_file(room: str, name: str) -> ModuleType:
+    """`<room>/steps/<name>.py`.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
+    try:
+        return import_module(f"{room}.steps.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{room}.steps.{name}":
+            raise
+        raise StepIncomplete(
+            f"step {name!r} has no {room}/steps/{name}.py; CONTRIBUTING.md says what a step needs"
+        ) from None
+
+
+def _spec(name: str) -> type[StepSpec]:
+    """The one spec of a step's file."""
+    module = step_file("configs", name)
+    own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    specs = [each for each in own if issubclass(each, MeasuredStep)]
+    file = f"configs/steps/{name}.py"
+    if len(specs) != 1:
+        raise StepIncomplete(f"{file} has {len(specs)} classes derived from MeasuredStep; accepted: one")
+    if isabstract(specs[0]):
+        raise StepIncomplete(f"{file}: {specs[0].__name__} has no workload; without one it would look free")
+    return specs[0]
+
+
+if TYPE_CHECKING:
+    Step = StepSpec
+else:
+    Step = Annotated[reduce(or_, [*map(_spec, step_names()), UnbuiltStep]), Field(discriminator="step")]
+"""Any step, told apart by its `step` name."""

@@ -1,0 +1,5 @@
+"""WHAT a step measures: one file per step, its spec and its workload."""
+
+from configs.more_steps import more_steps
+
+__path__ += more_steps("configs")

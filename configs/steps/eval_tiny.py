@@ -1,0 +1,29 @@
+"""Eval-tiny: the demo family's own multiple-choice task."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from configs.cell import Cell
+from configs.step import Load, MeasuredStep
+
+PROMPT_TOKENS = 32
+"""Length of a question, for the forecast; they have 28 to 41 tokens."""
+
+
+class EvalTinyStep(MeasuredStep):
+    """The demo family's own multiple-choice task, thinking on, graded on the last letter of the body."""
+
+    step: Literal["eval-tiny"]
+    items: int = Field(48, gt=0)
+    seed: int = 0
+    kind: Literal["lookup", "arith"] | None = Field(None, description="questions of this kind only; none: both in turn")
+    concurrency: int = Field(4, gt=0)
+    max_tokens: int = Field(64, gt=0)
+
+    def workload(self, cell: Cell) -> tuple[Load, ...]:
+        """Every question once, with the longest answer that is allowed."""
+        del cell
+        return (Load(self.items, PROMPT_TOKENS, self.max_tokens, self.concurrency),)

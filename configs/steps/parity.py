@@ -1,0 +1,43 @@
+"""Parity: greedy outputs with the technique off, on and off again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from configs.cell import Cell
+from configs.step import Load, MeasuredStep
+
+PASSES_OF_BASELINE = 2
+"""Off and off again: the AR cell answers twice, every other cell once."""
+
+
+class ParityStep(MeasuredStep):
+    """Greedy outputs of the same prompts with the technique off, on and off again."""
+
+    step: Literal["parity"]
+    prompts: str
+    n_prompts: int = Field(12, gt=0)
+    context_tokens: int = Field(64, gt=0)
+    output_tokens: int = Field(400, gt=0)
+
+    def why_not(self, cell: Cell) -> str | None:
+        """A technique that only samples has no outputs that could be the same."""
+        if cell.technique.greedy:
+            return None
+        return f"{cell.technique.name} has no greedy decoding, so there are no outputs that could be the same"
+
+    def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
+        """A prompt and its output."""
+        if cell.technique.greedy:
+            yield "step 'parity'", self.context_tokens + self.output_tokens
+
+    def passes(self, cell: Cell) -> int:
+        """How often a cell answers each prompt."""
+        return PASSES_OF_BASELINE if cell.technique.is_baseline else 1
+
+    def workload(self, cell: Cell) -> tuple[Load, ...]:
+        """The passes of the prompts, one prompt at a time."""
+        return (Load(self.passes(cell) * self.n_prompts, self.context_tokens, self.output_tokens),)

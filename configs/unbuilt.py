@@ -1,0 +1,29 @@
+"""Steps that suites may name already, and that no version can measure yet."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from configs.step import StepSpec
+
+
+class UnbuiltStep(StepSpec):
+    """A step that this version plans and names, but can't measure yet. Whoever builds one takes its name out here."""
+
+    step: Literal[
+        "load",
+        "depth",
+        "prompts",
+        "needle",
+        "memory",
+        "eval-gpqa",
+        "eval-gpqa-inspect",
+        "eval-mmlu-pro",
+        "eval-ifeval",
+        "eval-haerae",
+        "eval-kmmlu",
+    ]
+    items: int | None = Field(None, gt=0)
+    params: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,30 @@
+"""From a step's spec to the file that measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol, cast
+
+from configs.known_steps import module_of
+from configs.step import MeasuredStep
+from tasks.context import StepContext
+from tasks.guards.finding import Finding, Judgement
+
+
+class StepFile(Protocol):
+    """What `tasks/steps/<step>.py` has."""
+
+    def measure(self, ctx: StepContext, spec: MeasuredStep) -> Awaitable[list[Judgement]]:
+        """Measure what no earlier attempt has, write the rows, and judge all of them."""
+
+    def smoke(self, ctx: StepContext, spec: MeasuredStep, items: int) -> Awaitable[list[Finding | None]]:
+        """Try `items` items of its work before hours are spent; empty where the other steps' items tell enough."""
+
+
+def step_file(spec: MeasuredStep) -> StepFile:
+    """The file that measures a step.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
+    return cast(StepFile, module_of("tasks", spec))

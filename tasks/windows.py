@@ -1,0 +1,136 @@
+"""One window: a condition's requests, timed by the client and counted by the engine, as rows of both tables."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from configs.steps.throughput import Condition
+from tasks.client import Reply, StreamReply
+from tasks.context import Progress, StepContext
+from tasks.guards.text import loop_share
+from tasks.meters import Counters
+from tasks.prompts import build_prompt, prompt_seed
+
+
+async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> None:
+    """Untimed requests of the same shape with prompts of their own."""
+    for number in range(condition.warmup):
+        ctx.tell(Progress(0, f"{condition.name}: warm-up {number + 1}/{condition.warmup}"))
+        await asyncio.gather(*(
+            ctx.client.complete(_body(ctx, prompts, condition, f"warm-up-{number}", index))
+            for index in range(condition.concurrency)
+        ))  # fmt: skip
+
+
+async def measured_window(
+    ctx: StepContext, prompts: str, condition: Condition, mode: str, repeat: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One repeat: its window row and its request rows."""
+    number = max(condition.stream_requests if mode == "stream" else condition.requests, condition.concurrency)
+    concurrency = condition.concurrency
+    bodies = [_body(ctx, prompts, condition, f"{mode}-{repeat}", index) for index in range(number)]
+    prefill_s = await _prefill(ctx, prompts, condition) if mode == "stream" else None
+    send = ctx.client.stream if mode == "stream" else ctx.client.complete
+    before = await ctx.counters()
+    started = time.perf_counter()
+    replies: list[Reply | StreamReply] = await _in_flight(send, bodies, concurrency)
+    wall_s = time.perf_counter() - started
+    counted = await ctx.counters_after(before, number)
+    shape = {
+        "condition": condition.name, "mode": mode, "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens, "concurrency": concurrency, "repeat": repeat,
+    }  # fmt: skip
+    rows = [
+        {**shape, **request_row(reply), "request_id": f"{condition.name}/{mode}-{repeat}/{index}"}
+        for index, reply in enumerate(replies)
+    ]
+    window = {
+        **shape, "requests": number, "wall_s": wall_s, "prefill_s": prefill_s,
+        "chars": sum(row["chars"] for row in rows),
+        "completion_tokens": sum(reply.completion_tokens for reply in replies), **_engine_columns(counted),
+    }  # fmt: skip
+    return window, rows
+
+
+async def _prefill(ctx: StepContext, prompts: str, condition: Condition) -> float:
+    """Seconds that the shape takes for its first token, without streaming: what the streamed twin is held against."""
+    bodies = [
+        _body(ctx, prompts, condition, "prefill", index) | {"max_tokens": 1} for index in range(condition.concurrency)
+    ]
+    started = time.perf_counter()
+    await _in_flight(ctx.client.complete, bodies, condition.concurrency)
+    return time.perf_counter() - started
+
+
+async def _in_flight(send: Any, bodies: Sequence[dict[str, Any]], concurrency: int) -> list[Any]:
+    """Answers in the bodies' order, at most `concurrency` requests at a time."""
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(body: dict[str, Any]) -> Any:
+        async with slots:
+            return await send(body)
+
+    return list(await asyncio.gather(*(one(body) for body in bodies)))
+
+
+def _body(ctx: StepContext, prompts: str, condition: Condition, window: str, index: int) -> dict[str, Any]:
+    seed = prompt_seed(condition.name, window, index)
+    prompt = build_prompt(prompts, seed, condition.context_tokens, condition.output_tokens)
+    return ctx.client.request(prompt, condition.output_tokens, fixed=True)
+
+
+def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
+    """What an answer says, as columns of `requests`."""
+    text = reply.text if isinstance(reply, StreamReply) else reply.reasoning + reply.body
+    row: dict[str, Any] = {
+        "prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens, "wall_s": reply.wall_s,
+        "finish_reason": reply.finish_reason, "chars": len(text), "loop_share": loop_share(text), "text": text,
+    }  # fmt: skip
+    if isinstance(reply, StreamReply):
+        row |= {
+            "ttft_ms": _ms(reply.first_token_s), "tpot_ms": _ms(reply.tpot_s), "chunks": reply.chunks,
+            "largest_chunk_tokens": reply.largest_chunk_tokens,
+        }  # fmt: skip
+    return row
+
+
+def _engine_columns(counted: Counters) -> dict[str, Any]:
+    positions = counted.accepted_by_position
+    return {
+        "engine_generation_tokens": _whole(counted.generation_tokens),
+        "engine_drafts": _whole(counted.drafts),
+        "engine_draft_tokens": _whole(counted.draft_tokens),
+        "engine_accepted_tokens": _whole(counted.accepted_tokens),
+        "engine_accepted_by_position": None if positions is None else [int(value) for value in positions],
+        "engine_denoising_steps": _whole(counted.denoising_steps),
+        "engine_committed_tokens": _whole(counted.committed_tokens),
+        "engine_prefix_hits": _whole(counted.prefix_hits),
+        "engine_preemptions": _whole(counted.preemptions),
+    }
+
+
+def counted_in(windows: Sequence[dict[str, Any]]) -> Counters:
+    """Window rows summed back into counters; null if any window lacks one."""
+
+    def total(column: str) -> float | None:
+        values = [row[column] for row in windows]
+        return None if any(value is None for value in values) else float(sum(values))
+
+    return Counters(
+        generation_tokens=total("engine_generation_tokens"), requests_finished=None, drafts=total("engine_drafts"),
+        draft_tokens=total("engine_draft_tokens"), accepted_tokens=total("engine_accepted_tokens"),
+        accepted_by_position=None, denoising_steps=total("engine_denoising_steps"),
+        committed_tokens=total("engine_committed_tokens"), prefix_hits=total("engine_prefix_hits"),
+        preemptions=total("engine_preemptions"),
+    )  # fmt: skip
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds

@@ -1,0 +1,74 @@
+"""The build: groups of comparable steps in, rows of the product tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from configs.step import MeasuredStep
+from warehouse.consolidate.attempts import attempt_rows
+from warehouse.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
+from warehouse.consolidate.raw import Raw
+from warehouse.consolidate.rows import Made, Row, plain_row
+from warehouse.known_steps import StepFile, file_of
+from warehouse.store import Store
+
+BATCH_ROWS = 200_000
+"""Raw rows reduced at a time, unless a single comparison group has more: bounds memory, whatever the store holds."""
+
+BATCH_PARTS = 1_000
+"""Parts read at a time."""
+
+ROW_ORDER = (
+    "model", "precision", "technique", "k", "step", "condition", "mode", "metric", "extractor", "run_id", "cell_key",
+)  # fmt: skip
+"""Order of `results_consolidated`; run and cell come last, so that equal rows of several runs stand together."""
+
+PAIR_ORDER = ("model", "precision", "technique", "k", "kind", "step", "condition", "mode", "run_id", "cell_key")
+"""Order of `pairs`."""
+
+
+class Consolidated(NamedTuple):
+    """Rows of the product tables, in their fixed order."""
+
+    results: list[Row]
+    pairs: list[Row]
+    attempts: list[Row]
+
+
+def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
+    """Everything that commits of these runs name, as rows of the product tables.
+
+    Raises:
+        StoreError: a record or a part can't be read, or is not what its commit says.
+    """
+    inventory = take_inventory(store, run_ids)
+    results: list[Row] = []
+    pairs: list[Row] = []
+    for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS):
+        raw = Raw(store, [step for group in batch for step in group])
+        for file, steps in (each for group in batch for each in _by_kind(group)):
+            made = Made([plain_row(step, raw) for step in steps], []) if file is None else file.rows(steps, raw)
+            results += made.results
+            pairs += made.pairs
+    return Consolidated(
+        results=sorted(results, key=lambda row: _order(row, ROW_ORDER)),
+        pairs=sorted(pairs, key=lambda row: _order(row, PAIR_ORDER)),
+        attempts=[row for history in inventory.histories for row in attempt_rows(history)],
+    )
+
+
+def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
+    """The group's steps by the file that knows what they leave behind; none: a step that this version can't measure."""
+    kinds: dict[type | None, list[CommittedStep]] = {}
+    for step in group:
+        kinds.setdefault(type(step.spec) if isinstance(step.spec, MeasuredStep) else None, []).append(step)
+    for steps in kinds.values():
+        spec = steps[0].spec
+        yield file_of(spec) if isinstance(spec, MeasuredStep) else None, tuple(steps)
+
+
+def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
+    """Sort key over nullable columns: nulls first."""
+    values = [row.get(name) for name in columns]
+    return tuple((value is not None, 0 if value is None else value) for value in values)

@@ -1,0 +1,117 @@
+"""From committed parts to small frames: every part is read once, checked against its commit, and reduced by polars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from warehouse.columns import ColumnType, Table
+from warehouse.consolidate.inputs import READERS, CommittedStep, Identity
+from warehouse.ledger import Part
+from warehouse.parts import sha256_hex
+from warehouse.store import Store, StoreError
+
+STEP = ("run_id", "cell_key", "step")
+"""The columns by which a raw row belongs to a committed step."""
+
+Rows = list[dict[str, Any]]
+
+Reduce = Callable[[pl.LazyFrame], pl.LazyFrame]
+"""Makes few rows of many, or other columns; a function of a module, so that its result can be kept."""
+
+POLARS_TYPES: dict[ColumnType, Any] = {
+    "str": pl.String,
+    "i64": pl.Int64,
+    "f64": pl.Float64,
+    "bool": pl.Boolean,
+    "list[str]": pl.List(pl.String),
+    "list[i64]": pl.List(pl.Int64),
+    "list[f64]": pl.List(pl.Float64),
+}
+
+
+def polars_schema(table: Table) -> pl.Schema:
+    """The table's polars schema."""
+    return pl.Schema({column.name: POLARS_TYPES[column.type] for column in table.columns})
+
+
+def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows as they were written."""
+    return frame
+
+
+class Raw:
+    """Raw rows of a batch of committed steps: each part is read once, and reduced when a step asks for it."""
+
+    def __init__(self, store: Store, steps: Sequence[CommittedStep]) -> None:
+        """Read all parts that the steps' commits name.
+
+        Raises:
+            StoreError: a part is missing, or is not what its commit says.
+        """
+        self._data = _verified(store, [part for step in steps for part in step.commit.parts])
+        self._frames: dict[tuple[str, Reduce], dict[Identity, pl.DataFrame]] = {}
+        self._rows: dict[tuple[str, Reduce], dict[Identity, Rows]] = {}
+
+    def rows(self, step: CommittedStep, table: Table, reduce: Reduce = unchanged) -> Rows:
+        """A step's rows of a table; few of them, for they become Python's (see `frame`)."""
+        key = (table.name, reduce)
+        if key not in self._rows:
+            found = self._rows[key] = {}
+            for row in self._collected(table, reduce).iter_rows(named=True):
+                found.setdefault((row["run_id"], row["cell_key"], row["step"]), []).append(row)
+        return self._rows[key].get(step.identity, [])
+
+    def frame(self, step: CommittedStep, table: Table, reduce: Reduce = unchanged) -> pl.DataFrame | None:
+        """A step's rows of a table; none: it has none.
+
+        Args:
+            step: a step of the batch.
+            table: which table; columns that older parts lack are null.
+            reduce: what to make of all rows of the batch first; it keeps the columns `STEP`.
+
+        Raises:
+            StoreError: a part has columns that this version does not know.
+        """
+        key = (table.name, reduce)
+        if key not in self._frames:
+            split = self._collected(table, reduce).partition_by(*STEP, as_dict=True, include_key=False)
+            self._frames[key] = {(str(run), str(cell), str(name)): frame for (run, cell, name), frame in split.items()}
+        return self._frames[key].get(step.identity)
+
+    def _collected(self, table: Table, reduce: Reduce) -> pl.DataFrame:
+        try:
+            return reduce(_scan(self._data, table)).collect(engine="streaming")
+        except PolarsError as error:
+            raise StoreError(f"parts of table {table.name} can't be read (a newer specsweep's?): {error}") from error
+
+
+def _verified(store: Store, parts: Sequence[Part]) -> dict[str, list[bytes]]:
+    """Bytes of the parts by table, each compared with the hash that its commit recorded."""
+
+    def read(part: Part) -> bytes:
+        data = store.get(part.key)
+        if data is None:
+            raise StoreError(f"{store.uri(part.key)} is named by a commit but gone: restore it, or leave its run out")
+        if sha256_hex(data) != part.sha256:
+            raise StoreError(f"{store.uri(part.key)} is not the file its commit names (sha256 differs): restore it")
+        return data
+
+    by_table: dict[str, list[bytes]] = {}
+    with ThreadPoolExecutor(READERS) as pool:
+        for part, data in zip(parts, pool.map(read, parts), strict=True):
+            by_table.setdefault(part.table, []).append(data)
+    return by_table
+
+
+def _scan(data: dict[str, list[bytes]], table: Table) -> pl.LazyFrame:
+    """The table's parts as one lazy frame; columns that older parts lack are null."""
+    sources = data.get(table.name, [])
+    schema = polars_schema(table)
+    if not sources:
+        return pl.LazyFrame(schema=schema)
+    return pl.scan_parquet(sources, schema=schema, missing_columns="insert", extra_columns="raise")

@@ -1,0 +1,35 @@
+"""A section of the page: a title, one sentence on how to read it, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.view import View
+
+LAST_OF_STEPS = 90
+"""Place of a step's section that says nothing about its place: after all others, before what was flagged."""
+
+
+class Section(NamedTuple):
+    """A section that a step, or the page itself, brings along.
+
+    `anchor` and `name` are for the contents; `make` gives none where it would have nothing to say; sections stand in
+    the order of their `place`.
+    """
+
+    anchor: str
+    name: str
+    make: Callable[[View], Markup | None]
+    place: int = LAST_OF_STEPS
+
+
+def section(anchor: str, title: str, lead: str, *content: Child) -> Markup:
+    """A titled part of the page with one sentence on how to read it."""
+    return tag("section", tag("h2", title), tag("p", lead, class_="lead"), *content, id=anchor)
+
+
+def plot(title: str, note: str, drawing: Markup) -> Markup:
+    """A drawing with its caption."""
+    return tag("figure", tag("figcaption", tag("b", title), " ", note), drawing)

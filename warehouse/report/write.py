@@ -1,0 +1,27 @@
+"""From a store's current snapshot to the page beside it."""
+
+from __future__ import annotations
+
+from warehouse.report.page import render_report
+from warehouse.snapshot import current, read_table
+from warehouse.store import Store, StoreError
+from warehouse.tables import PRODUCT_TABLES
+
+CONVENIENCE_KEY = "report.html"
+"""The stable name of the newest report."""
+
+
+def write_report(store: Store) -> str:
+    """Render the current snapshot's report and say where it is.
+
+    Raises:
+        StoreError: nothing was published yet, or the store can't be written.
+    """
+    manifest = current(store)
+    if manifest is None:
+        raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
+    tables = {name: read_table(store, manifest, name) for name in PRODUCT_TABLES}
+    page = render_report(tables, manifest).encode()
+    store.put_new(f"reports/{manifest.version}.html", page)
+    store.put(CONVENIENCE_KEY, page)
+    return store.uri(CONVENIENCE_KEY)

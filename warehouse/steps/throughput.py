@@ -1,0 +1,86 @@
+"""Throughput: tokens per second under each load shape, and the speedup over AR."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.columns import Column, Table
+from warehouse.consolidate.inputs import Group
+from warehouse.consolidate.rows import Made
+from warehouse.consolidate.speed import in_order, rates_and_pairs, speed_rows, stream_medians
+from warehouse.display.section import Section
+from warehouse.display.speed_sections import acceptance_section, baseline_section, latency_section, speed_section
+from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
+
+REQUESTS = Table(
+    "requests",
+    "one timed request",
+    (
+        *ROW_IDENTITY,
+        *LOAD_SHAPE,
+        Column("repeat", "i64", "which repeat of the condition, from 0"),
+        Column("request_id", "str", "seed of the prompt; no two requests of a cell share one", required=True),
+        Column("prompt_tokens", "i64", "from usage", "tokens"),
+        Column("completion_tokens", "i64", "from usage", "tokens"),
+        Column("wall_s", "f64", "request sent to last byte", "s"),
+        Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
+        Column("ttft_ms", "f64", "streamed only: request sent to first token", "ms"),
+        Column("tpot_ms", "f64", "streamed only: time per output token after the first chunk, by token counts", "ms"),
+        Column("chunks", "i64", "streamed only: chunks that carried tokens"),
+        Column("largest_chunk_tokens", "i64", "streamed only: most tokens in one chunk", "tokens"),
+        Column("chars", "i64", "length of the output text", "characters"),
+        Column("loop_share", "f64", "share of the output's 4-grams that repeat an earlier one, 0 to 1"),
+        Column("text", "str", "the output, as the model wrote it: data, never markup"),
+    ),
+)
+
+WINDOWS = Table(
+    "windows",
+    "one repeat of one condition: the same work counted by the client and by the engine",
+    (
+        *ROW_IDENTITY,
+        *LOAD_SHAPE,
+        Column("repeat", "i64", "which repeat of the condition, from 0", required=True),
+        Column("requests", "i64", "requests finished in the window"),
+        Column("wall_s", "f64", "first request sent to last response", "s"),
+        Column("prefill_s", "f64", "streamed only: the same shape with one output token, not streamed", "s"),
+        Column("completion_tokens", "i64", "sum over usage", "tokens"),
+        Column("chars", "i64", "sum over outputs", "characters"),
+        Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
+        Column(
+            "engine_drafts", "i64", "delta of vllm:spec_decode_num_drafts_total; null: the engine has no such counter"
+        ),
+        Column("engine_draft_tokens", "i64", "delta of vllm:spec_decode_num_draft_tokens_total", "tokens"),
+        Column("engine_accepted_tokens", "i64", "delta of vllm:spec_decode_num_accepted_tokens_total", "tokens"),
+        Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
+        Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
+        Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
+        Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
+        Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
+    ),
+)
+
+TABLES = (REQUESTS, WINDOWS)
+
+
+def rows(group: Group, raw: Raw) -> Made:
+    """One row per condition and mode, and one pair per speedup."""
+    measured = {
+        step.identity: speed_rows(
+            step, raw, raw.rows(step, WINDOWS, in_order), raw.rows(step, REQUESTS, stream_medians)
+        )
+        for step in group
+        if step.wrote(WINDOWS)
+    }
+    return rates_and_pairs(group, measured, raw)
+
+
+SECTIONS = (
+    Section("ar", "AR baseline", baseline_section, 10),
+    Section("speed", "Speed", speed_section, 20),
+    Section("acceptance", "Acceptance", acceptance_section, 30),
+    Section("latency", "Latency", latency_section, 60),
+)
