@@ -1,0 +1,87 @@
+"""A step is three small files: one that lies outside the checkout goes all the way, and nothing else knows of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from configs.checkout import ROOT
+from flows.forecast.estimates import CPU_TOK_S, STEP_SETUP_S
+from tests.fake_run import write_user_configs
+
+TOY = ROOT / "tests" / "toy_step"
+
+SUITE = """
+name: toy-suite
+steps:
+  - {step: smoke}
+  - {step: toy, greetings: 4}
+"""
+
+
+def toy_sweep(folder: Path) -> str:
+    """A user's sweep of one cell with the toy step."""
+    write_user_configs(folder, "ar")
+    sweep = folder / "sweep.yaml"
+    sweep.write_text(sweep.read_text().replace("fake-suite", "toy-suite"))
+    (folder / "suites" / "toy-suite.yaml").write_text(SUITE)
+    return str(sweep)
+
+
+def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(
+    tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
+) -> None:
+    sweep, more = toy_sweep(tmp_path), {"SPECSWEEP_STEPS": str(TOY)}
+    code, said = finish_sweep("plan", sweep, "--json", **more)
+    assert code == 0, said
+    planned = json.loads(said.splitlines()[-1])["cells"][0]["steps"][1]
+    assert (planned["step"], planned["state"]) == ("toy", "to measure")
+    assert planned["seconds"] == pytest.approx(STEP_SETUP_S + 4 * 32 / CPU_TOK_S), "by its own workload"
+
+    code, said = finish_sweep("run", sweep, **more)
+    assert code == 0, said
+    assert "toy" in said
+    rows = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet").filter(pl.col("step") == "toy")
+    assert rows.select("metric", "score", "n", "verdict").rows() == [("greeted", 1.0, 4, "ok")]
+    assert rows["argv"][0] and rows["measured_at"][0], "it carries what every row carries"
+    page = (tmp_path / "store" / "report.html").read_text()
+    assert 'id="toy"' in page and 'href="#toy"' in page and "Who answers a greeting." in page
+    assert "## greetings" in (tmp_path / "store" / "DATA_DICTIONARY.md").read_text()
+
+    code, said = finish_sweep("plan", sweep)
+    assert code == 1 and "'toy' isn't known" in said, "without the folder nobody has heard of it"
+
+
+@pytest.mark.parametrize(
+    ("broken", "change", "said"),
+    [
+        ("configs", ("def workload", "def work"), "ToyStep has no workload; without one it would look free"),
+        ("configs", ("(MeasuredStep)", "(Load)"), "has 0 classes derived from MeasuredStep"),
+        ("tasks", None, "step 'toy' has no tasks/steps/toy.py"),
+        ("warehouse", None, "step 'toy' has no warehouse/steps/toy.py"),
+    ],
+)
+def test_a_step_that_lacks_something_says_what(
+    tmp_path: Path, broken: str, change: tuple[str, str] | None, said: str
+) -> None:
+    shutil.copytree(TOY, tmp_path / "steps")
+    file = tmp_path / "steps" / broken / "steps" / "toy.py"
+    if change is None:
+        file.unlink()
+    else:
+        file.write_text(file.read_text().replace(*change))
+    program = f"from configs.known_steps import step_file; step_file({broken!r}, 'toy')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, check=False,
+        env=os.environ | {"SPECSWEEP_STEPS": str(tmp_path / "steps"), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert said in done.stderr

@@ -1,0 +1,113 @@
+"""A store of an earlier version is read, reported and continued; `old_store/README.md` says what lies in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+from flows.terminal.progress import ProgressReader
+from warehouse.lease import Leases
+from warehouse.ledger import Ledger, run_ids
+from warehouse.placement import Placements
+from warehouse.report.write import write_report
+from warehouse.snapshot import publish, read_current
+from warehouse.store import open_store
+
+AR, MTP = "a185d5bbd0076c03", "0d645a0bddeeb694"
+"""Keys of the cells, which name them for ever."""
+
+CONFIG_HASH = "55dca95a2308c62c"
+"""Of the plan, as the old version made it."""
+
+HOUR_AGO_S = 3600.0
+
+
+@pytest.fixture
+def old_store(tmp_path: Path) -> Path:
+    """A copy whose files are as old as a kept store's are: nobody works on it any more."""
+    folder = tmp_path / "store"
+    shutil.copytree(ROOT / "tests" / "warehouse" / "old_store", folder, ignore=shutil.ignore_patterns("*.md"))
+    then = time.time() - HOUR_AGO_S
+    for file in folder.rglob("*"):
+        os.utime(file, (then, then))
+    return folder
+
+
+def test_an_old_store_is_read_to_the_same_figures(old_store: Path) -> None:
+    store = open_store(str(old_store))
+    assert run_ids(store) == ["old-night", "old-run"]
+    before = read_current(store)
+    manifest = publish(store)
+    assert manifest.number == 1, "the same content: a new version builds what the old one built, to nine digits"
+    assert read_current(store).equals(before)
+    assert read_current(store, "attempts")["ended"].drop_nulls().unique().sort().to_list() == [
+        "autodowned", "done", "job_failed", "launch_failed", "preempted", "setup_failed", "silent", "stopped",
+    ]  # fmt: skip
+
+
+def test_an_old_run_is_known_by_its_plan_and_keys(old_store: Path) -> None:
+    ledger = Ledger(open_store(str(old_store)), "old-run")
+    plan = ledger.plan()
+    assert [planned.cell.cell_key for planned in plan.cells] == [AR, MTP]
+    assert plan.config_hash == CONFIG_HASH
+    ledger.write_plan(plan)  # another plan would be refused
+    progress = ProgressReader(ledger, plan).read()
+    assert (progress.measured, progress.total) == (5, 8)
+    assert {cell.label: dict(cell.steps) for cell in progress.cells} == {
+        "fake-model bf16 ar": dict.fromkeys(("smoke", "throughput", "parity", "eval-tiny"), "ok"),
+        "fake-model bf16 mtp K=4": {
+            "smoke": "ok", "throughput": "waiting", "parity": "waiting", "eval-tiny": "waiting",
+        },
+    }  # fmt: skip
+
+
+def test_an_old_store_is_reported(old_store: Path) -> None:
+    page = Path(write_report(open_store(str(old_store)))).read_text()
+    assert "old-run" in page and "old-night" in page
+    for anchor in ("ar", "speed", "acceptance", "accuracy", "parity", "latency", "flagged", "cost", "attempts"):
+        assert f'id="{anchor}"' in page
+
+
+def test_an_old_night_is_billed_as_it_was(old_store: Path) -> None:
+    ledger = Ledger(open_store(str(old_store)), "old-night")
+    outcomes = [story.end.outcome for story in Placements(ledger, MTP).stories() if story.end is not None]
+    assert outcomes == ["silent", "autodowned", "job_failed", "launch_failed", "stopped", "preempted"]
+    assert [attempt.outcome for attempt in Leases(ledger, MTP).attempts()] == ["stopped"]
+
+
+def test_an_old_run_is_continued_behind_its_last_stored_window(
+    old_store: Path, tmp_path: Path, node_python: Path
+) -> None:
+    engine = tmp_path / "bin" / "fake-vllm"
+    engine.parent.mkdir()
+    engine.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/fake_engine.py "$@"\n')
+    engine.chmod(0o755)
+    asked = tmp_path / "requests.jsonl"
+    done = subprocess.run(
+        [str(node_python), "-m", "tasks.cell", "--store", str(old_store), "--run", "old-run", "--cell", MTP],
+        cwd=ROOT, text=True, capture_output=True, check=False, timeout=120,
+        env=os.environ | {
+            "PATH": f"{engine.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+            "SPECSWEEP_STATE": str(tmp_path / "state"), "FAKE_ENGINE_COUNT": str(asked),
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    ledger = Ledger(open_store(str(old_store)), "old-run")
+    assert [attempt.outcome for attempt in Leases(ledger, MTP).attempts()] == ["lost", "completed"]
+    commit = ledger.read_commit(MTP, "throughput")
+    assert commit is not None and commit.attempt == 2
+    windows = [part.key.rsplit("/", 1)[1].split("-")[1] for part in commit.parts if part.table == "windows"]
+    assert windows.count("0001") == 2, "what the killed runner stored is part of the commit"
+    assert windows.count("0002") == 4, "and only the rest was measured"
+    publish(ledger.store)
+    rows = read_current(ledger.store).to_dicts()
+    mtp = [row for row in rows if row["cell_key"] == MTP and row["step"] == "throughput" and row["mode"] == "fixed"]
+    assert [row["repeats"] for row in mtp] == [3, 2]
+    assert all(row["speedup"] for row in mtp), "divided by the old AR rows"
