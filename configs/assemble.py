@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from configs.errors import SpecsweepError
 from configs.library import Library
 from configs.schema import Cell, CellRow, Engine, Model, Precision, Serving, Sweep, Technique
 
 
-class NoServingError(ValueError):
+class NoServingError(SpecsweepError):
     """A row has no serving arguments, and its sweep has none to fall back on."""
 
     def __init__(self, row: CellRow) -> None:

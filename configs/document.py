@@ -14,11 +14,13 @@ from typing import Any
 
 import yaml
 
+from configs.errors import SpecsweepError
+
 Loc = tuple[str | int, ...]
 """Where a value stands inside a document: keys and list indexes from the top."""
 
 
-class ConfigError(ValueError):
+class ConfigError(SpecsweepError, ValueError):
     """A config that can't be used, in one line: file, line, field, what is wrong, what would be accepted."""
 
     def __init__(self, where: str, field: str, problem: str) -> None:

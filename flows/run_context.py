@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
 from flows.clock import Clock
 from flows.clusters.local import LocalSite
@@ -25,7 +26,7 @@ CLOUD_POLL_S = 3.0
 """Pause between two looks at a node: a few small reads of the store each."""
 
 
-class OverBudget(Exception):
+class OverBudget(SpecsweepError):
     """What may be spent is spent; the text has the amounts."""
 
 

@@ -21,6 +21,7 @@ from prefect.artifacts import (
 )
 from prefect.cache_policies import NO_CACHE
 
+from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from flows.cell import CellOutcome, measure_cell
@@ -39,7 +40,7 @@ MAX_FLOW_RUNS = 5
 """Times one flow run may be started again after crashes before it gives up: a loop would cost money for ever."""
 
 
-class SweepIncomplete(Exception):
+class SweepIncomplete(SpecsweepError):
     """Some cells could not be measured; what was measured is committed and published."""
 
 

@@ -85,6 +85,8 @@ class Attempt(_Record):
 class LeaseHeld(StoreError):
     """Somebody else measures this cell and has been heard of within the deadline."""
 
+    exit_code = os.EX_TEMPFAIL
+
 
 def owner_name() -> str:
     """This process, as leases name it: host, boot, process id and the tick it started at."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from configs.errors import SpecsweepError
 from configs.schema import Budget
 from flows.forecast.forecast import CellForecast, Forecast
 from warehouse.bill.spending import NOTHING_SPENT, Spending, Spent
@@ -25,7 +26,7 @@ MOST_DIGITS = 6
 """Digits after the point at which two amounts are shown alike at last; a second of an H100 costs 0.001 USD."""
 
 
-class BudgetExceeded(Exception):
+class BudgetExceeded(SpecsweepError):
     """A run would cost more than it may, or nobody can say what it would cost; the text has the amounts."""
 
 

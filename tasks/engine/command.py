@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from configs.errors import SpecsweepError
 from configs.schema import Cell, Draft, Model
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
 from tasks.host import environments
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailable(SpecsweepError):
     """What the cell needs to be served is not on this machine; the text says what and how to get it."""
 
 

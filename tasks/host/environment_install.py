@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from configs.errors import SpecsweepError
 from tasks.host.environment_spec import REQUIREMENTS, Environment, pins_in
 
 Progress = Callable[[str], None]
@@ -31,7 +32,7 @@ _STEP = re.compile(r"^\s*(Collecting|Downloading|Using cached|Building|Preparing
 _CAUSE = re.compile(r"^\s*(ERROR:|error:|×|╰─▶|├─▶|[A-Za-z_.]+(Error|Exception|NotFound)\b)")  # noqa: RUF001
 
 
-class InstallError(RuntimeError):
+class InstallError(SpecsweepError):
     """An environment could not be made; the text is one line with reason, log and remedy."""
 
 

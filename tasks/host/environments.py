@@ -20,11 +20,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 if not __package__:  # run as a script: python3 tasks/host/environments.py
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from configs.errors import SpecsweepError, leave
 from tasks.host.environment_install import Installer, InstallError, check_machine
 from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
 
@@ -187,9 +189,8 @@ def main(argv: list[str] | None = None) -> int:
         elif reason := retry_suffix(console.progress("engine-cpu")):
             console.say(f"specsweep: suffix decoding is not available: {reason}")
             return 1
-    except InstallError as error:
-        console.say(f"specsweep: {error}")
-        return 1
+    except SpecsweepError as error:
+        return leave("specsweep", error, console.say)
     except KeyboardInterrupt:
         console.say("specsweep: interrupted; nothing half-made was left, run the same command again")
         return 130
@@ -218,7 +219,7 @@ def _make(name: Name, console: Console) -> bool:
     try:
         ensure(name, progress=console.progress(name))
     except InstallError as error:
-        console.say(f"specsweep: {error}", of=name)
+        leave("specsweep", error, partial(console.say, of=name))
         return False
     console.say(f"{name}: ready after {time.monotonic() - started:.0f} s", of=name)
     return True

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.errors import SpecsweepError, leave
 from configs.load import ConfigError, load_model, load_suite, load_sweep
 
 Write = Callable[..., str]
@@ -195,3 +196,14 @@ def test_a_suite_of_the_users_own_is_unknown_to_the_shipped_ones(write: Write) -
     write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
     with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
         load_suite("mine-suite")
+
+
+def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SpecsweepError) as caught:
+        load_sweep(write("name: mine\n", "empty.yaml"))
+    assert leave("sweep", caught.value) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("sweep: empty.yaml:1: ") and said.err.count("\n") == 1
+    assert said.out == ""
