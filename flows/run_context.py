@@ -9,7 +9,7 @@ from typing import NamedTuple
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
-from flows.clock import Clock
+from flows.clock import StoppableClock
 from flows.clusters.local import LocalSite
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Site
@@ -38,7 +38,7 @@ class RunContext(NamedTuple):
     """
 
     site: Site
-    clock: Clock
+    clock: StoppableClock
     max_attempts: int
     wait_h: float
     poll_s: float
@@ -59,7 +59,7 @@ class RunContext(NamedTuple):
             raise OverBudget(over)
 
 
-def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> Purse:
+def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> Purse:
     """The money of one run, by the budgets that the sweep's file has now."""
     return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan))
 
@@ -76,11 +76,11 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
         BudgetExceeded: by the forecast of what is still to be measured.
     """
     if plan.cloud is not None:
-        purse_of(ledger, plan, plan.cloud, Clock()).check_start(forecast(plan, ledger.committed_steps()))
+        purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(forecast(plan, ledger.committed_steps()))
 
 
 def run_context_for(
-    ledger: Ledger, plan: Plan, clock: Clock, heartbeat: FlowHeartbeatSender, say: Callable[[str], None]
+    ledger: Ledger, plan: Plan, clock: StoppableClock, heartbeat: FlowHeartbeatSender, say: Callable[[str], None]
 ) -> RunContext:
     """The context of one run.
 

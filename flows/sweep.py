@@ -25,7 +25,7 @@ from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from flows.cell import CellOutcome, measure_cell
-from flows.clock import Clock
+from flows.clock import StoppableClock
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.plans import make_plan, store_url
 from flows.results import result_rows
@@ -76,7 +76,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: list[CellOutcome] = []
-    clock = Clock()
+    clock = StoppableClock()
     with FlowHeartbeatSender(ledger) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
         context = run_context_for(ledger, plan, clock, heartbeat, get_run_logger().info)
         pending: set[Future[CellOutcome]] = {

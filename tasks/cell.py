@@ -28,9 +28,8 @@ from tasks.exit_code import Exit
 from tasks.guards.finding import Judgement, worst
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.steps.registry import buildable, measure
-from warehouse.clock import now_iso
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, Leases, Outcome, kept_s, owner_name
-from warehouse.ledger import Ledger, new_commit
+from warehouse.ledger import Ledger
 from warehouse.store import StoreError, open_store
 from warehouse.tables import PROVENANCE, VERDICTS
 
@@ -115,7 +114,7 @@ class Runner:
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
         verdict = worst(judgement.verdict for judgement in judgements)
         reasons = sorted({finding.reason.value for judgement in judgements for finding in judgement.findings})
-        commit = new_commit(
+        commit = self.ledger.new_commit(
             spec.step, attempt, self.lease.owner, verdict, reasons, time.monotonic() - started, ctx.parts
         )
         result = self.ledger.commit(cell.cell_key, commit)
@@ -133,8 +132,8 @@ class Runner:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
         attempt = Attempt(
             attempt=self.lease.epoch, outcome=outcome, reason=reason, owner=self.lease.owner,
-            started_at=self.lease.granted_at, ended_at=now_iso(), load_s=spent["load"], smoke_s=smoke_s,
-            measure_s=measure_s, lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
+            started_at=self.lease.granted_at, ended_at=self.ledger.clock.now_iso(), load_s=spent["load"],
+            smoke_s=smoke_s, measure_s=measure_s, lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
             log_tail="" if outcome == "completed" else "\n".join(tail),
         )  # fmt: skip
         self.leases.close(attempt)

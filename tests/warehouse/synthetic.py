@@ -11,7 +11,7 @@ from configs.load import load_sweep
 from configs.schema import Condition, EvalTinyStep, ParityStep, Plan, PlannedCell, ThroughputStep
 from warehouse.columns import Table
 from warehouse.lease import Attempt, Leases
-from warehouse.ledger import Commit, CommitResult, Ledger, Part, new_commit
+from warehouse.ledger import Commit, CommitResult, Ledger, Part
 from warehouse.parts import Row
 from warehouse.store import Store
 from warehouse.tables import EVAL_ITEMS, PARITY_OUTPUTS, PROVENANCE, REQUESTS, VERDICTS, WINDOWS
@@ -49,7 +49,9 @@ class StepWriter:
         self.write(PROVENANCE, [known | columns])
 
     def commit(self, verdict: Any = "ok", reasons: Sequence[str] = (), wall_s: float = 36.0) -> CommitResult:
-        commit: Commit = new_commit(self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts)
+        commit: Commit = self.ledger.new_commit(
+            self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts
+        )
         return self.ledger.commit(self.cell_key, commit)
 
 
