@@ -13,10 +13,6 @@ INTERVAL_S = 5.0
 """Pause between two heartbeats; a twelfth of the deadline, so a slow store does not lose the cell."""
 
 
-class LeaseLost(Exception):
-    """Another runner owns the cell now."""
-
-
 class HeartbeatSender:
     """The runner's state as others see it, written every `INTERVAL_S` and at every change of phase."""
 

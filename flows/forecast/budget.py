@@ -196,12 +196,6 @@ class Purse:
         return None if look(False) is None else look(True)
 
 
-def sweep_file(name_or_path: str) -> str:
-    """Where the budget of a sweep stands, as a user typed it, or the shipped file of that name."""
-    own = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
-    return name_or_path if own else f"configs/sweeps/{name_or_path}.yaml"
-
-
 def _too_much(fit: Fit, sweep_file: str) -> str:
     total_usd = fit.total_usd or 0.0
     total, limit, spent, left = _amounts(total_usd, fit.budget_usd, fit.spent_usd, total_usd - fit.spent_usd)

@@ -23,7 +23,6 @@ class EngineCommand(NamedTuple):
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    served_name: str
     model_revision: str | None
     draft_revision: str | None
 
@@ -60,7 +59,6 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     return EngineCommand(
         argv=tuple(argv),
         env=_environment(cell, workdir),
-        served_name=cell.model.name,
         model_revision=cell.model.revision,
         draft_revision=cell.draft.revision if cell.draft else None,
     )
