@@ -99,7 +99,7 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
     context = RunContext(
         site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
         name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
-        slots=Slots(launches), purse=None, say=lambda _: None,
+        slots=Slots(launches), purse=None, tell=lambda _: None,
     )  # fmt: skip
     clock.run(_places(ledger, plan, context))
     return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)

@@ -46,7 +46,7 @@ class RunContext(NamedTuple):
     managing: Callable[[str], AbstractContextManager[None]]
     slots: Slots
     purse: Purse | None
-    say: Callable[[str], None]
+    tell: Callable[[str], None]
 
     def check_budget(self, cell_key: str) -> None:
         """Stop when the money is spent.
@@ -80,7 +80,7 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
 
 
 def run_context_for(
-    ledger: Ledger, plan: Plan, clock: StoppableClock, heartbeat: FlowHeartbeatSender, say: Callable[[str], None]
+    ledger: Ledger, plan: Plan, clock: StoppableClock, heartbeat: FlowHeartbeatSender, tell: Callable[[str], None]
 ) -> RunContext:
     """The context of one run.
 
@@ -89,7 +89,7 @@ def run_context_for(
         plan: as the sweep's file says now; its `cloud` may differ from when the run was started.
         clock: the flow's.
         heartbeat: the flow's heartbeat.
-        say: told what a person would want to know: losses, waits, where a cell goes next.
+        tell: takes what a person would want to know: losses, waits, where a cell goes next.
     """
 
     def name_of(cell_key: str) -> str:
@@ -112,5 +112,5 @@ def run_context_for(
         managing=heartbeat.managing,
         slots=Slots(plan.concurrency if cloud is None else launches_at_once()),
         purse=None if cloud is None else purse_of(ledger, plan, cloud, clock),
-        say=say,
+        tell=tell,
     )

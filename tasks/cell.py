@@ -201,7 +201,7 @@ async def _ending(
     except asyncio.CancelledError:
         if lost.is_set():
             runner.close("superseded", "another runner took the cell over", Exit.SUPERSEDED)
-            return _ended(Exit.SUPERSEDED, "another runner took the cell over")
+            return _explained(Exit.SUPERSEDED, "another runner took the cell over")
         return _stopped(runner)
     except (CellRejected, EngineFailed, EngineUnavailable, StoreError) as error:
         if isinstance(error, EngineFailed):
@@ -216,7 +216,7 @@ async def _ending(
 
 def _stopped(runner: Runner) -> Exit:
     runner.close("stopped", "asked to stop", Exit.STOPPED)
-    return _ended(Exit.STOPPED, "asked to stop; finished items are kept")
+    return _explained(Exit.STOPPED, "asked to stop; finished items are kept")
 
 
 def _verdict_row(judgement: Judgement) -> dict[str, object]:
@@ -229,7 +229,7 @@ def _verdict_row(judgement: Judgement) -> dict[str, object]:
     }
 
 
-def _ended(code: Exit, text: str) -> Exit:
+def _explained(code: Exit, text: str) -> Exit:
     print(text, file=sys.stderr, flush=True)
     return code
 

@@ -34,7 +34,7 @@ def prepare(plan: Plan, console: Console) -> None:
     """
     with console.status("looking at environments") as status:
         for name in ("node", *engine_environments(plan)):
-            environments.ensure(cast(environments.Name, name), progress=status.update)
+            environments.ensure(cast(environments.Name, name), tell=status.update)
     wanted = family_members(plan)
     if missing(family_dir(), wanted):
         build_family(wanted, console)
