@@ -18,7 +18,7 @@ from configs.expand import default_run_id, expand
 from configs.load import load_sweep
 from flows.forecast.forecast import forecast
 from flows.terminal.progress import ProgressReader
-from warehouse.ledger import Ledger, new_commit
+from warehouse.ledger import Ledger
 from warehouse.store import open_store
 
 CELL = "  - {{model: tiny-gemma4, precision: bf16, technique: ar, serving: {{max_model_len: {length}}}}}\n"
@@ -50,7 +50,7 @@ def _measure_everything(sweep: Path, url: str) -> None:
     ledger.write_plan(plan)
     for planned in plan.cells:
         for spec in planned.steps:
-            ledger.commit(planned.cell.cell_key, new_commit(spec.step, 1, "bench", "ok", [], 1.0, []))
+            ledger.commit(planned.cell.cell_key, ledger.new_commit(spec.step, 1, "bench", "ok", [], 1.0, []))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
-from unittest import mock
+from contextlib import nullcontext
 
 from bench.night_figures import Night, figures
 from bench.simulated_clock import SimulatedClock
@@ -83,30 +82,27 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
     clock = SimulatedClock(NIGHT_S)
     store = SimulatedStore(clock.now_s)
     plan = many_cells(cells, finish_by_h)
-    ledger = Ledger(store, "night")
+    ledger = Ledger(store, "night", clock)
     truths = {planned.cell.cell_key: durations(planned, seed) for planned in plan.cells}
     cloud = SimulatedCloud(clock, store, weather, seed)
-    with ExitStack() as stack:  # leases and commits are stamped by the machine's clock; here that is the night's
-        for module in ("warehouse.lease", "warehouse.ledger"):
-            stack.enter_context(mock.patch(f"{module}.now_iso", clock.now_iso))
-        ledger.write_plan(plan)
+    ledger.write_plan(plan)
 
-        def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
-            assert offer is not None, "clouds have offers"
-            return SimulatedCluster(cloud, offer, cluster_name(store.url, "night", cell_key), truths[cell_key])
+    def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
+        assert offer is not None, "clouds have offers"
+        return SimulatedCluster(cloud, offer, cluster_name(store.url, "night", cell_key), truths[cell_key])
 
-        assert plan.cloud is not None
-        waiting_s = {cell.cell_key: cell.total_s for cell in forecast(plan, {}).cells}
-        site = PolicySite(
-            cloud.offers, make_cluster, plan.cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s,
-            places=PLACES,
-        )  # fmt: skip
-        context = RunContext(
-            site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
-            name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
-            slots=Slots(launches), purse=None, say=lambda _: None,
-        )  # fmt: skip
-        clock.run(_places(ledger, plan, context))
+    assert plan.cloud is not None
+    waiting_s = {cell.cell_key: cell.total_s for cell in forecast(plan, {}).cells}
+    site = PolicySite(
+        cloud.offers, make_cluster, plan.cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s,
+        places=PLACES,
+    )  # fmt: skip
+    context = RunContext(
+        site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
+        name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
+        slots=Slots(launches), purse=None, tell=lambda _: None,
+    )  # fmt: skip
+    clock.run(_places(ledger, plan, context))
     return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)
 
 

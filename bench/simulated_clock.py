@@ -7,10 +7,10 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 
-from flows.clock import Clock
+from flows.clock import StoppableClock
 
 
-class SimulatedClock(Clock):
+class SimulatedClock(StoppableClock):
     """Runs threads and callbacks one at a time, in the order of their moments, so that a seed gives one story."""
 
     def __init__(self, start_s: float) -> None:

@@ -21,7 +21,7 @@ from tasks.cell import todo
 from tasks.exit_code import Exit
 from tasks.heartbeat import INTERVAL_S
 from warehouse.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger import Ledger, Part, new_commit
+from warehouse.ledger import Ledger, Part
 
 SETUP_S = 30.0
 """Installing the node's environment and starting the runner, once SkyPilot has submitted it."""
@@ -67,7 +67,7 @@ class SimulatedNode:
     def __init__(self, clock: SimulatedClock, store: SimulatedStore, job: CellJob, name: str, truth: Durations) -> None:
         """Not started."""
         self._clock, self._store, self._name, self._truth = clock, store, name, truth
-        self._ledger, self._key = Ledger(store, job.run_id), job.cell_key
+        self._ledger, self._key = Ledger(store, job.run_id, clock), job.cell_key
         self._leases = Leases(self._ledger, job.cell_key)
         self._attempt: int | None = None
         self._granted_s = self._since_s = self._kept_s = 0.0
@@ -142,7 +142,7 @@ class SimulatedNode:
             kept.append(key)
             self._kept_s = self._clock.now_s()
         parts = [Part(key=key, table="work", rows=1, sha256="") for key in kept]
-        commit = new_commit(spec.step, self._attempt or 0, self._name, "ok", [], whole_s, parts)
+        commit = self._ledger.new_commit(spec.step, self._attempt or 0, self._name, "ok", [], whole_s, parts)
         if self._ledger.commit(self._key, commit) != "committed":
             raise RuntimeError(f"{spec.step} of {self._key} was committed twice")
 

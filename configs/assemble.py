@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
+from configs.errors import SpecsweepError
 from configs.library import Library
 from configs.schema import CellRow, Sweep
 
 
-class NoServingError(ValueError):
+class NoServingError(SpecsweepError):
     """A row has no serving arguments, and its sweep has none to fall back on."""
 
     def __init__(self, row: CellRow) -> None:

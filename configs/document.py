@@ -6,7 +6,7 @@ edits a matrix by hand needs to know both, so the node tree is walked once befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import Any
 
 import yaml
 
+from configs.errors import SpecsweepError
+
 Loc = tuple[str | int, ...]
 """Where a value stands inside a document: keys and list indexes from the top."""
 
 
-class ConfigError(ValueError):
+class ConfigError(SpecsweepError, ValueError):
     """A config that can't be used, in one line: file, line, field, what is wrong, what would be accepted."""
 
     def __init__(self, where: str, field: str, problem: str) -> None:
@@ -140,8 +142,14 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def accepted(value: object, names: list[str]) -> str:
-    """The tail of an error: what would have been accepted, and which of it was probably meant."""
-    close = get_close_matches(str(value), names, n=1)
+def accepted(value: object, names: list[str], missing: Sequence[str] = ()) -> str:
+    """The tail of an error: what would have been accepted, and which of it was probably meant.
+
+    Args:
+        value: What is there instead.
+        names: What would be accepted.
+        missing: Those of them that must be there and aren't: more probably meant than the others.
+    """
+    close = get_close_matches(str(value), missing, n=1) or get_close_matches(str(value), names, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""
     return f"accepted: {', '.join(names) if names else 'none'}{meant}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 
 class SpecsweepError(Exception):
@@ -12,7 +13,17 @@ class SpecsweepError(Exception):
     """Exit code of a command that ends with it."""
 
 
-def leave(command: str, error: SpecsweepError) -> int:
-    """Say an error on stderr, as one line of `command`; the exit code to end with."""
-    print(f"{command}: {error}", file=sys.stderr)
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def leave(command: str, error: SpecsweepError, tell: Callable[[str], None] = _on_stderr) -> int:
+    """Tell of an error on one line, and give the exit code to end with.
+
+    Args:
+        command: what the line begins with; empty: the error's text stands alone.
+        error: what went wrong.
+        tell: where the line goes, if not plainly to stderr.
+    """
+    tell(f"{command}: {error}" if command else str(error))
     return error.exit_code

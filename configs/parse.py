@@ -6,7 +6,8 @@ import json
 import re
 import types
 from collections.abc import Iterator
-from typing import Any, TypeVar, get_args, get_origin
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -26,7 +27,18 @@ PLAIN_WORDS = {
 }
 """Pydantic's words for types, and what someone who edits YAML calls them."""
 
+TAG = "step"
+"""The key by which the members of a union are told apart."""
+
 _M = TypeVar("_M", bound=BaseModel)
+
+
+class Misspelt(NamedTuple):
+    """A misspelt key. `twin`: pydantic's second error about it, the missing key; none where it has but one."""
+
+    loc: Loc
+    problem: str
+    twin: Loc | None
 
 
 def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
@@ -62,12 +74,33 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
 
 
 def _as_config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
-    """The first of pydantic's errors as one line, with the number of the others."""
+    """A misspelt key, else the first of pydantic's errors, as one line with the number of the others."""
     details = error.errors(include_url=False)
-    first = details[0]
-    loc = _plain_loc(document.data, first["loc"])
-    more = f" (and {len(details) - 1} more in this file)" if len(details) > 1 else ""
-    return document.error(loc, _problem(model, first) + more)
+    misspelt = list(_misspelt(model, details))
+    loc, problem = misspelt[0][:2] if misspelt else (details[0]["loc"], _problem(model, details[0]))
+    others = len(details) - 1 - len({mistake.twin for mistake in misspelt if mistake.twin})
+    more = f" (and {others} more in this file)" if others else ""
+    return document.error(_plain_loc(document.data, loc), problem + more)
+
+
+def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[Misspelt]:
+    """Keys that nobody knows, each close to one that is missing beside it."""
+    missing: dict[Loc, list[str]] = {}
+    unknown: list[Loc] = []
+    for detail in details:
+        kind, loc, value = detail["type"], detail["loc"], detail["input"]
+        if kind == "missing":
+            missing.setdefault(loc[:-1], []).append(str(loc[-1]))
+        elif kind == "extra_forbidden":
+            unknown.append(loc)
+        elif kind == "union_tag_not_found" and isinstance(value, dict):
+            missing[loc] = [TAG]
+            unknown += [(*loc, key) for key in value if key not in _keys_at(model, loc)]
+    for *around, key in unknown:
+        beside = missing.get(tuple(around), [])
+        for meant in get_close_matches(str(key), beside, n=1):
+            problem = f"unknown key; {accepted(key, _keys_at(model, tuple(around)), beside)}"
+            yield Misspelt((*around, key), problem, None if meant == TAG else (*around, meant))
 
 
 def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
@@ -78,11 +111,11 @@ def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
     if kind == "missing":
         return "this key is missing; add it"
     if kind == "union_tag_not_found":
-        return "the key 'step' is missing; add it"
+        return f"the key {TAG!r} is missing; add it"
     if kind in ("literal_error", "union_tag_invalid"):
         options = detail["ctx"].get("expected") or detail["ctx"]["expected_tags"]
         names = re.findall(r"'([^']*)'", str(options))
-        said = value.get("step") if isinstance(value, dict) else value
+        said = value.get(TAG) if isinstance(value, dict) else value
         return f"{said!r} isn't known; {accepted(said, names)}"
     message = detail["msg"].removeprefix("Input should be ")
     for jargon, plain in PLAIN_WORDS.items():
@@ -101,7 +134,7 @@ def _plain_loc(data: Any, loc: Loc) -> Loc:
     """Pydantic's location without the union tags that it puts between a list item and its keys."""
     plain: list[str | int] = []
     for part in loc:
-        if isinstance(data, dict) and part not in data and data.get("step") == part:
+        if isinstance(data, dict) and part not in data and data.get(TAG) == part:
             continue
         plain.append(part)
         inside = part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)
@@ -125,8 +158,8 @@ def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The values of `step` that mean this model."""
-    field = model.model_fields.get("step")
+    """The values of the tag that mean this model."""
+    field = model.model_fields.get(TAG)
     return get_args(field.annotation) if field else ()
 
 

@@ -77,7 +77,7 @@ class AttemptRun:
             self._before = None  # it is this placement's
         self._close(Ending(None, "preempted", "found gone by the next flow"), [])
 
-    def run(self, tell: Callable[[], None]) -> Ending:
+    def run(self, report_commits: Callable[[], None]) -> Ending:
         """Launch, and follow to the end."""
         try:
             self._wait_for_owner()
@@ -87,16 +87,16 @@ class AttemptRun:
         if self._offer is not None:
             name = self._context.name_of(self._key)
             self._placement = self._placements.ask(name, self._offer, owner_name(), self._context.clock.now_iso())
-        return self._guarded(tell, launch=True)
+        return self._guarded(report_commits, launch=True)
 
-    def follow(self, tell: Callable[[], None]) -> Ending:
+    def follow(self, report_commits: Callable[[], None]) -> Ending:
         """Follow an adopted cluster to the end."""
-        return self._guarded(tell, launch=False)
+        return self._guarded(report_commits, launch=False)
 
-    def _guarded(self, tell: Callable[[], None], *, launch: bool) -> Ending:
+    def _guarded(self, report_commits: Callable[[], None], *, launch: bool) -> Ending:
         ending, tail = Ending(None, "launch_failed", "the flow failed"), list[str]()
         try:
-            ending = self._launched_and_followed(tell, launch=launch)
+            ending = self._launched_and_followed(report_commits, launch=launch)
             worth_reading = ending.loss or ending.code not in (Exit.DONE, Exit.REJECTED)
             if worth_reading and ending.loss not in ("preempted", "autodowned", "no_capacity"):
                 tail = self._cluster.log_tail(LOG_TAIL_LINES)
@@ -110,7 +110,7 @@ class AttemptRun:
             self._close(ending, tail)
         return ending
 
-    def _launched_and_followed(self, tell: Callable[[], None], *, launch: bool) -> Ending:
+    def _launched_and_followed(self, report_commits: Callable[[], None], *, launch: bool) -> Ending:
         rented_at_s = None
         if launch:
             try:
@@ -121,9 +121,9 @@ class AttemptRun:
                 self._give_back_slot()
         if self._placement is not None:
             self._placements.up(self._placement.number, self._context.clock.now_iso(), rented_at_s)
-        return self._follow(tell)
+        return self._follow(report_commits)
 
-    def _follow(self, tell: Callable[[], None]) -> Ending:
+    def _follow(self, report_commits: Callable[[], None]) -> Ending:
         """Until the runner or its cluster has ended, or was silent for too long."""
         clock = self._context.clock
         started = checked = clock.now_s()
@@ -150,7 +150,7 @@ class AttemptRun:
                 return Ending(
                     None, "silent", f"the node runner was not heard of within {START_DEADLINE_S / 60:.0f} min"
                 )
-            tell()
+            report_commits()
             if now - checked > BUDGET_EVERY_S:
                 checked = now
                 self._context.check_budget(self._key)

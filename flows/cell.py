@@ -75,9 +75,9 @@ class CellRun:
 
     def _measure(self) -> CellOutcome:
         adopted = self._adopted()
-        ending = adopted.follow(self.tell) if adopted is not None else None
+        ending = adopted.follow(self.report_commits) if adopted is not None else None
         while True:
-            self.tell()
+            self.report_commits()
             if ending is not None and self._is_over(ending):
                 return self._outcome("measured" if ending.code == Exit.DONE else "rejected", self._reason)
             if not todo(self._ledger, self._planned):  # by another runner, or before the node was lost
@@ -89,7 +89,7 @@ class CellRun:
             if attempt is None:
                 return self._outcome("failed", self._reason)
             self._tried += 1
-            ending = attempt.run(self.tell)
+            ending = attempt.run(self.report_commits)
 
     def _is_over(self, ending: Ending) -> bool:
         """Note how an attempt ended; whether the cell is done with."""
@@ -99,7 +99,7 @@ class CellRun:
         if ending.loss is None and ending.code == Exit.DONE and not todo(self._ledger, self._planned):
             return True
         self._faults += ending.loss not in NOT_THE_CELLS_FAULT
-        self._context.say(f"{self._label}: {ending.loss or 'the node runner failed'}: {ending.detail}")
+        self._context.tell(f"{self._label}: {ending.loss or 'the node runner failed'}: {ending.detail}")
         return False
 
     def _next_attempt(self) -> AttemptRun | None:
@@ -112,7 +112,7 @@ class CellRun:
                 decision = self._context.site.choose(self._need())
                 if decision.why:
                     self._reason = decision.why
-                    self._context.say(f"{self._label}: {decision.why}")
+                    self._context.tell(f"{self._label}: {decision.why}")
                 if isinstance(decision, Launch):
                     return AttemptRun(self._ledger, self._key, self._context, decision.offer, slot=slot.keep())
             if self._context.clock.now_s() - waiting_since > self._context.wait_h * 3600:
@@ -126,7 +126,7 @@ class CellRun:
             return None
         attempt = AttemptRun(self._ledger, self._key, self._context, story.asked.offer, placement=story.asked)
         if attempt.adopt():
-            self._context.say(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
+            self._context.tell(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
             return attempt
         attempt.bury()
         return None
@@ -150,12 +150,12 @@ class CellRun:
         said = False
         while self._placements.managed():
             if not said:
-                self._context.say(f"{self._label}: another flow works on it, waiting")
+                self._context.tell(f"{self._label}: another flow works on it, waiting")
                 said = True
             self._context.clock.sleep(self._context.poll_s)
 
-    def tell(self) -> None:
-        """Tell of every step committed since the last time."""
+    def report_commits(self) -> None:
+        """Report every step committed since the last time."""
         for spec in self._planned.steps:
             if spec.step not in self._seen and self._ledger.read_commit(self._key, spec.step) is not None:
                 self._seen.add(spec.step)

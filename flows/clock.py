@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
 
-from warehouse.clock import iso_of
+from warehouse.clock import Clock
 
 
 class FlowStopped(Exception):
     """The flow is asked to end; clusters go down on the way out."""
 
 
-class Clock:
-    """The real clock. The simulated night of `bench/` has one of its own."""
+class StoppableClock(Clock):
+    """This machine's clock, and a sleep that `stop` ends."""
 
     def __init__(self) -> None:
         """Not stopped."""
         self._stopped = threading.Event()
         self._why = ""
-
-    def now_s(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def now_iso(self) -> str:
-        """This moment as rows have it."""
-        return iso_of(self.now_s())
 
     def sleep(self, seconds: float) -> None:
         """Pause.

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from warehouse.clock import now_iso
 from warehouse.lease import owner_name
 from warehouse.ledger import Ledger
 from warehouse.placement import FlowHeartbeat, Placements
@@ -43,7 +42,7 @@ class FlowHeartbeatSender:
     def managing(self, cell_key: str) -> Iterator[None]:
         """Hold a cell: heard of before this returns."""
         placements = Placements(self._ledger, cell_key)
-        placements.beat(_beat())
+        placements.beat(self._beat())
         with self._guard:
             self._cells[cell_key] = placements
         try:
@@ -51,7 +50,7 @@ class FlowHeartbeatSender:
         finally:
             with self._guard:
                 del self._cells[cell_key]
-            placements.beat(_beat(released=True))
+            placements.beat(self._beat(released=True))
 
     def _run(self) -> None:
         try:
@@ -59,10 +58,9 @@ class FlowHeartbeatSender:
                 with self._guard:
                     held = list(self._cells.values())
                 for placements in held:
-                    placements.beat(_beat())
+                    placements.beat(self._beat())
         except BaseException as error:
             self._failure = error
 
-
-def _beat(*, released: bool = False) -> FlowHeartbeat:
-    return FlowHeartbeat(owner=owner_name(), at=now_iso(), released=released)
+    def _beat(self, *, released: bool = False) -> FlowHeartbeat:
+        return FlowHeartbeat(owner=owner_name(), at=self._ledger.clock.now_iso(), released=released)

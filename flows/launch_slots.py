@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.clock import Clock
+from flows.clock import StoppableClock
 
 LOOK_EVERY_S = 1.0
 """Pause between two looks for a free slot."""
@@ -59,7 +59,7 @@ class Slots:
         """So many at once."""
         self._semaphore = threading.BoundedSemaphore(count)
 
-    def take(self, clock: Clock) -> Slot:
+    def take(self, clock: StoppableClock) -> Slot:
         """The next free slot.
 
         Raises:

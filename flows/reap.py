@@ -7,6 +7,7 @@ import time
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 
+from configs.errors import SpecsweepError
 from flows.clusters.clouds.accounts import accounts
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import home as sky_home
@@ -16,7 +17,7 @@ from flows.reaper.books import Books
 from warehouse.store import open_store
 
 
-class ReapIncomplete(Exception):
+class ReapIncomplete(SpecsweepError):
     """Something could not be asked or taken down; the text says what."""
 
 

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
-from flows.clock import Clock
+from flows.clock import StoppableClock
 from flows.clusters.local import LocalSite
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Site
@@ -25,7 +26,7 @@ CLOUD_POLL_S = 3.0
 """Pause between two looks at a node: a few small reads of the store each."""
 
 
-class OverBudget(Exception):
+class OverBudget(SpecsweepError):
     """What may be spent is spent; the text has the amounts."""
 
 
@@ -37,7 +38,7 @@ class RunContext(NamedTuple):
     """
 
     site: Site
-    clock: Clock
+    clock: StoppableClock
     max_attempts: int
     wait_h: float
     poll_s: float
@@ -45,7 +46,7 @@ class RunContext(NamedTuple):
     managing: Callable[[str], AbstractContextManager[None]]
     slots: Slots
     purse: Purse | None
-    say: Callable[[str], None]
+    tell: Callable[[str], None]
 
     def check_budget(self, cell_key: str) -> None:
         """Stop when the money is spent.
@@ -58,7 +59,7 @@ class RunContext(NamedTuple):
             raise OverBudget(over)
 
 
-def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> Purse:
+def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> Purse:
     """The money of one run, by the budgets that the sweep's file has now."""
     return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan))
 
@@ -75,11 +76,11 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
         BudgetExceeded: by the forecast of what is still to be measured.
     """
     if plan.cloud is not None:
-        purse_of(ledger, plan, plan.cloud, Clock()).check_start(forecast(plan, ledger.committed_steps()))
+        purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(forecast(plan, ledger.committed_steps()))
 
 
 def run_context_for(
-    ledger: Ledger, plan: Plan, clock: Clock, heartbeat: FlowHeartbeatSender, say: Callable[[str], None]
+    ledger: Ledger, plan: Plan, clock: StoppableClock, heartbeat: FlowHeartbeatSender, tell: Callable[[str], None]
 ) -> RunContext:
     """The context of one run.
 
@@ -88,7 +89,7 @@ def run_context_for(
         plan: as the sweep's file says now; its `cloud` may differ from when the run was started.
         clock: the flow's.
         heartbeat: the flow's heartbeat.
-        say: told what a person would want to know: losses, waits, where a cell goes next.
+        tell: takes what a person would want to know: losses, waits, where a cell goes next.
     """
 
     def name_of(cell_key: str) -> str:
@@ -111,5 +112,5 @@ def run_context_for(
         managing=heartbeat.managing,
         slots=Slots(plan.concurrency if cloud is None else launches_at_once()),
         purse=None if cloud is None else purse_of(ledger, plan, cloud, clock),
-        say=say,
+        tell=tell,
     )

@@ -21,10 +21,11 @@ from prefect.artifacts import (
 )
 from prefect.cache_policies import NO_CACHE
 
+from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from flows.cell import CellOutcome, measure_cell
-from flows.clock import Clock
+from flows.clock import StoppableClock
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.plans import make_plan, store_url
 from flows.results import result_rows
@@ -39,7 +40,7 @@ MAX_FLOW_RUNS = 5
 """Times one flow run may be started again after crashes before it gives up: a loop would cost money for ever."""
 
 
-class SweepIncomplete(Exception):
+class SweepIncomplete(SpecsweepError):
     """Some cells could not be measured; what was measured is committed and published."""
 
 
@@ -75,7 +76,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: list[CellOutcome] = []
-    clock = Clock()
+    clock = StoppableClock()
     with FlowHeartbeatSender(ledger) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
         context = run_context_for(ledger, plan, clock, heartbeat, get_run_logger().info)
         pending: set[Future[CellOutcome]] = {

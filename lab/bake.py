@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from lab.errors import LabError
 from lab.places import FLEET_UID
+from tasks.host.environment_install import Tell
 from tasks.host.environment_spec import REQUIREMENTS, cache_folder, pins_in
 
 PINS = REQUIREMENTS / "lab-runtime.txt"
@@ -24,7 +24,6 @@ RECIPE = 1
 NEWEST_PYTHON = (3, 11)
 """ray 2.9.3, which SkyPilot 0.14.1 installs on instances, has no wheels for newer ones."""
 
-Tell = Callable[[str], None]
 Command = list[str | Path]
 
 _LAYER = "layer"

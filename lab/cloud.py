@@ -13,7 +13,7 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,8 @@ from lab.home import ACCESS_KEY, make_home, user_hash
 from lab.places import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, Places
 from lab.requirements import why_not
 from lab.startup import make_folders, start_daemon, wait_ready, wait_until
+from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
-
-Tell = Callable[[str], None]
 
 STOP_S = 30.0
 """How long it may take to remove its bodies; then it is killed, and they with it."""
@@ -78,7 +77,7 @@ class Lab:
         if reason := why_not(self.places.root.parent):
             raise LabError(f"the lab can't run here: {reason}")
         self.down()
-        python = ensure("lab", progress=tell)
+        python = ensure("lab", tell=tell)
         layer = baked(python, tell)
         tell("the cloud: starting")
         before = [name for name in SKYPILOT_FILES if Path("/tmp", name).exists()]

@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import suppress
 
+from configs.errors import SpecsweepError, leave
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from tasks import provenance
@@ -28,9 +29,8 @@ from tasks.exit_code import Exit
 from tasks.guards.finding import Judgement
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import step_file
-from warehouse.clock import now_iso
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, LeaseHeld, Leases, Outcome, kept_s, owner_name
-from warehouse.ledger import Ledger, new_commit
+from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, Leases, Outcome, kept_s, owner_name
+from warehouse.ledger import Ledger
 from warehouse.store import StoreError, open_store
 from warehouse.tables import PROVENANCE, VERDICTS
 from warehouse.verdicts import worst
@@ -45,8 +45,10 @@ PARENT_POLL_S = 1.0
 """Pause between two looks at whether the starting process still lives."""
 
 
-class CellRejected(Exception):
+class CellRejected(SpecsweepError):
     """The smoke step found the cell insane; nothing more is measured."""
+
+    exit_code = Exit.REJECTED
 
 
 def todo(ledger: Ledger, planned: PlannedCell) -> list[MeasuredStep]:
@@ -114,7 +116,7 @@ class Runner:
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
         verdict = worst(judgement.verdict for judgement in judgements)
         reasons = sorted({finding.reason.value for judgement in judgements for finding in judgement.findings})
-        commit = new_commit(
+        commit = self.ledger.new_commit(
             spec.step, attempt, self.lease.owner, verdict, reasons, time.monotonic() - started, ctx.parts
         )
         result = self.ledger.commit(cell.cell_key, commit)
@@ -132,8 +134,8 @@ class Runner:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
         attempt = Attempt(
             attempt=self.lease.epoch, outcome=outcome, reason=reason, owner=self.lease.owner,
-            started_at=self.lease.granted_at, ended_at=now_iso(), load_s=spent["load"], smoke_s=smoke_s,
-            measure_s=measure_s, lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
+            started_at=self.lease.granted_at, ended_at=self.ledger.clock.now_iso(), load_s=spent["load"],
+            smoke_s=smoke_s, measure_s=measure_s, lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
             log_tail="" if outcome == "completed" else "\n".join(tail),
         )  # fmt: skip
         self.leases.close(attempt)
@@ -142,22 +144,21 @@ class Runner:
 async def run(
     store_url: str, run_id: str, cell_key: str, heartbeat_s: float, deadline_s: float, *, with_parent: bool
 ) -> Exit:
-    """One attempt, from lease to closed attempt; says on stderr why it did not end well."""
+    """One attempt, from lease to closed attempt.
+
+    Raises:
+        SpecsweepError: why it did not end well; its `exit_code` is one of `tasks.exit_code`.
+    """
     ledger = Ledger(open_store(store_url), run_id)
     planned = ledger.planned_cell(cell_key)
-    try:
-        steps = todo(ledger, planned)
-        if not steps:
-            print("everything is measured", flush=True)
-            return Exit.DONE
-        for spec in steps:
-            step_file(spec)  # one that is missing is known before an engine starts
-        leases = Leases(ledger, cell_key, deadline_s)
-        lease = leases.acquire(owner_name())
-    except CellRejected as error:
-        return _say(Exit.REJECTED, str(error))
-    except LeaseHeld as error:
-        return _say(Exit.LEASE_HELD, str(error))
+    steps = todo(ledger, planned)
+    if not steps:
+        print("everything is measured", flush=True)
+        return Exit.DONE
+    for spec in steps:
+        step_file(spec)  # one that is missing is known before an engine starts
+    leases = Leases(ledger, cell_key, deadline_s)
+    lease = leases.acquire(owner_name())
     heartbeat = HeartbeatSender(leases, lease, heartbeat_s)
     runner = Runner(ledger, planned, leases, lease, heartbeat)
     work = asyncio.create_task(runner.measure_all(steps))
@@ -204,25 +205,22 @@ async def _ending(
     except asyncio.CancelledError:
         if lost.is_set():
             runner.close("superseded", "another runner took the cell over", Exit.SUPERSEDED)
-            return _say(Exit.SUPERSEDED, "another runner took the cell over")
+            return _explained(Exit.SUPERSEDED, "another runner took the cell over")
         return _stopped(runner)
-    except CellRejected as error:
-        runner.close("failed", str(error), Exit.REJECTED)
-        return _say(Exit.REJECTED, str(error))
-    except (EngineFailed, EngineUnavailable, StoreError) as error:
+    except (CellRejected, EngineFailed, EngineUnavailable, StoreError) as error:
         if isinstance(error, EngineFailed):
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked.wait(), LEAVING_S)
                 return _stopped(runner)  # its engine was asked, too, and left first
-        runner.close("failed", str(error), Exit.FAILED)
-        return _say(Exit.FAILED, str(error))
+        runner.close("failed", str(error), Exit(error.exit_code))
+        raise
     runner.close("completed", "", Exit.DONE)
     return Exit.DONE
 
 
 def _stopped(runner: Runner) -> Exit:
     runner.close("stopped", "asked to stop", Exit.STOPPED)
-    return _say(Exit.STOPPED, "asked to stop; finished items are kept")
+    return _explained(Exit.STOPPED, "asked to stop; finished items are kept")
 
 
 def _verdict_row(judgement: Judgement) -> dict[str, object]:
@@ -235,7 +233,7 @@ def _verdict_row(judgement: Judgement) -> dict[str, object]:
     }
 
 
-def _say(code: Exit, text: str) -> Exit:
+def _explained(code: Exit, text: str) -> Exit:
     print(text, file=sys.stderr, flush=True)
     return code
 
@@ -252,8 +250,8 @@ def main() -> int:
     work = run(args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s, with_parent=args.with_parent)
     try:
         return asyncio.run(work)
-    except StoreError as error:
-        return _say(Exit.FAILED, str(error))
+    except SpecsweepError as error:
+        return leave("", error)  # the line stands alone: it is the last one of the node's log
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from configs.cell import Model, Technique
+from configs.errors import SpecsweepError
 from tasks.prompts import Prompt
 
 BASE_TIMEOUT_S = 120.0
@@ -24,7 +25,7 @@ SLOWEST_TOK_S = 0.5
 """No engine worth measuring is slower per request: what bounds the wait for one answer."""
 
 
-class RequestFailed(Exception):
+class RequestFailed(SpecsweepError):
     """An answer that can't be measured: an error status, a broken stream, or a request the engine gave up."""
 
 

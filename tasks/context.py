@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from configs.schema import PlannedCell
 from tasks import meters
 from tasks.client import Client, RequestFailed
-from warehouse.clock import now_iso
 from warehouse.columns import Table
 from warehouse.ledger import Ledger, Part
 from warehouse.parts import Row
@@ -64,7 +63,7 @@ class StepContext:
             "cell_key": self.cell.cell_key,
             "step": self.step,
             "attempt": self._attempt,
-            "measured_at": now_iso(),
+            "measured_at": self._ledger.clock.now_iso(),
         }
         return {**identity, **row}
 

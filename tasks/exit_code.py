@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
 
 
@@ -16,6 +17,6 @@ class Exit(IntEnum):
     DONE = 0
     FAILED = 1
     REJECTED = 3
-    LEASE_HELD = 75
+    LEASE_HELD = os.EX_TEMPFAIL
     SUPERSEDED = 76
     STOPPED = 143

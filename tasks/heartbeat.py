@@ -7,15 +7,10 @@ import time
 from collections.abc import Callable
 
 from tasks.context import Progress
-from warehouse.clock import now_iso
 from warehouse.lease import Heartbeat, Lease, Leases
 
 INTERVAL_S = 5.0
 """Pause between two heartbeats; a twelfth of the deadline, so a slow store does not lose the cell."""
-
-
-class LeaseLost(Exception):
-    """Another runner owns the cell now."""
 
 
 class HeartbeatSender:
@@ -92,5 +87,5 @@ class HeartbeatSender:
         return Heartbeat(
             attempt=self._lease.epoch, phase=self._phase, step=self._step, percent=self._progress.percent,
             last_line=self._progress.line, tok_s=self._progress.tok_s, load_s=spent["load"], smoke_s=spent["smoke"],
-            measure_s=spent["measure"], at_risk_s=self.at_risk_s(), at=now_iso(),
+            measure_s=spent["measure"], at_risk_s=self.at_risk_s(), at=self._leases.clock.now_iso(),
         )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from flows.clock import Clock
+from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, LossKind
 from flows.launch_slots import Slots
@@ -105,13 +105,13 @@ class FakeSite:
         self.memory.append((offer.zone, loss))
 
 
-def context(run: FakeRun, site: FakeSite, say: Callable[[str], None] = print, **changed: object) -> RunContext:
+def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, **changed: object) -> RunContext:
     """A context on the fake cloud that looks often."""
     made = RunContext(
-        site=site, clock=Clock(), max_attempts=2, wait_h=0.01, poll_s=0.2,
+        site=site, clock=StoppableClock(), max_attempts=2, wait_h=0.01, poll_s=0.2,
         name_of=lambda key: cluster_name(run.store_url, "r1", key), managing=lambda _: nullcontext(),
         slots=Slots(2), purse=None,
-        say=say,
+        tell=tell,
     )  # fmt: skip
     return made._replace(**changed)
 

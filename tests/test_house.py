@@ -88,3 +88,16 @@ def test_nobody_uses_a_room_above() -> None:
 def test_no_folder_is_a_corridor(floor: Path) -> None:
     own = [path.name for path in (ROOT / floor).iterdir() if path.is_file() and path.suffix == ".py"]
     assert len(own) <= MOST_FILES, f"{floor} has {len(own)} files of its own: make rooms"
+
+
+IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cover", "init", "probe", "ssh_server")]
+"""What is started where nothing but lab/ can be seen, besides the daemon."""
+
+
+@pytest.mark.parametrize("entry", [Path("lab/control/daemon.py"), *IN_THE_LAB], ids=str)
+def test_what_runs_inside_the_lab_needs_nothing_but_the_lab(entry: Path) -> None:
+    needed, new = set[Path](), {entry}
+    while new:
+        needed |= new
+        new = {target for source, target in ARROWS if source in new} - needed
+    assert {file.parts[0] for file in needed} == {"lab"}

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 MINUTE_S = 60
 HOUR_S = 3600
 
 
-def now_iso() -> str:
-    """This moment, ISO 8601 with milliseconds, UTC."""
-    return iso_of(datetime.now(UTC).timestamp())
-
-
 def iso_of(epoch_s: float) -> str:
-    """A moment given in seconds since 1970."""
+    """A moment given in seconds since 1970: ISO 8601 with milliseconds, UTC."""
     return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
+
+
+class Clock:
+    """This machine's clock. A flow has one that can be stopped, the simulated night of `bench/` one that jumps."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def now_iso(self) -> str:
+        """This moment as rows have it."""
+        return iso_of(self.now_s())
+
+
+SYSTEM = Clock()
+"""What stamps records where no other clock is given."""
 
 
 def moment_s(iso: str) -> float:

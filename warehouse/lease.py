@@ -18,7 +18,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from warehouse.clock import now_iso, seconds_between
+from warehouse.clock import seconds_between
 from warehouse.ledger import Ledger
 from warehouse.price import usd_of
 from warehouse.store import StoreError
@@ -85,6 +85,8 @@ class Attempt(_Record):
 class LeaseHeld(StoreError):
     """Somebody else measures this cell and has been heard of within the deadline."""
 
+    exit_code = os.EX_TEMPFAIL
+
 
 def owner_name() -> str:
     """This process, as leases name it: host, boot, process id and the tick it started at."""
@@ -105,6 +107,7 @@ class Leases:
     def __init__(self, ledger: Ledger, cell_key: str, deadline_s: float = HEARTBEAT_DEADLINE_S) -> None:
         """Open the cell; nothing is read or written yet."""
         self.store = ledger.store
+        self.clock = ledger.clock
         self.cell_key = cell_key
         self.root = ledger.cell_root(cell_key)
         self.deadline_s = deadline_s
@@ -135,10 +138,12 @@ class Leases:
                     reason="its owner fell silent",
                     owner=last.owner,
                     started_at=last.granted_at,
-                    ended_at=now_iso(),
+                    ended_at=self.clock.now_iso(),
                 )
             )
-        lease = Lease(cell_key=self.cell_key, epoch=(last.epoch if last else 0) + 1, owner=owner, granted_at=now_iso())
+        lease = Lease(
+            cell_key=self.cell_key, epoch=(last.epoch if last else 0) + 1, owner=owner, granted_at=self.clock.now_iso()
+        )
         if not self.store.put_new(self._lease_key(lease.epoch), lease.model_dump_json().encode()):
             raise LeaseHeld(f"cell {self.cell_key} was taken by somebody else just now")
         return lease

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from configs.schema import Plan, PlannedCell
-from warehouse.clock import now_iso
+from warehouse.clock import SYSTEM, Clock
 from warehouse.columns import Table
 from warehouse.parts import Row, decode, encode, sha256_hex
 from warehouse.store import Store, StoreError
@@ -59,8 +59,13 @@ class Commit(BaseModel):
 class Ledger:
     """One run in one store."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
         """Open the run; nothing is read or written yet.
+
+        Args:
+            store: where the run is.
+            run_id: its name.
+            clock: stamps leases and commits.
 
         Raises:
             StoreError: the run id is no safe folder name.
@@ -69,6 +74,7 @@ class Ledger:
             raise StoreError(f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-'")
         self.store = store
         self.run_id = run_id
+        self.clock = clock
         self.root = f"runs/{run_id}"
 
     def cell_root(self, cell_key: str) -> str:
@@ -133,6 +139,28 @@ class Ledger:
             rows = decode(data, key)
             yield Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data)), rows
 
+    def new_commit(
+        self,
+        step: str,
+        attempt: int,
+        owner: str,
+        verdict: Verdict,
+        reasons: Sequence[str],
+        wall_s: float,
+        parts: Sequence[Part],
+    ) -> Commit:
+        """A commit stamped with this moment; `commit` makes it count."""
+        return Commit(
+            step=step,
+            attempt=attempt,
+            owner=owner,
+            verdict=verdict,
+            reasons=tuple(reasons),
+            wall_s=wall_s,
+            committed_at=self.clock.now_iso(),
+            parts=tuple(parts),
+        )
+
     def commit(self, cell_key: str, commit: Commit) -> CommitResult:
         """Make a step's parts visible, once. Losing the race is a normal ending: "superseded"."""
         key = f"{self.step_root(cell_key, commit.step)}/commit.json"
@@ -158,22 +186,6 @@ class Ledger:
         if data is None:
             raise StoreError(f"{missing} in {self.store.url}")
         return data
-
-
-def new_commit(
-    step: str, attempt: int, owner: str, verdict: Verdict, reasons: Sequence[str], wall_s: float, parts: Sequence[Part]
-) -> Commit:
-    """A commit stamped with this moment."""
-    return Commit(
-        step=step,
-        attempt=attempt,
-        owner=owner,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        wall_s=wall_s,
-        committed_at=now_iso(),
-        parts=tuple(parts),
-    )
 
 
 def run_ids(store: Store) -> list[str]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from configs.checkout import git_head
 from warehouse.build import consolidate
-from warehouse.clock import now_iso
+from warehouse.clock import SYSTEM
 from warehouse.consolidate.raw import polars_schema
 from warehouse.dataset import DICTIONARY_KEY, content_hash, data_dictionary, product_files, product_rows
 from warehouse.ledger import run_ids as all_run_ids
@@ -101,7 +101,7 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
             version=version,
             schema_version=SCHEMA_VERSION,
             content_sha256=content,
-            built_at=now_iso(),
+            built_at=SYSTEM.now_iso(),
             run_ids=chosen,
             git_sha=git_head(),
             files=stored,

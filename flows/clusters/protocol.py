@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
+from configs.errors import SpecsweepError
 from warehouse.placement import MachineEnd, Offer
 
 LossKind = Literal["no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed"]
@@ -23,7 +24,7 @@ class CellJob(NamedTuple):
     cell_key: str
 
 
-class LaunchFailed(Exception):
+class LaunchFailed(SpecsweepError):
     """A cluster could not be started; the text says why and what to do."""
 
     def __init__(self, text: str, kind: LossKind = "launch_failed") -> None:

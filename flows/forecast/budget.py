@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from configs.errors import SpecsweepError
 from configs.schema import Budget
 from flows.forecast.forecast import CellForecast, Forecast
 from warehouse.bill.spending import NOTHING_SPENT, Spending, Spent
@@ -25,7 +26,7 @@ MOST_DIGITS = 6
 """Digits after the point at which two amounts are shown alike at last; a second of an H100 costs 0.001 USD."""
 
 
-class BudgetExceeded(Exception):
+class BudgetExceeded(SpecsweepError):
     """A run would cost more than it may, or nobody can say what it would cost; the text has the amounts."""
 
 
@@ -193,12 +194,6 @@ class Purse:
     def _sure(self, look: Callable[[bool], str | None]) -> str | None:
         """Look cheaply, and again at the store itself before anything is stopped for it."""
         return None if look(False) is None else look(True)
-
-
-def sweep_file(name_or_path: str) -> str:
-    """Where the budget of a sweep stands, as a user typed it, or the shipped file of that name."""
-    own = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
-    return name_or_path if own else f"configs/sweeps/{name_or_path}.yaml"
 
 
 def _too_much(fit: Fit, sweep_file: str) -> str:

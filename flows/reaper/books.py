@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flows.clusters.names import cluster_name, store_hash
-from warehouse.clock import now_iso
 from warehouse.lease import LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
 from warehouse.placement import PlacementEnd, PlacementOutcome, Placements, PlacementStory
@@ -79,7 +78,7 @@ class Books:
         attempt = self._close_attempt(leases, stories, open_ones[-1], reason) if open_ones else None
         for story in open_ones:
             number = attempt if story is open_ones[-1] else None
-            end = PlacementEnd(at=now_iso(), outcome=outcome, detail=detail, attempt=number)
+            end = PlacementEnd(at=leases.clock.now_iso(), outcome=outcome, detail=detail, attempt=number)
             placements.end(story.asked.number, end)
 
     def _close_attempt(
@@ -98,7 +97,7 @@ class Books:
             except LeaseHeld:
                 return None  # a new owner came this moment; the number is theirs
         price_usd_h = story.asked.offer.price_usd_h
-        leases.close(gone_attempt(lease, leases.heartbeat(), "lost", reason, now_iso(), price_usd_h))
+        leases.close(gone_attempt(lease, leases.heartbeat(), "lost", reason, leases.clock.now_iso(), price_usd_h))
         return lease.epoch
 
     def _leases(self, cell: CellOfRun) -> Leases:

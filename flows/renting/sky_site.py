@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from configs.schema import Budget, Cloud, Plan
-from flows.clock import Clock
+from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, Cluster
 from flows.clusters.skypilot.cluster import SkyCluster
@@ -25,7 +25,7 @@ EXPIRES_AFTER_S = 24 * 3600.0
 """Age at which anybody's reaper may remove a cluster of ours; no cell is planned to take a day."""
 
 
-def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: Clock) -> PolicySite:
+def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> PolicySite:
     """What can be rented for a run, with the memory of where it failed so far.
 
     Raises:

@@ -13,17 +13,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
-from configs.load import ConfigError
-from flows.clusters.protocol import LaunchFailed
-from flows.clusters.skypilot.server import SkyUnavailable
-from flows.forecast.budget import BudgetExceeded
 from flows.plans import store_url
 from flows.terminal.lab_commands import lab_app
-from flows.terminal.prefect_session import SessionFailed
-from flows.terminal.prepare import PreparationFailed
-from lab.errors import LabError
-from tasks.host.environment_install import InstallError
 from warehouse.ledger import Ledger, run_ids
 from warehouse.store import Store, StoreError, open_store
 
@@ -60,13 +53,6 @@ PIPE_COLUMNS = 130
 
 class Interrupted(BaseException):
     """Asked to stop by a signal. Not KeyboardInterrupt: the command line library swallows that one."""
-
-
-EXPECTED = (
-    BudgetExceeded, ConfigError, InstallError, LabError, LaunchFailed, PreparationFailed, SessionFailed, SkyUnavailable,
-    StoreError,
-)  # fmt: skip
-"""Errors whose text is all that a user needs."""
 
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
@@ -237,15 +223,14 @@ def reproduce(
 
 
 def main() -> None:
-    """Run the command; an expected error is one line on stderr and exit code 1."""
+    """Run the command; an error that a user can mend is one line on stderr."""
     # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
     try:
         app(prog_name="sweep")
-    except EXPECTED as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        sys.exit(1)
+    except SpecsweepError as error:
+        sys.exit(leave("sweep", error))
     except Interrupted as interruption:
         print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
         sys.exit(128 + int(interruption.args[0]))

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 from tasks.engine.machine import state_dir
 from tasks.engine.server import free_port
 from tasks.host import process_group
@@ -45,7 +46,7 @@ OUR_SETTINGS = {
 """How our server, worker and flows are set up; what each prevents was seen, not guessed."""
 
 
-class SessionFailed(Exception):
+class SessionFailed(SpecsweepError):
     """The server, the worker or a Prefect command failed; the text says which and where its log is."""
 
 

@@ -11,6 +11,7 @@ from typing import cast
 from rich.console import Console
 
 from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 from configs.schema import Plan
 from flows.plans import engine_environments, family_members
 from tasks.family.recipe import family_dir, missing
@@ -20,7 +21,7 @@ LINE_EVERY_S = 20.0
 """Pause between two lines of progress where there is no terminal to show a moving one."""
 
 
-class PreparationFailed(Exception):
+class PreparationFailed(SpecsweepError):
     """Something the sweep needs could not be made; the text says what and why."""
 
 
@@ -33,7 +34,7 @@ def prepare(plan: Plan, console: Console) -> None:
     """
     with console.status("looking at environments") as status:
         for name in ("node", *engine_environments(plan)):
-            environments.ensure(cast(environments.Name, name), progress=status.update)
+            environments.ensure(cast(environments.Name, name), tell=status.update)
     wanted = family_members(plan)
     if missing(family_dir(), wanted):
         build_family(wanted, console)

@@ -18,7 +18,7 @@ from types import FrameType
 from lab.bodies.relay import relay
 from lab.control.daemon_spec import DaemonSpec
 from lab.control.ec2 import ControlPlane
-from lab.control.fleet import LOOK_EVERY_S, Fleet, say
+from lab.control.fleet import LOOK_EVERY_S, Fleet, tell
 from lab.control.held_writes import hold_writes
 from lab.control.ports import api_port, queue_port, reserved
 from lab.places import EGRESS_SOCKET, SPEED_LOCK, Places
@@ -54,7 +54,7 @@ def main() -> None:
     temporary = places.ready.with_suffix(".new")
     temporary.write_text(json.dumps({"port": control_plane.port, "api_port": for_sky}), encoding="utf-8")
     temporary.rename(places.ready)
-    say(f"ready on port {control_plane.port}")
+    tell(f"ready on port {control_plane.port}")
     fleet = Fleet(places, control_plane, spec)
     queue = reserved(queue_port(for_sky))
     try:

@@ -47,7 +47,7 @@ class Fleet:
             elif body.process.poll() is not None:
                 # SkyPilot alone would knock at its ssh for ten minutes
                 tail = (body.folder / BODY_LOG).read_text(encoding="utf-8", errors="replace")[-1000:]
-                say(f"{instance_id} died with {body.process.returncode}, its instance is terminated: {tail}")
+                tell(f"{instance_id} died with {body.process.returncode}, its instance is terminated: {tail}")
                 self._control_plane.terminate(body.machine)
         if self._places.hold.exists():
             return
@@ -92,7 +92,7 @@ class Fleet:
         link.unlink(missing_ok=True)
         link.symlink_to(folder / SSH_SOCKET)
         self._bodies[machine.instance_id] = Body(machine, process, folder, link)
-        say(f"{machine.instance_id} boots: {machine.instance_type} in {machine.zone}, {machine.public_ip}")
+        tell(f"{machine.instance_id} boots: {machine.instance_type} in {machine.zone}, {machine.public_ip}")
 
     def _remove(self, body: Body) -> None:
         body.process.kill()  # SIGTERM does not reach through `unshare --fork`
@@ -100,9 +100,9 @@ class Fleet:
         body.link.unlink(missing_ok=True)
         remove_tree(body.folder)
         del self._bodies[body.machine.instance_id]
-        say(f"{body.machine.instance_id} is gone")
+        tell(f"{body.machine.instance_id} is gone")
 
 
-def say(text: str) -> None:
+def tell(text: str) -> None:
     """One line of the daemon's log."""
     print(time.strftime("%H:%M:%S"), text, flush=True)

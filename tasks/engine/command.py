@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from configs.cell import Cell, Draft, Model
+from configs.errors import SpecsweepError
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
 from tasks.host import environments
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailable(SpecsweepError):
     """What the cell needs to be served is not on this machine; the text says what and how to get it."""
 
 
@@ -22,7 +23,6 @@ class EngineCommand(NamedTuple):
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    served_name: str
     model_revision: str | None
     draft_revision: str | None
 
@@ -59,7 +59,6 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     return EngineCommand(
         argv=tuple(argv),
         env=_environment(cell, workdir),
-        served_name=cell.model.name,
         model_revision=cell.model.revision,
         draft_revision=cell.draft.revision if cell.draft else None,
     )

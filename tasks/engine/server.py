@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+from configs.errors import SpecsweepError
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.host import process_group
 
@@ -28,7 +29,7 @@ _CAUSE = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)\b.*)$
 _NOISE = re.compile(r"^\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*|^(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*")
 
 
-class EngineFailed(Exception):
+class EngineFailed(SpecsweepError):
     """The engine did not start, or died; the text holds the cause from its own log."""
 
 

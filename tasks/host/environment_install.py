@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from configs.errors import SpecsweepError
 from tasks.host.environment_spec import REQUIREMENTS, Environment, pins_in
 
-Progress = Callable[[str], None]
+Tell = Callable[[str], None]
+"""Takes a line of text for people."""
 
 TICK_S = 0.5
 MAX_COMPILERS = 8
@@ -31,7 +33,7 @@ _STEP = re.compile(r"^\s*(Collecting|Downloading|Using cached|Building|Preparing
 _CAUSE = re.compile(r"^\s*(ERROR:|error:|×|╰─▶|├─▶|[A-Za-z_.]+(Error|Exception|NotFound)\b)")  # noqa: RUF001
 
 
-class InstallError(RuntimeError):
+class InstallError(SpecsweepError):
     """An environment could not be made; the text is one line with reason, log and remedy."""
 
 
@@ -74,11 +76,11 @@ def has_library(name: str) -> bool:
 
 
 class Installer:
-    """Makes one environment in `folder`, telling `progress` about once a second and `log` everything."""
+    """Makes one environment in `folder`, giving `tell` a line about once a second and `log` everything."""
 
-    def __init__(self, name: str, spec: Environment, folder: Path, log: Path, progress: Progress) -> None:
+    def __init__(self, name: str, spec: Environment, folder: Path, log: Path, tell: Tell) -> None:
         """Nothing is touched before `build`."""
-        self.name, self.spec, self.folder, self.log, self.progress = name, spec, folder, log, progress
+        self.name, self.spec, self.folder, self.log, self.tell = name, spec, folder, log, tell
         self.python = folder / "bin" / "python"
         self._packages: Path | None = None
         self.pins = REQUIREMENTS / spec.pins
@@ -98,7 +100,7 @@ class Installer:
             if cause is None:
                 break
             causes.append(f"{how}: {cause}")
-            self.progress(f"{self.name}: {how} did not manage ({cause})")
+            self.tell(f"{self.name}: {how} did not manage ({cause})")
         else:
             raise self._error("; ".join(causes), _remedy(causes, self.spec))
         self._name_vllm()
@@ -213,7 +215,7 @@ class Installer:
             ]
         try:
             while any(p.poll() is None for p in running):
-                self.progress(f"{self.name}: {time.monotonic() - self.started:.0f} s, {self._phase(title, begin)}")
+                self.tell(f"{self.name}: {time.monotonic() - self.started:.0f} s, {self._phase(title, begin)}")
                 time.sleep(TICK_S)
         except BaseException:
             for process in running:

@@ -18,14 +18,16 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 if not __package__:  # run as a script: python3 tasks/host/environments.py
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tasks.host.environment_install import Installer, InstallError, check_machine
+from configs.errors import SpecsweepError, leave
+from tasks.host.environment_install import Installer, InstallError, Tell, check_machine
 from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
 
 __all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
@@ -59,17 +61,16 @@ def _path_of(name: Name) -> Path | None:
     return overlay_of(name) if ENVIRONMENTS[name].over else python_of(name)
 
 
-def ensure(name: Name, *, progress: Callable[[str], None] | None = None) -> Path:
+def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
     """Return the interpreter of an environment (the folder of an overlay), making it first when it is not there.
 
-    `progress` gets one line of text about every half second while something is going on.
+    `tell` gets one line of text about every half second while something is going on.
     A second caller waits for the first. Raises InstallError with one line that says what to do.
     """
     if path := _path_of(name):
         return path
-    tell = progress or (lambda _: None)
     folder, spec = folder_of(name), ENVIRONMENTS[name]
-    base = ensure(spec.over, progress=progress) if spec.over else None
+    base = ensure(spec.over, tell=tell) if spec.over else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock(name, folder, tell):
         if path := _path_of(name):
@@ -99,10 +100,9 @@ def suffix_unavailable() -> str | None:
     return (folder_of("engine-cpu") / SUFFIX).read_text(encoding="utf-8") or None
 
 
-def retry_suffix(progress: Callable[[str], None] | None = None) -> str | None:
+def retry_suffix(tell: Tell = lambda _: None) -> str | None:
     """Try the suffix add-on of the engine once more, say after installing g++; None, or why it failed."""
-    tell = progress or (lambda _: None)
-    ensure("engine-cpu", progress=tell)
+    ensure("engine-cpu", tell=tell)
     folder, spec = folder_of("engine-cpu"), ENVIRONMENTS["engine-cpu"]
     with _lock("engine-cpu", folder, tell):
         log = folder.with_name(folder.name + "-suffix.log")
@@ -113,7 +113,7 @@ def retry_suffix(progress: Callable[[str], None] | None = None) -> str | None:
 
 
 @contextlib.contextmanager
-def _lock(name: Name, folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def _lock(name: Name, folder: Path, tell: Tell) -> Iterator[None]:
     started = time.monotonic()
     with folder.with_suffix(".lock").open("a", encoding="utf-8") as lock:
         while True:
@@ -138,8 +138,8 @@ class Console:
         self._last = -LOG_LINE_EVERY_S
         self._lock = threading.Lock()
 
-    def progress(self, name: str) -> Callable[[str], None]:
-        """The progress function of one environment; it stops the work once the user has interrupted."""
+    def tell_of(self, name: str) -> Tell:
+        """The `tell` of one environment; it stops the work once the user has interrupted."""
 
         def tell(text: str) -> None:
             if self.cancelled:
@@ -150,7 +150,7 @@ class Console:
 
         return tell
 
-    def say(self, text: str, *, of: str = "") -> None:
+    def tell(self, text: str, *, of: str = "") -> None:
         """Print a line that stays; `of` has nothing more to show."""
         with self._lock:
             self._doing.pop(of, None)
@@ -184,14 +184,13 @@ def main(argv: list[str] | None = None) -> int:
             return _print_pythons(arguments.names, console)
         if arguments.command == "list":
             _list()
-        elif reason := retry_suffix(console.progress("engine-cpu")):
-            console.say(f"specsweep: suffix decoding is not available: {reason}")
+        elif reason := retry_suffix(console.tell_of("engine-cpu")):
+            console.tell(f"specsweep: suffix decoding is not available: {reason}")
             return 1
-    except InstallError as error:
-        console.say(f"specsweep: {error}")
-        return 1
+    except SpecsweepError as error:
+        return leave("specsweep", error, console.tell)
     except KeyboardInterrupt:
-        console.say("specsweep: interrupted; nothing half-made was left, run the same command again")
+        console.tell("specsweep: interrupted; nothing half-made was left, run the same command again")
         return 130
     return 0
 
@@ -216,11 +215,11 @@ def _print_pythons(names: list[Name], console: Console) -> int:
 def _make(name: Name, console: Console) -> bool:
     started = time.monotonic()
     try:
-        ensure(name, progress=console.progress(name))
+        ensure(name, tell=console.tell_of(name))
     except InstallError as error:
-        console.say(f"specsweep: {error}", of=name)
+        leave("specsweep", error, partial(console.tell, of=name))
         return False
-    console.say(f"{name}: ready after {time.monotonic() - started:.0f} s", of=name)
+    console.tell(f"{name}: ready after {time.monotonic() - started:.0f} s", of=name)
     return True
 
 

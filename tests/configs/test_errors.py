@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.errors import SpecsweepError, leave
 from configs.load import ConfigError, load_model, load_suite, load_sweep
 
 Write = Callable[..., str]
@@ -21,6 +22,21 @@ MISTAKES = {
         "technique: ar}",
         "technique: ar, drat: 1}",
         ["mine.yaml:8", "cells[0].drat", "'draft'"],
+    ),
+    "misspelt key": (
+        "cells:",
+        "cels:",
+        ["mine.yaml:7: cels: unknown key; accepted: name, engine", ", cells (did you mean 'cells'?)"],
+    ),
+    "misspelt key in a cell": (
+        "precision: bf16",
+        "precison: bf16",
+        ["mine.yaml:8: cells[0].precison: unknown key; accepted: model, ", "(did you mean 'precision'?)"],
+    ),
+    "misspelt key in the cloud": (
+        "spot: false",
+        "cloud: {tsk: h100-spot}",
+        ["mine.yaml:6: cloud.tsk: unknown key; accepted: task, ", "(did you mean 'task'?)"],
     ),
     "wrong type": ("k: 4", 'k: "4"', ["mine.yaml:9", "cells[1].k", '"4"', "whole number"]),
     "yes for a number": ("k: 4", "k: yes", ["mine.yaml:9", "cells[1].k", "true", "whole number"]),
@@ -108,6 +124,26 @@ def test_a_mistake_is_one_line_with_place_and_remedy(write: Write, sweep_text: s
     assert [part for part in parts if part not in message] == [], message
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "others"),
+    [
+        ({"cells:": "cels:"}, ""),
+        ({"cells:": "cels:", "engine:": "engin:"}, " (and 1 more in this file)"),
+        ({"spot: false": "spot: 5", "cells:": "cels:"}, " (and 1 more in this file)"),
+    ],
+)
+def test_a_misspelt_key_comes_first_and_counts_once(
+    write: Write, sweep_text: str, spoilt: dict[str, str], others: str
+) -> None:
+    text = sweep_text.replace("cells:", "spot: false\ncells:")
+    for right, wrong in spoilt.items():
+        text = text.replace(right, wrong, 1)
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(text))
+    assert "(did you mean '" in str(caught.value)
+    assert str(caught.value).endswith(f"'?){others}")
+
+
 FILES = {
     "empty": ("", ["mine.yaml:1", "empty", "accepted"]),
     "only a comment": ("# nothing\n", ["mine.yaml:1", "empty", "accepted"]),
@@ -161,6 +197,21 @@ SUITES = {
         "request: 8",
         ["conditions[0].request", "unknown key", "'requests'"],
     ),
+    "misspelt key in a step": (
+        "prompts: listing",
+        "promts: listing",
+        ["mine-suite.yaml:4: steps[1].promts: unknown key; ", "accepted: step, prompts, conditions (did you mean"],
+    ),
+    "misspelt step": (
+        "{step: smoke}",
+        "{stp: smoke}",
+        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, items, ", "(did you mean 'step'?)"],
+    ),
+    "misspelt key in a condition": (
+        "output_tokens: 9",
+        "outputs_token: 9",
+        ["mine-suite.yaml:5: steps[1].conditions[0].outputs_token: unknown key; ", "(did you mean 'output_tokens'?)"],
+    ),
     "other name": (
         "name: mine-suite",
         "name: other",
@@ -195,3 +246,14 @@ def test_a_suite_of_the_users_own_is_unknown_to_the_shipped_ones(write: Write) -
     write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
     with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
         load_suite("mine-suite")
+
+
+def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SpecsweepError) as caught:
+        load_sweep(write("name: mine\n", "empty.yaml"))
+    assert leave("sweep", caught.value) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("sweep: empty.yaml:1: ") and said.err.count("\n") == 1
+    assert said.out == ""

@@ -14,7 +14,7 @@ from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
-from warehouse.clock import now_iso
+from warehouse.clock import SYSTEM
 from warehouse.lease import owner_name
 from warehouse.placement import FlowHeartbeat, MachineEnd, Placements
 
@@ -136,7 +136,7 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
 
 def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, node_python: Path) -> None:
     node = FakeCluster(run, node_python, **SLOW)
-    placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", now_iso())
+    placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
     node.process = run.start(node_python, **SLOW)
     wait_for(lambda: run.leases.current() is not None, "the node's lease")
     outcome = measured(run, context(run, FakeSite([node])))
@@ -147,7 +147,7 @@ def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, no
 
 def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_python: Path) -> None:
     node = FakeCluster(run, node_python)
-    Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", now_iso())
+    Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
     outcome = measured(run, context(run, FakeSite([node])))
     assert outcome.ended == "measured"
     assert ends(run) == ["preempted", "done"]
@@ -156,7 +156,7 @@ def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_pyth
 
 def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> None:
     placements = Placements(run.ledger, run.key)
-    placements.beat(FlowHeartbeat(owner=owner_name(), at=now_iso()))
+    placements.beat(FlowHeartbeat(owner=owner_name(), at=SYSTEM.now_iso()))
     said: list[str] = []
     outcomes: list[CellOutcome] = []
     with FlowHeartbeatSender(run.ledger) as heartbeat:
@@ -165,7 +165,7 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
         thread.start()
         wait_for(lambda: any("another flow" in line for line in said), "the second flow says that it waits")
         assert placements.stories() == []
-        placements.beat(FlowHeartbeat(owner=owner_name(), at=now_iso(), released=True))
+        placements.beat(FlowHeartbeat(owner=owner_name(), at=SYSTEM.now_iso(), released=True))
         thread.join(120)
     assert outcomes[0].ended == "measured"
     assert not placements.managed(), "released at the end"

@@ -97,5 +97,5 @@ INFO:     Finished server process [5]
 
 def test_the_cause_of_an_engines_death_is_its_last_exception(tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text(ENGINE_LOG)
-    engine = Engine(EngineCommand(("vllm",), {}, "m", None, None), 1, tmp_path, 1)
+    engine = Engine(EngineCommand(("vllm",), {}, None, None), 1, tmp_path, 1)
     assert engine.cause() == "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."

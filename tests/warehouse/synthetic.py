@@ -14,7 +14,7 @@ from configs.steps.parity import ParityStep
 from configs.steps.throughput import Condition, ThroughputStep
 from warehouse.columns import Table
 from warehouse.lease import Attempt, Leases
-from warehouse.ledger import Commit, CommitResult, Ledger, Part, new_commit
+from warehouse.ledger import Commit, CommitResult, Ledger, Part
 from warehouse.parts import Row
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 from warehouse.steps.parity import PARITY_OUTPUTS
@@ -55,7 +55,9 @@ class StepWriter:
         self.write(PROVENANCE, [known | columns])
 
     def commit(self, verdict: Any = "ok", reasons: Sequence[str] = (), wall_s: float = 36.0) -> CommitResult:
-        commit: Commit = new_commit(self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts)
+        commit: Commit = self.ledger.new_commit(
+            self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts
+        )
         return self.ledger.commit(self.cell_key, commit)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, write_demo_run
 from warehouse import snapshot
+from warehouse.clock import SYSTEM, Clock, moment_s
 from warehouse.dataset import data_dictionary
 from warehouse.ledger import Ledger
 from warehouse.parts import sha256_hex
@@ -22,9 +23,9 @@ from warehouse.store import Store, StoreError, open_store
 from warehouse.tables import PRODUCT_TABLES
 
 
-def measure(store: Store, run_id: str, cell: int = 0) -> None:
+def measure(store: Store, run_id: str, cell: int = 0, clock: Clock = SYSTEM) -> None:
     """One more committed step."""
-    ledger, plan = Ledger(store, run_id), demo_plan()
+    ledger, plan = Ledger(store, run_id, clock), demo_plan()
     ledger.write_plan(plan)
     step = StepWriter(ledger, plan.cells[cell].cell.cell_key, "eval-tiny")
     step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)])
@@ -154,11 +155,15 @@ def test_s3_is_read_by_polars_with_the_stores_own_options(s3_store_url: str) -> 
     assert copied is not None and pl.read_parquet(io.BytesIO(copied)).height == 2
 
 
-def test_local_and_s3_give_the_same_contents(local: Store, s3_store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.ledger.now_iso", lambda: "2026-11-20T12:00:00.000+00:00")
+class StandingClock(Clock):
+    def now_s(self) -> float:
+        return moment_s("2026-11-20T12:00:00.000+00:00")
+
+
+def test_local_and_s3_give_the_same_contents(local: Store, s3_store_url: str) -> None:
     remote = open_store(s3_store_url)
     for store in (local, remote):
-        measure(store, "one")
+        measure(store, "one", clock=StandingClock())
     assert publish(local).content_sha256 == publish(remote).content_sha256
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from configs.errors import SpecsweepError
 from warehouse.placement import MachineEnd
 
 CLUSTER_TAG = "skypilot-cluster-name"
@@ -44,11 +45,11 @@ class Sighting(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-class NotAsked(Exception):
+class NotAsked(SpecsweepError):
     """A cloud is not set up here; the text says what is missing."""
 
 
-class CloudError(Exception):
+class CloudError(SpecsweepError):
     """A cloud did not do what was asked; the text says where and why."""
 
 

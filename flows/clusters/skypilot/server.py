@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from configs.errors import SpecsweepError
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot.leftovers import end_leftovers
 from tasks.host import process_group
@@ -50,7 +51,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _starting = threading.Lock()
 
 
-class SkyUnavailable(Exception):
+class SkyUnavailable(SpecsweepError):
     """SkyPilot's API server can't be reached or started; the text says what to do."""
 
 

@@ -15,7 +15,7 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_gpu, load_sweep
 from configs.schema import Budget, Plan
-from flows.forecast.budget import BudgetExceeded, Fit, Purse, over, sweep_file
+from flows.forecast.budget import BudgetExceeded, Fit, Purse, over
 from flows.forecast.forecast import Forecast, forecast
 from tests.warehouse.rented import NO_PRICE, START_S, ZONE_A, at, rent
 from warehouse.ledger import Ledger
@@ -26,7 +26,7 @@ FULL: Plan = expand(load_sweep("full"), recipe="r")
 EXPECTED: Forecast = forecast(FULL, {})
 TOTAL_USD = EXPECTED.usd_spot or 0.0
 DEAREST = max(EXPECTED.cells, key=lambda cell: cell.usd_spot or 0.0)
-FILE = sweep_file("full")
+FILE = "configs/sweeps/full.yaml"
 KEY, OTHER = (planned.cell.cell_key for planned in FULL.cells[:2])
 RICH = ZONE_A.model_copy(update={"price_usd_h": 3600.0})
 """One dollar a second."""

@@ -48,9 +48,10 @@ class Clone:
 
     def __init__(self, repo: Path, folder: Path) -> None:
         self.root, self.cache, self.package = folder / "clone", folder / "cache", folder / "dummy"
-        (self.root / "tasks").mkdir(parents=True)
-        for file in (repo / "tasks").glob("environment*.py"):
-            shutil.copy(file, self.root / "tasks")
+        for file in ("configs/checkout.py", "configs/errors.py"):
+            (self.root / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(repo / file, self.root / file)
+        shutil.copytree(repo / "tasks" / "host", self.root / "tasks" / "host")
         shutil.copytree(repo / "requirements", self.root / "requirements")
         self.package.mkdir()
         (self.package / "backend.py").write_text(BACKEND)
@@ -67,7 +68,7 @@ class Clone:
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-I", str(self.root / "tasks" / "environments.py"), "python", "node"],
+            [sys.executable, "-I", str(self.root / "tasks" / "host" / "environments.py"), "python", "node"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
