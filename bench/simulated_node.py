@@ -29,7 +29,7 @@ SETUP_S = 30.0
 ENGINE_STOP_S = 5.0
 
 STORED_EVERY_S = 60.0
-"""Longest span between two parts (the tape of design section 6); a condition or a prompt may end sooner."""
+"""Longest span between two parts; a condition or a prompt may end sooner."""
 
 NOISE = 0.15
 """Spread of every duration around its forecast (sigma of its logarithm)."""

@@ -1,7 +1,7 @@
 """Reading the answer letter out of an answer: one pure function per extractor, so that every framework can share them.
 
-A thinking model names letters while it thinks. Grading the first one it names scores at chance or below (seed 004:
-0.146 instead of 0.844); the answer is the last letter of the body.
+A thinking model names letters while it thinks. Grading the first one it names scores at chance or below (0.146
+instead of 0.844 in docs/sources.md: mtp-diffusion-h100); the answer is the last letter of the body.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from warehouse.price import usd_of
 from warehouse.store import StoreError
 
 HEARTBEAT_DEADLINE_S = 60.0
-"""Silence after which a cell is free; design §9 allows 60 s of finished work to be lost."""
+"""Silence after which a cell is free: no preemption may cost more than a minute of finished work."""
 
 Outcome = Literal["completed", "failed", "stopped", "lost", "superseded"]
 

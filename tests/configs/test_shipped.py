@@ -50,7 +50,7 @@ def test_every_shipped_sweep_expands_into_different_cells(name: str) -> None:
     assert len({planned.cell.cell_key for planned in cells}) == len(cells)
 
 
-def test_full_is_the_eleven_cells_of_seed_004_served_as_it_says() -> None:
+def test_full_is_the_eleven_cells_of_its_source_served_as_it_says() -> None:
     cells = [planned.cell for planned in plan("full").cells]
     methods = [cell.technique.method for cell in cells]
     assert (methods.count("ar"), methods.count("mtp"), methods.count("diffusion")) == (5, 5, 1)

@@ -1,4 +1,4 @@
-"""Statistics against figures from the literature, from seed 004 and from hand."""
+"""Statistics against figures from the literature, from docs/sources.md and from hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Z95 = 1.959963984540054
 
 def test_mcnemar_is_exact() -> None:
     assert mcnemar_p(0, 0) == 1.0
-    assert mcnemar_p(0, 6) == pytest.approx(2 / 64)  # six discordant of one kind: findings/evals.md, .031
+    assert mcnemar_p(0, 6) == pytest.approx(2 / 64)  # six discordant, all of one kind: .031
     assert mcnemar_p(12, 18) == pytest.approx(0.36, abs=0.005)
     assert mcnemar_p(5, 0) == pytest.approx(0.0625)
     assert mcnemar_p(1000, 1000) == 1.0
@@ -63,7 +63,7 @@ def test_tangos_interval_solves_its_own_equation_at_the_edges() -> None:
         assert -1 <= low <= (gained - lost) / n <= high <= 1
 
 
-def test_the_seeds_diffusion_loss_is_worse_and_its_mtp_is_not_decided() -> None:
+def test_the_diffusion_loss_of_mtp_diffusion_h100_is_worse_and_its_mtp_is_not_decided() -> None:
     diffusion = compare_accuracy(198, 10, 50)
     assert (diffusion.delta, diffusion.conclusion) == (pytest.approx(-40 / 198), "worse")
     mtp = compare_accuracy(198, 12, 18)
@@ -72,7 +72,7 @@ def test_the_seeds_diffusion_loss_is_worse_and_its_mtp_is_not_decided() -> None:
 
 
 def test_what_an_n_could_have_seen() -> None:
-    assert minimal_detectable_difference(198, 0, 30) == pytest.approx(0.077, abs=0.002)  # findings: 15 % -> .077
+    assert minimal_detectable_difference(198, 0, 30) == pytest.approx(0.077, abs=0.002)  # 15 % discordant -> .077
     assert minimal_detectable_difference(198, 0, 0) > 0
 
 

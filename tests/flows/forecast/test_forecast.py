@@ -35,7 +35,7 @@ def shown(result: Forecast) -> str:
     return console.file.getvalue()
 
 
-def test_the_rate_is_within_a_fifth_of_what_seed_004_measured() -> None:
+def test_the_rate_is_within_a_fifth_of_what_its_source_measured() -> None:
     gpu = load_gpu("h100")
     cells = {p.cell.model.name: p.cell for p in plan("full").cells if p.cell.technique.method == "ar"}
     for model, (short, long) in SEED_004_AR_TOK_S.items():

@@ -1,0 +1,85 @@
+"""What the pages say is there: links, files, modules and commands that they name exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+)
+OTHERS = (
+    "Makefile",
+    "prefect.yaml",
+    ".pre-commit-config.yaml",
+    *(f"sky/{path.name}" for path in (ROOT / "sky").iterdir()),
+)
+HISTORY = ("CHANGELOG.md", "docs/log.md")
+"""Pages that may name what is gone."""
+
+ROOMS = "bench|configs|flows|lab|tasks|tests|warehouse"
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FILE = re.compile(rf"(?<![\w/.-])(?:{ROOMS}|bin|docs|requirements|sky)/[\w./-]*")
+"""A path of the repository, up to a placeholder: of `configs/steps/<step>.py` the folder must be there."""
+
+MODULE = re.compile(rf"(?<![\w/.-])(?:{ROOMS})\.\w+(?:\.\w+)*")
+BACKTICKS = re.compile(r"`([^`\n]+)`")
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """Headings as GitHub turns them into anchors."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def is_there(module: str) -> bool:
+    """A module, or a name taken from one."""
+    parts = module.split(".")
+    paths = [ROOT.joinpath(*parts[:length]) for length in range(2, len(parts) + 1)]
+    return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_lead_somewhere(page: str) -> None:
+    for link in LINK.findall(text_of(page)):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in (*PAGES, *OTHERS) if page not in HISTORY])
+def test_files_and_modules_that_are_named_exist(page: str) -> None:
+    text = text_of(page)
+    files = {found.rstrip(".-") for found in FILE.findall(text)}
+    assert not sorted(file for file in files if not (ROOT / file).exists())
+    assert not sorted(module for module in set(MODULE.findall(text)) if not is_there(module))
+
+
+def test_each_question_of_the_architecture_is_answered_by_at_most_two_files() -> None:
+    answers = list(_answers())
+    assert len(answers) == 5
+    for question, files in answers:
+        assert 1 <= len(files) <= 2, question
+        assert all((ROOT / file).is_file() for file in files), (question, files)
+
+
+def _answers() -> Iterator[tuple[str, list[str]]]:
+    section = text_of("docs/architecture.md").partition("\n## Where is it?\n")[2]
+    for row in re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE):
+        if row[0].endswith("?"):
+            yield row[0], [name for name in BACKTICKS.findall(row[1]) if name.endswith(".py")]
