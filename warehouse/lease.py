@@ -212,7 +212,7 @@ def gone_attempt(
     heard = beat if beat is not None and beat.attempt == lease.epoch else Heartbeat(attempt=0, phase="", at="")
     smoke_s, measure_s = kept_s(heard.smoke_s, heard.measure_s, heard.at_risk_s)
     outcome = how.row.outcome
-    assert outcome is not None, "without a runner there is no attempt"
+    assert outcome is not None, "nobody writes a row for this kind of ending"
     return Attempt(
         attempt=lease.epoch, outcome=outcome, reason=reason, owner=lease.owner, started_at=lease.granted_at,
         ended_at=ended_at, load_s=heard.load_s, smoke_s=smoke_s, measure_s=measure_s, lost_s=heard.at_risk_s,

@@ -71,9 +71,9 @@ class EndingRow(NamedTuple):
     """One kind of ending.
 
     `recorded` is what the record of the placement says: some kinds share a word, and are told apart by the attempt's
-    row. `outcome` is what that row says; none: no runner has had the cell, so there is none. `exit_code` is the node
-    runner's. `is_failed_try` counts towards `max_attempts`, `is_lost_machine` towards `cloud.on_demand_after`.
-    `avoided_s`: how long the place is avoided after its first failure; 0: it is not to blame.
+    row. `outcome` is what that row says; none: nobody writes one. `exit_code` is the node runner's. `is_failed_try`:
+    counts towards `max_attempts`; `is_lost_machine`: towards `cloud.on_demand_after`. `avoided_s`: how long the place
+    is avoided after its first failure; 0: it is not to blame.
     """
 
     ended: Ended
@@ -88,7 +88,7 @@ class EndingRow(NamedTuple):
 
 
 ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in (
-    #                              recorded       outcome   exit code       fault  failed  lost    avoided
+    #         ended                recorded             outcome       exit  fault          try    lost   avoided
     EndingRow(Ended.DONE,          Ended.DONE,          "completed",  0,    Fault.NOBODY,  False, False,    0.0,
               "its runner measured all that was left"),
     EndingRow(Ended.REJECTED,      Ended.DONE,          "failed",     3,    Fault.CELL,    False, False,    0.0,
