@@ -13,6 +13,7 @@ from configs.schema import Plan
 from warehouse.bill.bill import BillLine, Phases, bill
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer, Placements
 
 MEASURED_GOAL = 0.95
@@ -122,13 +123,13 @@ def figures(
         charged=len(charged),
         phases_s=phases,
         rented_s=_summed(rented),
-        preemptions=ends["preempted"],
+        preemptions=ends[Ended.PREEMPTED],
         preempted_measuring=len(lost),
         lost_mean_s=statistics.fmean(lost) if lost else 0.0,
         lost_max_s=max(lost, default=0.0),
         attempts_mean=statistics.fmean(attempts),
         attempts_max=max(attempts),
-        no_capacity=ends["no_capacity"],
+        no_capacity=ends[Ended.NO_CAPACITY],
         on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(phases),
         usd=sum(line.cost_usd or 0.0 for line in lines),
         always_on_demand_usd=once_s * _cheapest_usd_h(offers, spot=False) / 3600,

@@ -12,6 +12,7 @@ from bench.simulated_node import SETUP_S, Durations, SimulatedNode, noisy
 from bench.simulated_store import SimulatedStore
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.clusters.skypilot.cluster import FRESH_S
+from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
 ZONES = (
@@ -137,10 +138,10 @@ class SimulatedCluster:
         if heard_s is not None and heard_s < FRESH_S:
             return None
         if self._was_reclaimed:
-            return Ending(None, "preempted", "not found on the cloud provider")
+            return Ending(None, Ended.PREEMPTED, "not found on the cloud provider")
         if self._setup_failed:
-            return Ending(None, "setup_failed", "setup ended with code 1")
-        return None if self._node.code is None else Ending(self._node.code)
+            return Ending(None, Ended.SETUP_FAILED, "setup ended with code 1")
+        return None if self._node.code is None else Ending.of_runner(self._node.code)
 
     def log_tail(self, lines: int) -> list[str]:
         """Nobody prints anything here."""
@@ -163,13 +164,13 @@ class SimulatedCluster:
     def _provision(self) -> float:
         self._clock.sleep(ASKING_S)
         if not self._cloud.rent(self._offer):
-            raise LaunchFailed(f"InsufficientInstanceCapacity in {self._offer.where}", "no_capacity")
+            raise LaunchFailed(f"InsufficientInstanceCapacity in {self._offer.where}", Ended.NO_CAPACITY)
         self._is_up, rented_at_s = True, self._clock.now_s()
         if self._offer.spot:
             self._clock.at(self._clock.now_s() + self._cloud.weather.life_s(self._cloud.rng), self._reclaim)
         self._clock.sleep((self._cloud.weather.launch_s - ASKING_S - SETUP_S) * noisy(self._cloud.rng))
         if self._was_reclaimed:
-            raise LaunchFailed("reclaimed while it was provisioned", "preempted")
+            raise LaunchFailed("reclaimed while it was provisioned", Ended.PREEMPTED)
         return rented_at_s
 
     def _reclaim(self) -> None:

@@ -18,10 +18,10 @@ from configs.step import MeasuredStep
 from flows.clusters.protocol import CellJob
 from flows.forecast.estimates import start_s, step_s
 from tasks.cell import todo
-from tasks.exit_code import Exit
 from tasks.heartbeat import INTERVAL_S
 from warehouse.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger import Ledger, Part
+from warehouse.outcomes import Ended
 
 SETUP_S = 30.0
 """Installing the node's environment and starting the runner, once SkyPilot has submitted it."""
@@ -123,9 +123,9 @@ class SimulatedNode:
         self._leases.close(Attempt(
             attempt=lease.epoch, outcome="completed", owner=lease.owner, started_at=lease.granted_at,
             ended_at=self._clock.now_iso(), load_s=spent["load"], smoke_s=spent["smoke"], measure_s=spent["measure"],
-            lost_s=0.0, exit_code=Exit.DONE,
+            lost_s=0.0, exit_code=Ended.DONE.exit_code,
         ))  # fmt: skip
-        self.code = Exit.DONE
+        self.code = Ended.DONE.exit_code
 
     def _measure(self, spec: MeasuredStep) -> Iterator[float]:
         """What no part holds yet, part by part, and the commit."""

@@ -11,15 +11,12 @@ from flows.clusters.protocol import CellNeed, Ending, Launch
 from flows.forecast.estimates import step_s
 from flows.run_context import OverBudget, RunContext
 from tasks.cell import CellRejected, todo
-from tasks.exit_code import Exit
 from warehouse.ledger import Ledger
+from warehouse.outcomes import Ended
 from warehouse.placement import Placements
 
-LOSSES = ("preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed")
-"""Ends of a placement that cost a try; `no_capacity` rented nothing."""
-
-NOT_THE_CELLS_FAULT = ("preempted", "no_capacity", "autodowned")
-"""Losses that are no failed try of the cell: spot nodes vanish, and the policy bounds how often."""
+CellEnd = Literal["measured", "rejected", "failed"]
+"""The three ends of a cell, after any number of attempts, each of which has `Ended` in its own way."""
 
 
 class CellOutcome(NamedTuple):
@@ -27,7 +24,7 @@ class CellOutcome(NamedTuple):
 
     cell_key: str
     label: str
-    ended: Literal["measured", "rejected", "failed"]
+    ended: CellEnd
     reason: str
     attempts: int
 
@@ -79,7 +76,7 @@ class CellRun:
         while True:
             self.report_commits()
             if ending is not None and self._is_over(ending):
-                return self._outcome("measured" if ending.code == Exit.DONE else "rejected", self._reason)
+                return self._outcome("measured" if ending.how is Ended.DONE else "rejected", self._reason)
             if not todo(self._ledger, self._planned):  # by another runner, or before the node was lost
                 return self._outcome("measured", "")
             if self._faults >= self._context.max_attempts:
@@ -93,13 +90,15 @@ class CellRun:
 
     def _is_over(self, ending: Ending) -> bool:
         """Note how an attempt ended; whether the cell is done with."""
-        self._reason = ending.detail
-        if ending.loss is None and ending.code == Exit.REJECTED:
+        how, self._reason = ending.how, ending.detail
+        if how is Ended.REJECTED:
             return True
-        if ending.loss is None and ending.code == Exit.DONE and not todo(self._ledger, self._planned):
-            return True
-        self._faults += ending.loss not in NOT_THE_CELLS_FAULT
-        self._context.tell(f"{self._label}: {ending.loss or 'the node runner failed'}: {ending.detail}")
+        if how is Ended.DONE:
+            if not todo(self._ledger, self._planned):
+                return True
+            how, self._reason = Ended.FAILED, "the node runner said that it was done, and it was not"
+        self._faults += how.row.is_failed_try
+        self._context.tell(f"{self._label}: {how}: {self._reason}")
         return False
 
     def _next_attempt(self) -> AttemptRun | None:
@@ -139,7 +138,7 @@ class CellRun:
         ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
         return CellNeed(
             cell_key=self._key,
-            losses=sum(outcome in LOSSES for outcome in ends),
+            losses=sum(outcome.row.is_lost_machine for outcome in ends),
             remaining_s=remaining_s,
             done_s=sum(seconds.values()) - remaining_s,
             elapsed_s=self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0,
@@ -161,5 +160,5 @@ class CellRun:
                 self._seen.add(spec.step)
                 self._committed(spec.step)
 
-    def _outcome(self, ended: Literal["measured", "rejected", "failed"], reason: str) -> CellOutcome:
+    def _outcome(self, ended: CellEnd, reason: str) -> CellOutcome:
         return CellOutcome(self._key, self._label, ended, reason, self._tried)

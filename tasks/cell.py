@@ -3,7 +3,7 @@
     python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY
 
 Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures what no commit names
-yet, commits each step the moment it ends, and closes its attempt. Exit codes are those of `tasks.exit_code`.
+yet, commits each step the moment it ends, and closes its attempt. Exit codes are those of `warehouse.outcomes`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tasks.context import StepContext
 from tasks.engine.command import EngineCommand, EngineUnavailable, engine_command
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
-from tasks.exit_code import Exit
 from tasks.guards.finding import Judgement
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import step_file
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, Leases, Outcome, kept_s, owner_name
+from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, Leases, kept_s, owner_name
 from warehouse.ledger import Ledger
+from warehouse.outcomes import Ended, ended_with
 from warehouse.store import StoreError, open_store
 from warehouse.tables import PROVENANCE, VERDICTS
 from warehouse.verdicts import worst
@@ -48,7 +48,7 @@ PARENT_POLL_S = 1.0
 class CellRejected(SpecsweepError):
     """The smoke step found the cell insane; nothing more is measured."""
 
-    exit_code = Exit.REJECTED
+    exit_code = Ended.REJECTED.exit_code
 
 
 def todo(ledger: Ledger, planned: PlannedCell) -> list[MeasuredStep]:
@@ -125,9 +125,11 @@ class Runner:
         if spec.is_gate and verdict == "rejected":
             raise CellRejected(f"{spec.step} rejected this cell: {', '.join(reasons)}")
 
-    def close(self, outcome: Outcome, reason: str, exit_code: Exit) -> None:
+    def close(self, how: Ended, reason: str) -> None:
         """Write the attempt's row; the first one stands."""
-        spent, lost_s = self.heartbeat.spent_s(), 0.0 if outcome == "completed" else self.at_risk_s
+        outcome = how.row.outcome
+        assert outcome is not None, "who was granted the lease has an attempt"
+        spent, lost_s = self.heartbeat.spent_s(), 0.0 if how is Ended.DONE else self.at_risk_s
         smoke_s, measure_s = kept_s(spent["smoke"], spent["measure"], lost_s)
         price = provenance.price_usd_h(self.planned)
         log = self.workdir / "engine.log"
@@ -135,26 +137,26 @@ class Runner:
         attempt = Attempt(
             attempt=self.lease.epoch, outcome=outcome, reason=reason, owner=self.lease.owner,
             started_at=self.lease.granted_at, ended_at=self.ledger.clock.now_iso(), load_s=spent["load"],
-            smoke_s=smoke_s, measure_s=measure_s, lost_s=lost_s, exit_code=exit_code, price_usd_h=price,
-            log_tail="" if outcome == "completed" else "\n".join(tail),
+            smoke_s=smoke_s, measure_s=measure_s, lost_s=lost_s, exit_code=how.exit_code, price_usd_h=price,
+            log_tail="" if how is Ended.DONE else "\n".join(tail),
         )  # fmt: skip
         self.leases.close(attempt)
 
 
 async def run(
     store_url: str, run_id: str, cell_key: str, heartbeat_s: float, deadline_s: float, *, with_parent: bool
-) -> Exit:
+) -> Ended:
     """One attempt, from lease to closed attempt.
 
     Raises:
-        SpecsweepError: why it did not end well; its `exit_code` is one of `tasks.exit_code`.
+        SpecsweepError: why it did not end well; its `exit_code` is one of `warehouse.outcomes`.
     """
     ledger = Ledger(open_store(store_url), run_id)
     planned = ledger.planned_cell(cell_key)
     steps = todo(ledger, planned)
     if not steps:
         print("everything is measured", flush=True)
-        return Exit.DONE
+        return Ended.DONE
     for spec in steps:
         step_file(spec)  # one that is missing is known before an engine starts
     leases = Leases(ledger, cell_key, deadline_s)
@@ -195,7 +197,7 @@ async def _end_with_parent(work: asyncio.Task[None]) -> None:
 
 async def _ending(
     runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], lost: asyncio.Event, asked: asyncio.Event
-) -> Exit:
+) -> Ended:
     try:
         done, _ = await asyncio.wait({work, beating}, return_when=asyncio.FIRST_COMPLETED)
         if beating in done and not lost.is_set() and not work.cancelling():
@@ -204,23 +206,23 @@ async def _ending(
         await work
     except asyncio.CancelledError:
         if lost.is_set():
-            runner.close("superseded", "another runner took the cell over", Exit.SUPERSEDED)
-            return _explained(Exit.SUPERSEDED, "another runner took the cell over")
+            runner.close(Ended.SUPERSEDED, "another runner took the cell over")
+            return _explained(Ended.SUPERSEDED, "another runner took the cell over")
         return _stopped(runner)
     except (CellRejected, EngineFailed, EngineUnavailable, StoreError) as error:
         if isinstance(error, EngineFailed):
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked.wait(), LEAVING_S)
                 return _stopped(runner)  # its engine was asked, too, and left first
-        runner.close("failed", str(error), Exit(error.exit_code))
+        runner.close(ended_with(error.exit_code), str(error))
         raise
-    runner.close("completed", "", Exit.DONE)
-    return Exit.DONE
+    runner.close(Ended.DONE, "")
+    return Ended.DONE
 
 
-def _stopped(runner: Runner) -> Exit:
-    runner.close("stopped", "asked to stop", Exit.STOPPED)
-    return _explained(Exit.STOPPED, "asked to stop; finished items are kept")
+def _stopped(runner: Runner) -> Ended:
+    runner.close(Ended.STOPPED, "asked to stop")
+    return _explained(Ended.STOPPED, "asked to stop; finished items are kept")
 
 
 def _verdict_row(judgement: Judgement) -> dict[str, object]:
@@ -233,9 +235,9 @@ def _verdict_row(judgement: Judgement) -> dict[str, object]:
     }
 
 
-def _explained(code: Exit, text: str) -> Exit:
+def _explained(how: Ended, text: str) -> Ended:
     print(text, file=sys.stderr, flush=True)
-    return code
+    return how
 
 
 def main() -> int:
@@ -249,7 +251,7 @@ def main() -> int:
     args = parser.parse_args()
     work = run(args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s, with_parent=args.with_parent)
     try:
-        return asyncio.run(work)
+        return asyncio.run(work).exit_code
     except SpecsweepError as error:
         return leave("", error)  # the line stands alone: it is the last one of the node's log
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
-from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, LossKind
+from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed
 from flows.launch_slots import Slots
 from flows.run_context import RunContext
 from tests.fake_run import FakeRun
+from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
 ZONES = ("east-1a", "east-1b")
@@ -53,9 +54,9 @@ class FakeCluster:
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         if self.gone:
-            return Ending(None, "preempted", "the cluster does not exist any more")
+            return Ending(None, Ended.PREEMPTED, "the cluster does not exist any more")
         code = None if self.process is None else self.process.poll()
-        return None if code is None else Ending(code)
+        return None if code is None else Ending.of_runner(code)
 
     def log_tail(self, lines: int) -> list[str]:
         return ["a line of the node's log"]
@@ -91,7 +92,7 @@ class FakeSite:
         self.clusters, self.decisions = list(clusters), list(decisions) or [Launch(offer())]
         self.handed: list[FakeCluster] = []
         self.needs: list[CellNeed] = []
-        self.memory: list[tuple[str | None, LossKind | None]] = []
+        self.memory: list[tuple[str | None, Ended | None]] = []
 
     def choose(self, need: CellNeed) -> Decision:
         self.needs.append(need)
@@ -101,7 +102,7 @@ class FakeSite:
         self.handed.append(self.clusters.pop(0) if len(self.clusters) > 1 else self.clusters[0])
         return self.handed[-1]
 
-    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
         self.memory.append((offer.zone, loss))
 
 

@@ -14,19 +14,17 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from warehouse.clock import seconds_between
 from warehouse.ledger import Ledger
+from warehouse.outcomes import AttemptOutcome, Ended
 from warehouse.price import usd_of
 from warehouse.store import StoreError
 
 HEARTBEAT_DEADLINE_S = 60.0
 """Silence after which a cell is free: no preemption may cost more than a minute of finished work."""
-
-Outcome = Literal["completed", "failed", "stopped", "lost", "superseded"]
 
 
 class _Record(BaseModel):
@@ -66,7 +64,7 @@ class Attempt(_Record):
     """How one try of a cell went. `lost_s` is work that was not kept; `smoke_s` and `measure_s` are without it."""
 
     attempt: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     reason: str = ""
     owner: str = ""
     started_at: str | None = None
@@ -85,7 +83,7 @@ class Attempt(_Record):
 class LeaseHeld(StoreError):
     """Somebody else measures this cell and has been heard of within the deadline."""
 
-    exit_code = os.EX_TEMPFAIL
+    exit_code = Ended.LEASE_HELD.exit_code
 
 
 def owner_name() -> str:
@@ -212,12 +210,14 @@ class Leases:
 
 
 def gone_attempt(
-    lease: Lease, beat: Heartbeat | None, outcome: Outcome, reason: str, ended_at: str, price_usd_h: float | None,
+    lease: Lease, beat: Heartbeat | None, how: Ended, reason: str, ended_at: str, price_usd_h: float | None,
     log_tail: str = "",
 ) -> Attempt:  # fmt: skip
     """The row of an attempt whose runner could not write it itself, with what its last heartbeat said."""
     heard = beat if beat is not None and beat.attempt == lease.epoch else Heartbeat(attempt=0, phase="", at="")
     smoke_s, measure_s = kept_s(heard.smoke_s, heard.measure_s, heard.at_risk_s)
+    outcome = how.row.outcome
+    assert outcome is not None, "nobody writes a row for this kind of ending"
     return Attempt(
         attempt=lease.epoch, outcome=outcome, reason=reason, owner=lease.owner, started_at=lease.granted_at,
         ended_at=ended_at, load_s=heard.load_s, smoke_s=smoke_s, measure_s=measure_s, lost_s=heard.at_risk_s,

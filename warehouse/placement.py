@@ -9,21 +9,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from warehouse.clock import iso_of
 from warehouse.lease import lives_here
 from warehouse.ledger import Ledger
+from warehouse.outcomes import Ended
 
 FLOW_DEADLINE_S = 120.0
 """Silence after which a flow no longer counts as managing its clusters; it beats every 10 s."""
-
-PlacementOutcome = Literal[
-    "done", "no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed", "stopped"
-]
-"""`done`: the runner did its work; `stopped`: taken down on request (budget, Ctrl-C, reaper)."""
 
 
 class _Record(BaseModel):
@@ -77,17 +73,27 @@ class MachineEnd(NamedTuple):
 
 
 class PlacementEnd(_Record):
-    """It is down. `attempt` is the lease's epoch it belongs to; none: nothing was rented.
+    """It is down. `outcome` is one of the words that records have (`EndingRow.recorded`).
 
+    `attempt` is the lease's epoch it belongs to; none: nothing was rented, or another runner has the cell.
     `machine_ended_at` and `interrupted` are the cloud's word (`MachineEnd`); `at` is when we knew.
     """
 
     at: str
-    outcome: PlacementOutcome
+    outcome: Ended
     detail: str = ""
     attempt: int | None = None
     machine_ended_at: str | None = None
     interrupted: bool = False
+
+    @field_validator("outcome")
+    @classmethod
+    def _is_a_word_of_records(cls, outcome: Ended) -> Ended:
+        if outcome.row.recorded is not outcome:
+            raise ValueError(
+                f"a placement that ended as {outcome.value!r} is recorded as {outcome.row.recorded.value!r}"
+            )
+        return outcome
 
 
 class FlowHeartbeat(_Record):

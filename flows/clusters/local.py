@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 
 from configs.checkout import ROOT
-from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed, LossKind
+from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import ENGINE_RECORD
 from tasks.host import environments, process_group
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer
 
 STOP_GRACE_S = 60.0
@@ -30,7 +31,7 @@ class LocalSite:
         del cell_key, offer
         return LocalCluster()
 
-    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
         """Nothing to remember: this machine has no zones."""
 
 
@@ -70,7 +71,7 @@ class LocalCluster:
         """The node runner's exit code (see `Cluster.look`)."""
         del heard_s, insist
         code = None if self._process is None else self._process.poll()
-        return None if code is None else Ending(code)
+        return None if code is None else Ending.of_runner(code)
 
     def log_tail(self, lines: int) -> list[str]:
         """The last lines of the node's log."""

@@ -6,14 +6,11 @@ node runner. `local` is this machine, `sky` is whatever SkyPilot reaches.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from configs.errors import SpecsweepError
+from warehouse.outcomes import Ended, ended_with
 from warehouse.placement import MachineEnd, Offer
-
-LossKind = Literal["no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed"]
-"""How a placement ended early. `no_capacity`: nothing was rented; `silent`: neither heartbeat nor a working job, for
-longer than the deadline; `autodowned`: the cluster's own timer took it down; `launch_failed`: nobody knows why."""
 
 
 class CellJob(NamedTuple):
@@ -27,22 +24,26 @@ class CellJob(NamedTuple):
 class LaunchFailed(SpecsweepError):
     """A cluster could not be started; the text says why and what to do."""
 
-    def __init__(self, text: str, kind: LossKind = "launch_failed") -> None:
+    def __init__(self, text: str, how: Ended = Ended.LAUNCH_FAILED) -> None:
         """Say why in one line."""
         super().__init__(text)
-        self.kind: LossKind = kind
+        self.how = how
 
 
 class Ending(NamedTuple):
     """How a node runner, or the cluster under it, ended.
 
-    `code` is the runner's exit code where it had one (negative: killed by that signal); `loss` is set when the
-    cluster ended rather than the runner.
+    `code` is the runner's exit code where it had one; negative: killed by that signal.
     """
 
     code: int | None
-    loss: LossKind | None = None
+    how: Ended
     detail: str = ""
+
+    @classmethod
+    def of_runner(cls, code: int, detail: str = "") -> Self:
+        """A runner that ended by itself, or was killed."""
+        return cls(code, ended_with(code), detail)
 
 
 class Launch(NamedTuple):
@@ -120,5 +121,5 @@ class Site(Protocol):
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
         """A cluster for one cell, not launched yet."""
 
-    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
-        """Remember how a placement went (none: it did its work)."""
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
+        """Remember how a placement went (`Ended.loss`; none: nothing is held against the place)."""

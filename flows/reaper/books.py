@@ -7,7 +7,8 @@ from typing import NamedTuple
 from flows.clusters.names import cluster_name, store_hash
 from warehouse.lease import LeaseHeld, Leases, gone_attempt, owner_name
 from warehouse.ledger import Ledger
-from warehouse.placement import PlacementEnd, PlacementOutcome, Placements, PlacementStory
+from warehouse.outcomes import Ended
+from warehouse.placement import PlacementEnd, Placements, PlacementStory
 from warehouse.store import Store
 
 
@@ -63,26 +64,26 @@ class Books:
         stories = self._placements(cell).stories()
         return stories[-1] if stories else None
 
-    def close(self, cell: CellOfRun, outcome: PlacementOutcome, detail: str, reason: str) -> None:
+    def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str) -> None:
         """Write down that a cell's cluster is gone, where nobody has done so.
 
         Args:
             cell: whose.
-            outcome: of the placement.
+            how: it ended.
             detail: of the placement.
-            reason: of the attempt, which is lost.
+            reason: of the attempt.
         """
         placements, leases = self._placements(cell), self._leases(cell)
         stories = placements.stories()
         open_ones = [story for story in stories if story.end is None]
-        attempt = self._close_attempt(leases, stories, open_ones[-1], reason) if open_ones else None
+        attempt = self._close_attempt(leases, stories, open_ones[-1], how, reason) if open_ones else None
         for story in open_ones:
             number = attempt if story is open_ones[-1] else None
-            end = PlacementEnd(at=leases.clock.now_iso(), outcome=outcome, detail=detail, attempt=number)
+            end = PlacementEnd(at=leases.clock.now_iso(), outcome=how.row.recorded, detail=detail, attempt=number)
             placements.end(story.asked.number, end)
 
     def _close_attempt(
-        self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, reason: str
+        self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, how: Ended, reason: str
     ) -> int | None:
         """Close the attempt of a placement; its number, a fresh one if its node never got as far as to take one."""
         lease = leases.current()
@@ -97,7 +98,7 @@ class Books:
             except LeaseHeld:
                 return None  # a new owner came this moment; the number is theirs
         price_usd_h = story.asked.offer.price_usd_h
-        leases.close(gone_attempt(lease, leases.heartbeat(), "lost", reason, leases.clock.now_iso(), price_usd_h))
+        leases.close(gone_attempt(lease, leases.heartbeat(), how, reason, leases.clock.now_iso(), price_usd_h))
         return lease.epoch
 
     def _leases(self, cell: CellOfRun) -> Leases:

@@ -12,6 +12,7 @@ from flows.reaper.books import Books, CellOfRun
 from flows.reaper.fate import Fate, fate_of
 from flows.reaper.found import STRAY, Found, put_together
 from flows.reaper.report import Reaped, ReapReport
+from warehouse.outcomes import Ended
 from warehouse.store import Store
 
 REASON = "reaped: nobody owned its cluster"
@@ -108,7 +109,7 @@ def _one(found: Found, books: Books, sky: Sky, accounts: Sequence[Account], now_
     if remarks.failed:
         return Reaped(found, fate, "not down", age_s, usd_h, remarks.text)
     if cell is not None and found.status != STRAY:
-        books.close(cell, "stopped", "reaped", REASON)
+        books.close(cell, Ended.REAPED, "reaped", REASON)
     return Reaped(found, fate, "down", age_s, usd_h, remarks.text)
 
 
@@ -173,6 +174,6 @@ def _close_gone(books: Books, census: Census, there: set[str]) -> list[str]:
             continue
         if story.asked.offer.cloud not in census.complete or books.owner(cell) is not None:
             continue
-        books.close(cell, "autodowned", GONE, f"lost: {GONE}")
+        books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}")
         closed.append(name)
     return closed

@@ -10,19 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from flows.clusters.protocol import LossKind
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer
-
-AVOID_S: Mapping[LossKind, float] = MappingProxyType({
-    "no_capacity": 600.0,
-    "preempted": 1800.0,
-    "silent": 600.0,
-    "setup_failed": 300.0,
-    "autodowned": 300.0,
-    "job_failed": 300.0,
-    "launch_failed": 300.0,
-})  # fmt: skip
-"""How long a place is avoided after its first failure; a reclaim says most about the hour to come."""
 
 AVOID_MOST_S = 4 * 3600.0
 """The longest that a place is avoided, however often it failed: spot capacity follows the time of day."""
@@ -45,11 +34,11 @@ class Place(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A placement that ended; `loss` is none if it did its work. `lived_s`: since it was asked for."""
+    """A placement that ended; `loss` is none if its place is not to blame. `lived_s`: since it was asked for."""
 
     cell_key: str
     place: Place
-    loss: LossKind | None
+    loss: Ended | None
     at_s: float
     lived_s: float
 
@@ -57,14 +46,14 @@ class Event(NamedTuple):
 class Trouble(NamedTuple):
     """The last failure of a place, and how many there were in a row."""
 
-    kind: LossKind
+    kind: Ended
     at_s: float
     in_a_row: int
 
     @property
     def avoid_s(self) -> float:
         """How long the place is avoided: doubled for each failure in a row."""
-        return min(AVOID_MOST_S, AVOID_S[self.kind] * 2.0 ** min(self.in_a_row - 1, 16))
+        return min(AVOID_MOST_S, self.kind.row.avoided_s * 2.0 ** min(self.in_a_row - 1, 16))
 
     @property
     def avoided_until_s(self) -> float:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from configs.schema import Cloud
-from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed, LossKind
+from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed
 from flows.forecast.estimates import GPU_LAUNCH_S, GPU_START_S
 from flows.renting.deadline import Pace, Start
 from flows.renting.failures import BACKOFF, Backoff, Event, Memory, place_of, remember
 from flows.renting.policy import Known, decide
 from warehouse.clock import moment_s
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer, PlacementStory
 
 CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S
@@ -96,8 +97,8 @@ class PolicySite:
         """A cluster for one cell, not launched yet."""
         return self._make_cluster(cell_key, offer)
 
-    def ended(self, cell_key: str, offer: Offer, loss: LossKind | None) -> None:
-        """Remember how a placement went (none: it did its work)."""
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
+        """Remember how a placement went (see `Site.ended`)."""
         with self._guard:
             now_s, rented = self._now_s(), self._rented.get(cell_key)
             lived_s = now_s - rented.asked_s if rented is not None and rented.offer == offer else 0.0
@@ -114,8 +115,7 @@ class PolicySite:
             if story.end is None:
                 self._waiting_s.pop(asked.cell_key, None)  # it may still be up, and is adopted then
                 continue
-            at_s, outcome = moment_s(story.end.at), story.end.outcome
-            loss: LossKind | None = None if outcome == "done" or outcome == "stopped" else outcome
+            at_s, loss = moment_s(story.end.at), story.end.outcome.loss
             self._memory = remember(
                 self._memory, Event(asked.cell_key, place_of(asked.offer), loss, at_s, at_s - asked_s)
             )

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from flows.cell import CellOutcome, measure_cell
-from flows.clusters.protocol import Ending, Launch, LaunchFailed, Wait
+from flows.clusters.protocol import CellJob, Ending, Launch, LaunchFailed, Wait
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import SYSTEM
 from warehouse.lease import owner_name
+from warehouse.outcomes import Ended
 from warehouse.placement import FlowHeartbeat, MachineEnd, Placements
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
@@ -67,7 +68,7 @@ class LostWhenDone(FakeCluster):
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         ending = super().look(heard_s, insist=insist)
-        return None if ending is None else Ending(None, "preempted", "the cluster does not exist any more")
+        return None if ending is None else Ending(None, Ended.PREEMPTED, "the cluster does not exist any more")
 
 
 def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRun, node_python: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRu
 def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path) -> None:
     said: list[str] = []
     clock_s = context(run, FakeSite([FakeCluster(run, node_python)])).clock.now_s()
-    none = FakeCluster(run, node_python, fail=LaunchFailed("east-1a: no capacity", "no_capacity"))
+    none = FakeCluster(run, node_python, fail=LaunchFailed("east-1a: no capacity", Ended.NO_CAPACITY))
     site = FakeSite(
         [none, FakeCluster(run, node_python)], [Launch(offer()), Wait(clock_s, "tried east-1a"), Launch(offer())]
     )
@@ -98,13 +99,45 @@ def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun,
 
 
 def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun, node_python: Path) -> None:
-    broken = FakeCluster(run, node_python, fail=LaunchFailed("setup failed: no space left", "setup_failed"))
+    broken = FakeCluster(run, node_python, fail=LaunchFailed("setup failed: no space left", Ended.SETUP_FAILED))
     outcome = measured(run, context(run, FakeSite([broken])))
     assert outcome.ended == "failed" and "no space left" in outcome.reason
     assert broken.is_down
     assert ends(run) == ["setup_failed", "setup_failed"]
     assert [(attempt.outcome, attempt.attempt) for attempt in run.attempts()] == [("lost", 1), ("lost", 2)]
     assert "a line of the node's log" in run.attempts()[0].log_tail
+
+
+class EndedWith(FakeCluster):
+    """A node whose runner was never heard of, and ended with a code."""
+
+    def __init__(self, run: FakeRun, node_python: Path, code: int) -> None:
+        super().__init__(run, node_python)
+        self.code = code
+
+    def launch(self, job: CellJob) -> None:
+        assert job.cell_key == self.run.key
+
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
+        return Ending.of_runner(self.code, "its last line")
+
+
+@pytest.mark.parametrize(
+    ("code", "recorded", "row"),
+    [(1, "job_failed", "failed"), (137, "job_failed", "lost"), (75, "stopped", None), (0, "done", "completed")],
+)
+def test_a_runner_that_does_not_measure_is_tried_so_often_and_leaves_the_same_words_everywhere(
+    run: FakeRun, node_python: Path, code: int, recorded: str, row: str | None
+) -> None:
+    said: list[str] = []
+    site = FakeSite([EndedWith(run, node_python, code)])
+    outcome = measured(run, context(run, site, said.append))
+    assert (outcome.ended, outcome.attempts) == ("failed", 2)
+    assert ends(run) == [recorded] * 2
+    assert [attempt.outcome for attempt in run.attempts()] == [row] * 2 if row else not run.attempts()
+    remembered = recorded if recorded == "job_failed" else None
+    assert site.memory == [("east-1a", remembered)] * 2, "as a flow that starts later reads it off the record"
+    assert len(said) == 2 and outcome.reason in said[0]
 
 
 class SpentAfter:

@@ -87,7 +87,7 @@ def test_a_node_that_nobody_hears_of_is_preempted_by_skypilots_word(survived: Sl
     wait_for(lambda: _endings(survived.log), "SkyPilot says that it is gone", survived, process, PATIENCE_S)
     machine.run("scancel", urgent)
     (ending,) = _endings(survived.log)
-    assert (ending["code"], ending["loss"]) == (None, "preempted"), ending
+    assert (ending["code"], ending["how"]) == (None, "preempted"), ending
     assert ending["detail"].startswith(f"{NAME} does not exist any more")
     assert process.wait(PATIENCE_S) == 0, survived.said()
 

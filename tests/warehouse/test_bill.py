@@ -158,7 +158,7 @@ def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) ->
     publish(ledger.store)
     rows = read_current(ledger.store, "attempts").to_dicts()
     assert [(row["attempt"], row["outcome"], row["ended"]) for row in rows] == [
-        (1, "lost", "preempted"), (None, "failed", "setup_failed"), (2, "completed", "done"),
+        (1, "lost", "preempted"), (None, "lost", "setup_failed"), (2, "completed", "done"),
     ]  # fmt: skip
     first, second, _ = rows
     assert (first["cloud"], first["region"], first["zone"]) == ("aws", "us-east-1", "us-east-1b")

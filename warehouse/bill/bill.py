@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from warehouse.clock import moment_s
-from warehouse.lease import Attempt, Outcome
-from warehouse.placement import PlacementOutcome, PlacementStory
+from warehouse.lease import Attempt
+from warehouse.outcomes import Ended
+from warehouse.placement import PlacementStory
 from warehouse.price import usd_of
 
 FREE_IF_INTERRUPTED_WITHIN_S = {"aws": 3600.0}
@@ -27,20 +28,6 @@ FREE_IF_INTERRUPTED_WITHIN_S = {"aws": 3600.0}
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html (Linux but SUSE).
 """
-
-ATTEMPT_OUTCOMES: dict[PlacementOutcome, Outcome] = {
-    "done": "completed",
-    "preempted": "lost",
-    "silent": "lost",
-    "autodowned": "lost",
-    "setup_failed": "failed",
-    "job_failed": "failed",
-    "launch_failed": "failed",
-    "no_capacity": "failed",
-    "stopped": "stopped",
-}
-"""How a try went whose runner never closed an attempt: what is left to say is how its machine ended."""
-
 
 RUNNER_PHASES = ("load", "smoke", "measure", "lost")
 """What a node runner tells apart of its own time; its record has each as `<phase>_s`."""
@@ -117,8 +104,8 @@ def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: 
     lines: list[BillLine] = []
     tried: Counter[str] = Counter()
     for story in stories:
-        if story.end is not None and story.end.outcome == "no_capacity":
-            tried[f"{story.asked.offer.where}: no_capacity"] += 1
+        if story.end is not None and story.end.outcome is Ended.NO_CAPACITY:
+            tried[f"{story.asked.offer.where}: {story.end.outcome}"] += 1
         elif story.end is not None or now_s is not None:
             attempt = _attempt_on(story, free)
             number = attempt.attempt if attempt else story.end.attempt if story.end else None
@@ -167,7 +154,7 @@ def rented_span(story: PlacementStory, now_s: float | None) -> tuple[float, floa
     """
     start_s = _launched_s(story)
     if story.end is not None:
-        if story.end.outcome == "no_capacity":
+        if story.end.outcome is Ended.NO_CAPACITY:
             return start_s, start_s
         known_s, by_cloud = moment_s(story.end.at), story.end.machine_ended_at
         return start_s, max(start_s, known_s if by_cloud is None else min(known_s, moment_s(by_cloud)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.bill.bill import ATTEMPT_OUTCOMES, BillLine, bill
+from warehouse.bill.bill import BillLine, bill
 from warehouse.consolidate.inputs import CellHistory
 from warehouse.consolidate.rows import Row
 from warehouse.lease import Attempt
@@ -41,7 +41,7 @@ def _unrecorded(number: int | None, story: PlacementStory) -> Row:
     assert story.end is not None, "open placements are not billed here"
     return {
         "attempt": number,
-        "outcome": ATTEMPT_OUTCOMES[story.end.outcome],
+        "outcome": story.end.outcome.row.outcome,
         "reason": story.end.detail or story.end.outcome,
         "started_at": story.asked.asked_at,
         "ended_at": story.end.at,

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.clock import FlowStopped
-from flows.clusters.protocol import CellJob, Ending, LaunchFailed, LossKind
+from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
 from flows.clusters.skypilot.launch_watch import LaunchWatch
 from flows.clusters.skypilot.remedies import explain
+from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class SkyCluster:
                     raise FlowStopped("the flow ends") from error
                 if watch.vanished:
                     text = f"{self._where}: the machine was taken away while it was set up"
-                    raise LaunchFailed(text, "preempted") from error
+                    raise LaunchFailed(text, Ended.PREEMPTED) from error
                 raise self._launch_failed(error) from error
         self._job = Job(None if job_id is None else int(job_id), None)
         return watch.rented_at_s
@@ -156,19 +157,19 @@ class SkyCluster:
         text = explain(sky_server.text_of(error))
         errors = sky_server.sdk().exceptions
         if isinstance(error, errors.ResourcesUnavailableError):
-            return LaunchFailed(f"{where}: no capacity ({text})", "no_capacity")
+            return LaunchFailed(f"{where}: no capacity ({text})", Ended.NO_CAPACITY)
         left = sky_api.rented([self.name], refresh=True)
         if isinstance(error, sky_server.SkyUnavailable):  # it answers again; no cloud took anything away
-            return LaunchFailed(f"{where}: {text}", "launch_failed")
+            return LaunchFailed(f"{where}: {text}", Ended.LAUNCH_FAILED)
         if not left:
-            return LaunchFailed(f"{where}: the cluster vanished while it was set up ({text})", "preempted")
+            return LaunchFailed(f"{where}: the cluster vanished while it was set up ({text})", Ended.PREEMPTED)
         if left[0].status == "INIT":
-            return LaunchFailed(f"{where}: setup failed ({text})", "setup_failed")
-        return LaunchFailed(f"{where}: {text}", "launch_failed")
+            return LaunchFailed(f"{where}: setup failed ({text})", Ended.SETUP_FAILED)
+        return LaunchFailed(f"{where}: {text}", Ended.LAUNCH_FAILED)
 
     def _gone(self, error: Exception) -> Ending:
-        kind: LossKind = "autodowned" if self._was_autostopping else "preempted"
-        return Ending(None, kind, f"{self.name} does not exist any more: {sky_server.text_of(error)}")
+        how = Ended.AUTODOWNED if self._was_autostopping else Ended.PREEMPTED
+        return Ending(None, how, f"{self.name} does not exist any more: {sky_server.text_of(error)}")
 
     def _unreachable(self, error: Exception) -> Ending | None:
         """SkyPilot could not ask the node: ask the cloud whether there still is one."""
@@ -183,11 +184,11 @@ class SkyCluster:
         tail = self.log_tail(CODE_TAIL_LINES)
         last = tail[-1] if tail else str(job.status)
         if job.status == "FAILED_SETUP":
-            return Ending(None, "setup_failed", f"setup failed: {last}")
+            return Ending(None, Ended.SETUP_FAILED, f"setup failed: {last}")
         codes = [int(found[1]) for line in tail if (found := CODE_LINE.search(line))]
         if job.status == "SUCCEEDED" or codes:
-            return Ending(codes[-1] if codes else 0, None, last)
-        return Ending(None, "job_failed", f"SkyPilot says {job.status}: {last}")
+            return Ending.of_runner(codes[-1] if codes else 0, last)
+        return Ending(None, Ended.JOB_FAILED, f"SkyPilot says {job.status}: {last}")
 
     def _launch_log(self, lines: int) -> list[str]:
         if not self._log_path.exists():

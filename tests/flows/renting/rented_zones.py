@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from configs.schema import Cloud
-from flows.clusters.protocol import CellNeed, Launch, LossKind, Wait
+from flows.clusters.protocol import CellNeed, Launch, Wait
 from flows.renting.failures import BACKOFF, Backoff
 from flows.renting.site import PolicySite
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer
 
 START_S = 1_800_000_000.0
@@ -72,7 +73,7 @@ def site_of(
 class Life(NamedTuple):
     """What became of a cell: every launch with its moment and end, seconds waited, and when it was done."""
 
-    launches: list[tuple[float, Offer, LossKind | None]]
+    launches: list[tuple[float, Offer, Ended | None]]
     waits: list[Wait]
     done_s: float
 
@@ -85,7 +86,7 @@ class World(NamedTuple):
     """What clouds do: whether an offer has capacity at a moment, and after how many seconds a machine is lost."""
 
     has_capacity: Callable[[Offer, float], bool]
-    lost_after_s: Callable[[Offer], tuple[float, LossKind] | None]
+    lost_after_s: Callable[[Offer], tuple[float, Ended] | None]
 
 
 def live(
@@ -93,7 +94,7 @@ def live(
 ) -> Life:
     """One cell from its first choice until its work is done; progress starts a changeover after each launch."""
     done_s, losses, began_s = 0.0, 0, hands.at_s
-    launches: list[tuple[float, Offer, LossKind | None]] = []
+    launches: list[tuple[float, Offer, Ended | None]] = []
     waits: list[Wait] = []
     while True:
         assert len(launches) + len(waits) < 10_000, "the policy never gets anywhere"
@@ -106,8 +107,8 @@ def live(
         rented, at_s = decision.offer, hands.at_s
         if not world.has_capacity(rented, at_s):
             hands.at_s += ASKING_S
-            launches.append((at_s, rented, "no_capacity"))
-            site.ended(cell_key, rented, "no_capacity")
+            launches.append((at_s, rented, Ended.NO_CAPACITY))
+            site.ended(cell_key, rented, Ended.NO_CAPACITY)
             continue
         lost = world.lost_after_s(rented)
         needs_s = changeover_s + work_s - done_s

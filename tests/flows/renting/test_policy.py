@@ -9,6 +9,7 @@ from flows.renting.deadline import Pace, Start
 from flows.renting.failures import BACKOFF, Backoff, Event, Memory, place_of, remember
 from flows.renting.policy import Known, decide
 from tests.flows.renting.rented_zones import START_S, cloud, need, offer
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer
 
 EAST_A, EAST_B, WEST = offer("us-east-1a"), offer("us-east-1b"), offer("us-west-2a", price_usd_h=2.6)
@@ -26,7 +27,7 @@ def after(*events: Event) -> Memory:
 
 
 def failed(at: Offer, kind: str, at_s: float, lived_s: float = 2.0, cell_key: str = "c1") -> Event:
-    return Event(cell_key, place_of(at), kind, at_s, lived_s)  # type: ignore[arg-type]
+    return Event(cell_key, place_of(at), Ended(kind), at_s, lived_s)
 
 
 def known(memory: Memory | None = None, pace: Pace | None = None, *, was_on_demand: bool = False) -> Known:

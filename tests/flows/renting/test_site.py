@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.clusters.protocol import Launch, LossKind, Wait
+from flows.clusters.protocol import Launch, Wait
 from flows.renting.site import NothingToRent, PolicySite
 from tests.flows.renting.rented_zones import START_S, Hands, Life, World, cloud, live, need, offer, site_of
 from warehouse.clock import iso_of
 from warehouse.ledger import Ledger
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer, PlacementEnd, Placements
 from warehouse.store import open_store
 
@@ -30,7 +31,7 @@ def never_lost(offer: Offer) -> None:
     return None
 
 
-def no_loss(life: Life) -> list[LossKind | None]:
+def no_loss(life: Life) -> list[Ended | None]:
     return [loss for _, _, loss in life.launches]
 
 
@@ -43,7 +44,7 @@ def test_without_trouble_a_cell_is_launched_once_in_the_cheapest_place() -> None
 def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely() -> None:
     hands = Hands()
     site = site_of([A, B, C], hands, PATIENT)
-    world = World(lambda where, _: where != A, lambda where: (3000, "preempted"))
+    world = World(lambda where, _: where != A, lambda where: (3000, Ended.PREEMPTED))
     asked = [
         at_s - START_S
         for cell in range(40)
@@ -59,7 +60,7 @@ def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely() -> None
 def test_a_zone_whose_setup_always_fails_is_left_to_others() -> None:
     hands = Hands()
     site = site_of([A, B], hands, PATIENT)
-    world = World(always, lambda where: (200, "setup_failed") if where == A else None)
+    world = World(always, lambda where: (200, Ended.SETUP_FAILED) if where == A else None)
     lives = [live(site, hands, world, 3600, CHANGEOVER_S, f"c{cell}") for cell in range(30)]
     assert all(life.zones()[-1] == "us-east-1b" for life in lives)
     failed = [life.zones().count("us-east-1a") for life in lives]
@@ -70,7 +71,7 @@ def test_a_zone_whose_setup_always_fails_is_left_to_others() -> None:
 def test_no_cell_goes_back_to_the_zone_that_it_has_just_lost_while_there_is_another(seed: int) -> None:
     rng, hands = random.Random(seed), Hands()
     site = site_of([A, B], hands, PATIENT, seed)
-    world = World(always, lambda _: (rng.uniform(700, 3000), "preempted"))
+    world = World(always, lambda _: (rng.uniform(700, 3000), Ended.PREEMPTED))
     zones = live(site, hands, world, 8 * 3600, 300).zones()
     assert len(zones) > 8
     assert all(first != second for first, second in pairwise(zones))
@@ -89,7 +90,7 @@ def test_capacity_gone_everywhere_and_back_again_is_waited_for() -> None:
 def test_after_three_losses_the_cell_is_on_demand_and_others_are_not() -> None:
     hands = Hands()
     site = site_of([A, B, C, ON_DEMAND], hands)
-    world = World(always, lambda where: (900, "preempted") if where.spot else None)
+    world = World(always, lambda where: (900, Ended.PREEMPTED) if where.spot else None)
     life = live(site, hands, world, 7200, CHANGEOVER_S)
     assert [place.spot for _, place, _ in life.launches] == [True, True, True, False]
     hands.at_s += 7200
@@ -120,8 +121,8 @@ def test_deadlines_are_met_whatever_spot_does_where_on_demand_is_to_be_had(seed:
         spell = random.Random(f"{seed} {where.zone} {at_s // mean_spell_s}")
         return not where.spot or spell.random() < share
 
-    def lost_after_s(where: Offer) -> tuple[float, LossKind] | None:
-        return (rng.expovariate(1 / mean_life_s), "preempted") if where.spot else None
+    def lost_after_s(where: Offer) -> tuple[float, Ended] | None:
+        return (rng.expovariate(1 / mean_life_s), Ended.PREEMPTED) if where.spot else None
 
     settings = cloud(finish_by_h=whole_s / 3600, on_demand_after=1000)
     site = site_of([A, B, C, ON_DEMAND], hands, settings, seed, changeover_s=CHANGEOVER_S)
@@ -147,9 +148,9 @@ def test_a_restarted_flow_remembers_what_the_run_wrote_down(tmp_path: Path) -> N
     hands = Hands()
     ledger = Ledger(open_store(str(tmp_path)), "night")
     placements = Placements(ledger, "c1")
-    for place, asked_s, end_s, outcome in ((A, 0, 1500, "preempted"), (B, 1510, 1512, "no_capacity")):
+    for place, asked_s, end_s, outcome in ((A, 0, 1500, Ended.PREEMPTED), (B, 1510, 1512, Ended.NO_CAPACITY)):
         asked = placements.ask("cluster", place, "flow", iso_of(START_S + asked_s))
-        placements.end(asked.number, PlacementEnd(at=iso_of(START_S + end_s), outcome=outcome))  # type: ignore[arg-type]
+        placements.end(asked.number, PlacementEnd(at=iso_of(START_S + end_s), outcome=outcome))
     hands.at_s = START_S + 1600
     offers = [A, B, C]
 
@@ -172,7 +173,7 @@ def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments(
     site = site_of([A], hands)
     first = site.choose(need("c1"))
     assert isinstance(first, Launch) and first.offer == A
-    site.ended("c1", A, "no_capacity")
+    site.ended("c1", A, Ended.NO_CAPACITY)
     waits = [site.choose(need(f"c{cell}")) for cell in range(2, 12)]
     assert all(isinstance(wait, Wait) for wait in waits)
     assert len({wait.until_s for wait in waits if isinstance(wait, Wait)}) == 10
@@ -188,7 +189,7 @@ def test_many_threads_may_ask_and_tell_at_once() -> None:
             decision = site.choose(need(f"c{number}"))
             if isinstance(decision, Launch) and decision.offer is not None:
                 launches += 1
-                site.ended(f"c{number}", decision.offer, "no_capacity")
+                site.ended(f"c{number}", decision.offer, Ended.NO_CAPACITY)
         return launches
 
     with ThreadPoolExecutor(8) as pool:

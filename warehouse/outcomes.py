@@ -1,0 +1,131 @@
+"""How things end: one row per kind of ending, and all that follows from it.
+
+Runner, cluster, flow and reaper each see ends of their own. Whatever one of them writes down, forgives or avoids
+afterwards is read off `ENDINGS`; docs/operations.md shows the same table. Nothing but the standard library is needed
+here: bare nodes import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+AttemptOutcome = Literal["completed", "failed", "stopped", "lost", "superseded"]
+"""What the row of an attempt says. `lost`: its runner did not get to say anything."""
+
+
+class Fault(StrEnum):
+    """Whose fault an ending is."""
+
+    NOBODY = "nobody's"
+    CELL = "the cell's"
+    CLOUD = "the cloud's"
+    UNKNOWN = "unknown"
+
+
+class Ended(StrEnum):
+    """A kind of ending, by its word."""
+
+    DONE = "done"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    KILLED = "killed"
+    STOPPED = "stopped"
+    REAPED = "reaped"
+    LEASE_HELD = "lease_held"
+    SUPERSEDED = "superseded"
+    NO_CAPACITY = "no_capacity"
+    PREEMPTED = "preempted"
+    SETUP_FAILED = "setup_failed"
+    SILENT = "silent"
+    AUTODOWNED = "autodowned"
+    JOB_FAILED = "job_failed"
+    LAUNCH_FAILED = "launch_failed"
+
+    @property
+    def row(self) -> EndingRow:
+        """What follows from it."""
+        return ENDINGS[self]
+
+    @property
+    def exit_code(self) -> int:
+        """What a node runner that ends so ends with.
+
+        Raises:
+            ValueError: a node runner does not end so.
+        """
+        code = self.row.exit_code
+        if code is None:
+            raise ValueError(f"a node runner has no exit code for {self.value!r}")
+        return code
+
+    @property
+    def loss(self) -> Ended | None:
+        """What is held against the place, by the word that the record has for it; none: the place is not to blame."""
+        return self.row.recorded if self.row.avoided_s else None
+
+
+class EndingRow(NamedTuple):
+    """One kind of ending.
+
+    `recorded` is what the record of the placement says: some kinds share a word, and are told apart by the attempt's
+    row. `outcome` is what that row says; none: nobody writes one. `exit_code` is the node runner's. `is_failed_try`:
+    counts towards `max_attempts`; `is_lost_machine`: towards `cloud.on_demand_after`. `avoided_s`: how long the place
+    is avoided after its first failure; 0: it is not to blame.
+    """
+
+    ended: Ended
+    recorded: Ended
+    outcome: AttemptOutcome | None
+    exit_code: int | None
+    fault: Fault
+    is_failed_try: bool
+    is_lost_machine: bool
+    avoided_s: float
+    meaning: str
+
+
+ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in (
+    #         ended                recorded             outcome       exit  fault          try    lost   avoided
+    EndingRow(Ended.DONE,          Ended.DONE,          "completed",  0,    Fault.NOBODY,  False, False,    0.0,
+              "its runner measured all that was left"),
+    EndingRow(Ended.REJECTED,      Ended.DONE,          "failed",     3,    Fault.CELL,    False, False,    0.0,
+              "its smoke step found the cell insane: nothing more is measured"),
+    EndingRow(Ended.FAILED,        Ended.JOB_FAILED,    "failed",     1,    Fault.UNKNOWN, True,  True,   300.0,
+              "its runner said that it failed: the engine, or the store"),
+    EndingRow(Ended.KILLED,        Ended.JOB_FAILED,    "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
+              "its runner ended with a code that is not its own, e.g. for want of memory"),
+    EndingRow(Ended.STOPPED,       Ended.STOPPED,       "stopped",    143,  Fault.NOBODY,  True,  False,    0.0,
+              "it was asked to stop: by Ctrl-C, or by the budget; finished items are kept"),
+    EndingRow(Ended.REAPED,        Ended.STOPPED,       "lost",       None, Fault.NOBODY,  False, False,    0.0,
+              "nobody worked on it any more, and the reaper took it down"),
+    EndingRow(Ended.LEASE_HELD,    Ended.STOPPED,       None,         75,   Fault.NOBODY,  True,  False,    0.0,
+              "another runner has the cell"),
+    EndingRow(Ended.SUPERSEDED,    Ended.STOPPED,       "superseded", 76,   Fault.NOBODY,  True,  False,    0.0,
+              "another runner took the cell over"),
+    EndingRow(Ended.NO_CAPACITY,   Ended.NO_CAPACITY,   None,         None, Fault.CLOUD,   False, False,  600.0,
+              "nothing was rented"),
+    # a reclaim says most about the hour to come
+    EndingRow(Ended.PREEMPTED,     Ended.PREEMPTED,     "lost",       None, Fault.CLOUD,   False, True,  1800.0,
+              "its cloud took it back"),
+    EndingRow(Ended.SETUP_FAILED,  Ended.SETUP_FAILED,  "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
+              "the task's setup failed, before there was a runner"),
+    EndingRow(Ended.SILENT,        Ended.SILENT,        "lost",       None, Fault.UNKNOWN, True,  True,   600.0,
+              "no heartbeat within the deadline, and nobody else knows of its end"),
+    EndingRow(Ended.AUTODOWNED,    Ended.AUTODOWNED,    "lost",       None, Fault.NOBODY,  False, True,   300.0,
+              "its own timer took it down, or it was gone when the reaper looked"),
+    EndingRow(Ended.JOB_FAILED,    Ended.JOB_FAILED,    "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
+              "SkyPilot says that the job failed, and nobody else says why"),
+    EndingRow(Ended.LAUNCH_FAILED, Ended.LAUNCH_FAILED, "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
+              "it could not be launched, and nobody knows why"),
+)})  # fmt: skip
+"""Exit codes are promised: 75 is sysexits' EX_TEMPFAIL, 143 is 128 + SIGTERM, as a shell would say it."""
+
+_BY_EXIT_CODE = {row.exit_code: row.ended for row in ENDINGS.values() if row.exit_code is not None}
+
+
+def ended_with(exit_code: int) -> Ended:
+    """How a node runner with this exit code ended; `KILLED` if the code is none of its own."""
+    return _BY_EXIT_CODE.get(exit_code, Ended.KILLED)
