@@ -13,7 +13,8 @@ from configs.step import Load, MeasuredStep
 from configs.steps import parity, smoke
 
 BANDWIDTH_EFFICIENCY = 0.8
-"""Part of the data sheet's memory bandwidth that decoding reaches; fitted to seed 004's five AR rows."""
+"""Part of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
+of mtp-diffusion-h100 (docs/sources.md)."""
 
 STEP_OVERHEAD_S = 0.0032
 """Time per decoding step that no bandwidth explains (launches, sampling, host); fitted to the same rows."""
@@ -31,7 +32,8 @@ GAIN_BY_METHOD = {
     "ngram": 1.0,
     "suffix": 1.0,
 }
-"""Expected speed over AR. mtp and diffusion: middle of seed 004; dflash: seed 000; the rest: cautious."""
+"""Expected speed over AR. mtp and diffusion: middle of mtp-diffusion-h100; dflash: mtp-dflash-h100 (docs/sources.md); the
+rest: cautious."""
 
 BATCH_EFFICIENCY = 0.85
 """Each of several requests at a time runs at this part of the speed that it would have alone."""
@@ -68,7 +70,7 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, concurrency: int = 1
 
     times the technique's expected gain. The first term is the usual bound for small batches (Pope et
     al. 2022, "Efficiently Scaling Transformer Inference", arXiv:2211.05102); the two fitted constants give
-    seed 004's ten AR figures to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
+    the ten AR figures of mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
     """
     gain = GAIN_BY_METHOD[cell.technique.method]
     at_once = min(concurrency, cell.serving.max_num_seqs or concurrency)
@@ -118,7 +120,7 @@ def assumptions(gpu: Gpu, methods: set[str], spot: bool) -> tuple[str, ...]:
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
     said = [
         *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu)),
-        *([f"Expected gain over AR: {gains} (from seeds 004 and 000; not a result)."] if gains else []),
+        *([f"Expected gain over AR: {gains} (published elsewhere, docs/sources.md; not a result)."] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of their speed alone; reading the "
         "prompt isn't counted.",
         f"An eval answer uses all of its max_tokens; a smoke answer {smoke.OUTPUT_TOKENS}; parity is "
@@ -144,6 +146,6 @@ def _gpu_sentences(gpu: Gpu) -> list[str]:
     bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
     return [
         f"Decoding: active weights and cache read at {BANDWIDTH_EFFICIENCY:.0%} of {bandwidth:g} GB/s, plus "
-        f"{STEP_OVERHEAD_S * 1000:g} ms a step (fitted to seed 004's AR figures).",
+        f"{STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, docs/sources.md).",
         f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s, engine start {GPU_START_S:g} s.",
     ]

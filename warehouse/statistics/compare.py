@@ -23,7 +23,7 @@ Z_POWER = 0.8416212335729143
 """Normal quantile of 80 % power."""
 
 PARITY_PROMPTS = 12
-"""Prompts from which equal outputs are worth a sentence; seed 004 used twelve."""
+"""Prompts from which equal outputs are worth a sentence; mtp-diffusion-h100 (docs/sources.md) used twelve."""
 
 Conclusion = Literal["non-inferior", "worse", "inconclusive"]
 
@@ -78,7 +78,7 @@ def compare_accuracy(n: int, gained: int, lost: int, margin: float = MARGIN) -> 
 def mcnemar_p(gained: int, lost: int) -> float:
     """Exact two-sided McNemar test: min(1, 2 P(Bin(gained + lost, 1/2) <= min(gained, lost))).
 
-    It answers "is there a difference", never "is it the same" (McNemar 1947; findings/evals.md, section 4).
+    It answers "is there a difference", never "is it the same" (McNemar, Psychometrika 1947).
     """
     trials = gained + lost
     tail: int = sum(math.comb(trials, hits) for hits in range(min(gained, lost) + 1))
@@ -121,8 +121,9 @@ def _bisect(falling: Callable[[float], float], low: float, high: float) -> float
 def minimal_detectable_difference(n: int, gained: int, lost: int) -> float:
     """Smallest difference that n items would have shown with 80 % power at 5 %, two-sided.
 
-    (z_0.975 + z_0.8) sqrt(discordance / n), findings/evals.md section 4. The discordance is
-    (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having no discordant item is not infinite resolution.
+    (z_0.975 + z_0.8) sqrt(discordance / n): McNemar's power by the normal approximation (Connor, Biometrics 1987), with
+    delta^2 left out beside the discordance. That is (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having
+    no discordant item is not infinite resolution.
     """
     discordance = (gained + lost + 1) / (n + 2)
     return (Z_TWO_SIDED + Z_POWER) * math.sqrt(discordance / n)
