@@ -32,8 +32,8 @@ GAIN_BY_METHOD = {
     "ngram": 1.0,
     "suffix": 1.0,
 }
-"""Expected speed over AR. mtp and diffusion: middle of mtp-diffusion-h100; dflash: mtp-dflash-h100 (docs/sources.md); the
-rest: cautious."""
+"""Expected speed over AR. mtp and diffusion: middle of mtp-diffusion-h100; dflash: mtp-dflash-h100 (docs/sources.md);
+the rest: cautious."""
 
 BATCH_EFFICIENCY = 0.85
 """Each of several requests at a time runs at this part of the speed that it would have alone."""
@@ -70,7 +70,8 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, concurrency: int = 1
 
     times the technique's expected gain. The first term is the usual bound for small batches (Pope et
     al. 2022, "Efficiently Scaling Transformer Inference", arXiv:2211.05102); the two fitted constants give
-    the ten AR figures of mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
+    the ten AR figures of mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is
+    used.
     """
     gain = GAIN_BY_METHOD[cell.technique.method]
     at_once = min(concurrency, cell.serving.max_num_seqs or concurrency)

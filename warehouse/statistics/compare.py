@@ -122,8 +122,8 @@ def minimal_detectable_difference(n: int, gained: int, lost: int) -> float:
     """Smallest difference that n items would have shown with 80 % power at 5 %, two-sided.
 
     (z_0.975 + z_0.8) sqrt(discordance / n): McNemar's power by the normal approximation (Connor, Biometrics 1987), with
-    delta^2 left out beside the discordance. That is (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having
-    no discordant item is not infinite resolution.
+    delta^2 left out. The discordance is (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having no
+    discordant item is not infinite resolution.
     """
     discordance = (gained + lost + 1) / (n + 2)
     return (Z_TWO_SIDED + Z_POWER) * math.sqrt(discordance / n)
