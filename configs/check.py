@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from configs.assemble import assemble_cell
 from configs.cell import Cell, Draft, Engine, Model, Technique
-from configs.document import Document, Loc, accepted
-from configs.library import Folder, Library
+from configs.files.document import Document, Loc, accepted
+from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
 
 

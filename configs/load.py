@@ -10,9 +10,9 @@ from pathlib import Path
 
 from configs.cell import Engine, Gpu, Model, Precision, Technique
 from configs.check import check_engine, check_model, check_suite, check_sweep
-from configs.document import ConfigError, Document, read_document
-from configs.library import Folder, Library
-from configs.parse import parse
+from configs.files.document import ConfigError, Document, read_document
+from configs.files.library import Folder, Library
+from configs.files.parse import parse
 from configs.schema import Suite, Sweep
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from configs.cell import Cell
-from configs.document import Loc
+from configs.files.document import Loc
 from configs.frozen import Frozen
 
 

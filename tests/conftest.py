@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from configs.checkout import ROOT
 from tasks.host.environments import ensure
 
 
 @pytest.fixture(scope="session")
 def repo_root() -> Path:
     """The root of this repository."""
-    return Path(__file__).resolve().parents[1]
+    return ROOT
 
 
 @pytest.fixture(scope="session")

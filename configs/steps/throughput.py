@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.document import Loc
+from configs.files.document import Loc
 from configs.frozen import Frozen
 from configs.step import Load, MeasuredStep
 

@@ -198,7 +198,7 @@ class TestBody:
 
     def test_sees_the_environments_and_makes_none(self, boot: Boot, node_python: Path) -> None:
         body = boot().wait_booted()
-        printed = body.bash(body.bring("bin", "tasks", "requirements") + "/bin/environment node")
+        printed = body.bash(body.bring("bin", "configs", "tasks", "requirements") + "/bin/environment node")
         assert Path(printed).parts[-3:] == node_python.parts[-3:]
         assert body.bash(f"{printed} -c 'import pyarrow; print(pyarrow.__name__)'") == "pyarrow"
         assert body.ssh(f"touch {printed}.new").returncode != 0
@@ -209,7 +209,7 @@ class TestBody:
             "import boto3; boto3.client('s3').put_object(Bucket='specsweep-lab', Key='from-body', Body=b'yes', "
             "IfNoneMatch='*')"
         )
-        code = first.wait_booted().bring("bin", "tasks", "requirements")
+        code = first.wait_booted().bring("bin", "configs", "tasks", "requirements")
         python = first.bash(f"{code}/bin/environment node")
         first.bash(f"{python} -c {shlex.quote(put)}")
         assert lab.client("s3").get_object(Bucket="specsweep-lab", Key="from-body")["Body"].read() == b"yes"

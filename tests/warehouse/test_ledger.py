@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from configs.checkout import ROOT
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
 from warehouse.known_steps import raw_tables
 from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, lives_here, owner_name
@@ -21,7 +22,6 @@ from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store, StoreError
 from warehouse.tables import SCHEMA_VERSION
 
-ROOT = Path(__file__).resolve().parents[2]
 NOW = "2026-11-20T12:00:00.000+00:00"
 
 RACER = """

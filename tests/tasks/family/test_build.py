@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from configs.checkout import ROOT
 from tasks.family.recipe import DONE_FILE, missing
 
 pytestmark = pytest.mark.engine
 
-REPOSITORY = Path(__file__).parents[3]
 SCALE = 0.01
 TIMEOUT_S = 120
 
@@ -34,9 +34,7 @@ def command(python: Path, out: Path, *options: str, scale: float = SCALE) -> lis
 
 
 def run(python: Path, out: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command(python, out, *options), cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
+    return subprocess.run(command(python, out, *options), cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
 def processes_about(out: Path) -> list[int]:
@@ -56,7 +54,7 @@ def training(engine_python: Path, tmp_path: Path) -> Iterator["subprocess.Popen[
     """A long build of the target that has just reported its first step."""
     process = subprocess.Popen(
         command(engine_python, tmp_path, "--only", "target", scale=1.0),
-        cwd=REPOSITORY,
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -138,7 +136,7 @@ def test_two_builders_take_turns(engine_python: Path, tmp_path: Path) -> None:
     both = [
         subprocess.Popen(
             command(engine_python, tmp_path, "--only", "draft"),
-            cwd=REPOSITORY,
+            cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -155,7 +153,7 @@ def test_a_failed_training_shows_its_error(engine_python: Path, tmp_path: Path) 
     (package / "torch.py").write_text("raise RuntimeError('no such wheel')\n")
     result = subprocess.run(
         command(engine_python, tmp_path / "out", "--only", "draft"),
-        cwd=REPOSITORY,
+        cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(package)},
         capture_output=True,
         text=True,

@@ -7,11 +7,11 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-REPOSITORY = Path(__file__).parents[3]
 
 SCRIPT = """
 import contextlib, pathlib, sys
 import torch
+from configs.checkout import ROOT
 from tasks.family import fit
 fit.CHECKPOINT_STEPS = 5
 plan = fit.Plan(steps=20, learning_rate=0.1, matrix_learning_rate=0.1, warmup_steps=3)
@@ -41,5 +41,5 @@ assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 def test_training_continues_from_its_checkpoint(engine_python: Path, tmp_path: Path) -> None:
     command = [str(engine_python), "-c", SCRIPT, str(tmp_path / "state")]
-    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -7,10 +7,10 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-REPOSITORY = Path(__file__).parents[3]
 
 ROUND_TRIP = """
 from transformers import AutoTokenizer
+from configs.checkout import ROOT
 from tasks.family import tokens, words
 tokens.build_tokenizer().save_pretrained({folder!r})
 tokenizer = AutoTokenizer.from_pretrained({folder!r})
@@ -57,7 +57,5 @@ for step in range(40):
 @pytest.mark.parametrize("check", [CHAT, LENGTHS, WORDS, BATCHES], ids=["chat", "lengths", "words", "batches"])
 def test_tokenizer(engine_python: Path, tmp_path: Path, check: str) -> None:
     script = ROUND_TRIP.format(folder=str(tmp_path)) + check
-    result = subprocess.run(
-        [str(engine_python), "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
-    )
+    result = subprocess.run([str(engine_python), "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

@@ -3,13 +3,11 @@
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from configs.checkout import ROOT
 from tasks.family import words
-
-REPOSITORY = Path(__file__).parents[3]
 
 
 def test_questions_follow_from_the_seed() -> None:
@@ -81,6 +79,6 @@ def test_words_and_recipe_need_the_standard_library_only() -> None:
         "print(tasks.family.recipe.recipe_hash())"
     )
     command = [sys.executable, "-S", "-c", code]
-    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.strip()) == 16

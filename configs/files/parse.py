@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from configs.document import ConfigError, Document, Loc, accepted
+from configs.files.document import ConfigError, Document, Loc, accepted
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 """Names become parts of paths, cluster names and run ids, and `H100` beside `h100` would be two GPUs."""

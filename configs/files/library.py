@@ -8,13 +8,14 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel
 
-from configs.document import ConfigError, Document, accepted, read_document, shown_path
-from configs.parse import parse
+from configs.checkout import ROOT
+from configs.files.document import ConfigError, Document, accepted, read_document, shown_path
+from configs.files.parse import parse
 
 Folder = Literal["models", "techniques", "precisions", "engines", "gpus", "suites", "sweeps"]
 """The sub-folders of `configs/`, each holding one kind of file."""
 
-SHIPPED_ROOT = Path(__file__).resolve().parent
+SHIPPED_ROOT = ROOT / "configs"
 """The folder of the configs that come with the product."""
 
 _M = TypeVar("_M", bound=BaseModel)
