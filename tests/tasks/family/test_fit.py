@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from configs.checkout import ROOT
+
 pytestmark = pytest.mark.engine
 
 
