@@ -12,7 +12,6 @@ pytestmark = pytest.mark.engine
 
 ROUND_TRIP = """
 from transformers import AutoTokenizer
-from configs.checkout import ROOT
 from tasks.family import tokens, words
 tokens.build_tokenizer().save_pretrained({folder!r})
 tokenizer = AutoTokenizer.from_pretrained({folder!r})
