@@ -1,4 +1,4 @@
-"""One row of a matrix, its names looked up: the cell it stands for."""
+"""From one row of a matrix to the cell it stands for: its names are looked up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ class NoServingError(SpecsweepError):
     """A row has no serving arguments, and its sweep has none to fall back on."""
 
     def __init__(self, row: CellRow) -> None:
-        """Name the row."""
         cell = f"{row.model} {row.precision} {row.technique}"
         super().__init__(f"{cell} has no `serving`; give one to the row or to the sweep")
 
@@ -21,7 +20,7 @@ def serving_of(sweep: Sweep, row: CellRow) -> Serving:
     """The row's own serving arguments, else the sweep's.
 
     Raises:
-        NoServingError: Neither has any.
+        NoServingError: Neither has them.
     """
     serving = row.serving or sweep.serving
     if serving is None:
@@ -30,19 +29,19 @@ def serving_of(sweep: Sweep, row: CellRow) -> Serving:
 
 
 def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
-    """Look up a row's names.
+    """Turn a row into its cell.
 
     Args:
         sweep: The sweep that the row is in, for its engine and its default serving arguments.
         row: One line of the matrix.
-        library: Where names are found.
+        library: Where the row's names are looked up.
 
     Returns:
-        The cell, its weights' revisions exactly as the files state them.
+        The cell, with the weights' revisions exactly as the files state them.
 
     Raises:
-        ConfigError: A name that no file has.
-        NoServingError: No serving arguments.
+        ConfigError: A name has no file, or its file is wrong.
+        NoServingError: Neither row nor sweep has serving arguments.
     """
     return Cell(
         model=library.load("models", row.model, Model),

@@ -1,6 +1,6 @@
 """A cell and what it is made of: model, technique, precision, engine, GPU and serving arguments.
 
-`cell_key` names a cell in the store for ever, so every field that changes what is served is part of it and nothing
+`cell_key` names a cell in the store for ever, so every field that changes what is served is part of it, and nothing
 else is.
 """
 
@@ -19,10 +19,10 @@ CELL_KEY_HEX_DIGITS = 16
 
 
 class KvShape(Frozen):
-    """What one token costs in key/value cache, the input of memory and bandwidth ceilings.
+    """What one token costs in key/value cache; memory and bandwidth ceilings are computed from it.
 
     Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant
-    amount, and leaving them out keeps a ceiling computed from this above the true one.
+    amount, and leaving them out keeps the computed ceiling above the true one.
     """
 
     layers: int = Field(gt=0, description="layers that keep every token")
@@ -61,17 +61,17 @@ class Technique(Frozen):
 
     @property
     def is_baseline(self) -> bool:
-        """Plain autoregressive decoding, which every other technique is compared with."""
+        """Whether it is plain autoregressive decoding, which every other technique is compared with."""
         return self.method == "ar"
 
     @property
     def denoises(self) -> bool:
-        """Block diffusion: a step commits a canvas, of any number of tokens."""
+        """Whether it is block diffusion, where a step commits a canvas of any number of tokens."""
         return self.method == "diffusion"
 
     @property
     def drafts(self) -> bool:
-        """Tokens are proposed and then verified, so that there is an acceptance."""
+        """Whether tokens are proposed and then verified, so that an acceptance can be measured."""
         return not self.is_baseline and not self.denoises
 
 
@@ -93,7 +93,7 @@ class Precision(Frozen):
 
 
 class Engine(Frozen):
-    """What serves. `environment` names a pinned environment of ours; `command` is a user's own build."""
+    """What serves the model. `environment` names a pinned environment of ours; `command` is a user's own build."""
 
     name: str
     kind: Literal["vllm"] = "vllm"
@@ -106,7 +106,7 @@ class Engine(Frozen):
 
 
 class Gpu(Frozen):
-    """What the speed ceiling of a machine follows from, and its catalogue price."""
+    """A machine's memory and bandwidth, which set its speed ceiling, and its catalogue price."""
 
     name: str
     memory_gib: float | None = Field(None, gt=0)
@@ -137,7 +137,7 @@ class Cell(Frozen):
     serving: Serving
 
     def canonical_json(self) -> str:
-        """The cell as JSON with sorted keys and no default left out: what `cell_key` is computed over."""
+        """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash."""
         fields = self.model_dump(mode="json")
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 

@@ -12,7 +12,7 @@ from configs.schema import CellRow, Suite, Sweep
 
 
 def check_model(document: Document, model: Model) -> None:
-    """A model has exactly one source of weights.
+    """Check that a model has exactly one source of weights.
 
     Raises:
         ConfigError: It has none or two.
@@ -21,7 +21,7 @@ def check_model(document: Document, model: Model) -> None:
 
 
 def check_engine(document: Document, engine: Engine) -> None:
-    """An engine is something that can be started.
+    """Check that an engine can be started.
 
     Raises:
         ConfigError: It names no environment, no command and no image.
@@ -31,10 +31,10 @@ def check_engine(document: Document, engine: Engine) -> None:
 
 
 def check_suite(document: Document, suite: Suite) -> None:
-    """Steps, and the parts of a step, have different names, and nothing else is wrong with any of them.
+    """Check that steps, and the parts of each step, have different names, and that no step reports a problem.
 
     Raises:
-        ConfigError: They don't.
+        ConfigError: A name is there twice, or a step reports a problem.
     """
     _different(document, [(("steps", i, "step"), step.step) for i, step in enumerate(suite.steps)])
     for i, step in enumerate(suite.steps):
@@ -44,16 +44,16 @@ def check_suite(document: Document, suite: Suite) -> None:
 
 
 def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: Callable[[str], Suite]) -> None:
-    """Every name exists, every row makes a cell that can be served, and no cell is there twice.
+    """Check that every name exists, every row makes a cell that can be served, and no cell is there twice.
 
     Args:
-        document: The sweep's file.
-        sweep: What it holds.
-        library: Where names are found.
+        document: The sweep's file, for the line numbers.
+        sweep: The parsed file.
+        library: Where names are looked up.
         load_suite: Reads and checks a suite.
 
     Raises:
-        ConfigError: The first thing that doesn't hold.
+        ConfigError: For the first thing that is wrong.
     """
     for field, folder, name in _sweep_names(sweep):
         _known(document, (field,), folder, name, library)
@@ -71,7 +71,7 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
 
 
 def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, library: Library) -> Cell:
-    """The cell of a row whose names exist and whose technique has what it needs."""
+    """The cell of a row, once its names are known to exist and its technique to have what it needs."""
     for field, folder, name in _row_names(row):
         _known(document, (*here, field), folder, name, library)
     if row.serving is None and sweep.serving is None:
@@ -81,7 +81,7 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
 
 
 def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: Suite) -> None:
-    """Every request that the suite sends to a cell fits its `max_model_len`."""
+    """Check that every request the suite sends to a cell fits its `max_model_len`."""
     for what, tokens in (request for step in suite.steps for request in step.longest_requests(cell)):
         if tokens > cell.serving.max_model_len:
             loc = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
@@ -90,7 +90,7 @@ def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: 
 
 
 def _check_technique(document: Document, here: Loc, row: CellRow, technique: Technique) -> None:
-    """K and the draft are given where the technique takes them, and only there."""
+    """Check that K and the draft are given where the technique takes them, and only there."""
     if technique.takes_k and row.k is None:
         raise document.error((*here, "k"), f"missing; {technique.name!r} needs it: accepted: 1, 2, 3 ...")
     if not technique.takes_k and row.k is not None:
@@ -106,7 +106,7 @@ def _check_technique(document: Document, here: Loc, row: CellRow, technique: Tec
 
 
 def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
-    """Exactly one of `hub_id` and `family_member` names the weights."""
+    """Check that exactly one of `hub_id` and `family_member` names the weights."""
     if (what.hub_id is None) == (what.family_member is None):
         said = "neither" if what.hub_id is None else "both"
         raise document.error(here, f"{said} of hub_id and family_member given; accepted: exactly one of them")
@@ -116,14 +116,14 @@ def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
 
 
 def _known(document: Document, loc: Loc, folder: Folder, name: str, library: Library) -> None:
-    """A name that a sweep uses has a file."""
+    """Check that a name the sweep uses has a file."""
     names = list(library.files(folder))
     if name not in names:
         raise document.error(loc, f"{name!r} isn't in {folder}/; {accepted(name, names)}")
 
 
 def _different(document: Document, named: list[tuple[Loc, str]]) -> None:
-    """No two of the named things have the same name."""
+    """Check that no two of the named things share a name."""
     seen: dict[str, Loc] = {}
     for loc, name in named:
         if name in seen:

@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def git_head() -> str | None:
-    """The checkout's commit; none where it is no git checkout, or git is not there."""
+    """The checkout's commit; None where this is no git checkout, or git isn't installed."""
     return _git("rev-parse", "HEAD") or None
 
 
 def has_changes() -> bool:
-    """Whether tracked files differ from the commit."""
+    """Whether tracked files differ from the commit; False where git can't tell."""
     return bool(_git("status", "--porcelain", "--untracked-files=no"))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class SpecsweepError(Exception):
-    """Something a user can mend: the text says, on one line, what is wrong and what to do."""
+    """Something a user can fix: the text says, on one line, what is wrong and what to do."""
 
     exit_code = 1
-    """Exit code of a command that ends with it."""
+    """Exit code of a command that fails with it."""
 
 
 def _on_stderr(text: str) -> None:
@@ -18,12 +18,12 @@ def _on_stderr(text: str) -> None:
 
 
 def leave(command: str, error: SpecsweepError, tell: Callable[[str], None] = _on_stderr) -> int:
-    """Tell of an error on one line, and give the exit code to end with.
+    """Tell the user about an error on one line, and return the exit code to end with.
 
     Args:
-        command: what the line begins with; empty: the error's text stands alone.
+        command: the line begins with it; empty: the error's text stands alone.
         error: what went wrong.
-        tell: where the line goes, if not plainly to stderr.
+        tell: prints the line; by default to stderr.
     """
     tell(f"{command}: {error}" if command else str(error))
     return error.exit_code

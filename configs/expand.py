@@ -1,4 +1,4 @@
-"""Sweep to plan: every row of the matrix as a cell with its key, and the steps that measure it."""
+"""From a sweep to its plan: every row of the matrix as a cell with its key, and the steps that measure it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from configs.schema import Plan, PlannedCell, Suite, Sweep
 from configs.step import StepSpec
 
 RUN_ID_HASH_DIGITS = 8
-"""How much of the plan's hash a default run id shows: enough for one's own sweeps, short enough to type."""
+"""How much of the plan's hash a default run id shows: enough to tell one's own sweeps apart, short enough to type."""
 
 _Weights = TypeVar("_Weights", Model, Draft)
 
 
 def all_available(technique: Technique) -> str | None:
-    """The default of `expand`: no technique is known to be missing."""
+    """The default of `expand`: every technique is taken to run here."""
     del technique
     return None
 
 
 def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | None] = all_available) -> Plan:
-    """Turn a sweep into everything a run is, apart from what it measures.
+    """Turn a sweep into its plan: all that defines a run before anything is measured.
 
     Args:
         sweep: A sweep from `load_sweep`.
         recipe: Hash of the demo family's recipe; it becomes the revision of every member of that family.
-        available: Why a technique can't run here, or None. Only cells marked `optional` are left out for it;
-            any other one stays in the plan and fails where everyone sees it.
+        available: Says why a technique can't run here; None: it can. Only cells marked `optional` are left out for
+            that reason; any other stays in the plan and fails where everyone sees it.
 
     Returns:
         The cells in the file's order, and what was left out with its reason.
 
     Raises:
-        ConfigError: A name whose file has gone or is wrong.
-        NoServingError: A row without serving arguments.
+        ConfigError: A name's file is gone or wrong.
+        NoServingError: Neither a row nor the sweep has serving arguments.
     """
     library = library_of(sweep)
     gpu, suite = load_gpu(sweep.gpu, library), load_suite(sweep.suite, library)
@@ -64,7 +64,7 @@ def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | 
 
 
 def default_run_id(plan: Plan) -> str:
-    """The name of a run that was given none: the same plan continues the same run."""
+    """The name of a run that was given none. The same plan gets the same name, and so continues the same run."""
     return f"{plan.sweep}-{plan.config_hash[:RUN_ID_HASH_DIGITS]}"
 
 
@@ -80,7 +80,7 @@ def _pinned(weights: _Weights, recipe: str) -> _Weights:
 
 
 def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[StepSpec, ...], list[tuple[str, str]]]:
-    """The suite's steps that make sense for a cell, and the others with the reason."""
+    """The suite's steps that make sense for a cell; the others with the reason why not."""
     why = {step.step: step.why_not(cell) for step in suite.steps}
     kept = tuple(step for step in suite.steps if why[step.step] is None)
     return kept, [(step, reason) for step, reason in why.items() if reason is not None]

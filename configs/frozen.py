@@ -1,4 +1,4 @@
-"""The base of everything that is read from `configs/`."""
+"""The base class of everything that is read from `configs/`."""
 
 from __future__ import annotations
 

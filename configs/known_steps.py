@@ -1,4 +1,4 @@
-"""Which steps there are: every file of `configs/steps/` is one; nobody registers anything."""
+"""Which steps there are: every file in `configs/steps/` is one; nothing is registered."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ class StepIncomplete(SpecsweepError):
 
 
 def step_names() -> list[str]:
-    """Names of the files of `configs/steps/`, sorted."""
+    """Module names in `configs/steps/`, sorted; they have `_` where the step's name has `-`."""
     return sorted(module.name for module in iter_modules(configs.steps.__path__))
 
 
 def module_of(room: str, spec: StepSpec) -> ModuleType:
-    """The file of the spec's name in another room."""
+    """The module that has the name of the spec's file in another room.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
     return step_file(room, type(spec).__module__.rpartition(".")[2])
 
 
 def step_file(room: str, name: str) -> ModuleType:
-    """`<room>/steps/<name>.py`.
+    """The module `<room>/steps/<name>.py`.
 
     Raises:
         StepIncomplete: there is none.
@@ -49,7 +53,7 @@ def step_file(room: str, name: str) -> ModuleType:
 
 
 def _spec(name: str) -> type[StepSpec]:
-    """The one spec of a step's file."""
+    """The one spec class in a step's file; none, several or an abstract one is an error."""
     module = step_file("configs", name)
     own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
     specs = [each for each in own if issubclass(each, MeasuredStep)]

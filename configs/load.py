@@ -1,7 +1,7 @@
-"""The readers of `configs/`: one typed function per folder, giving a frozen model or raising `ConfigError`.
+"""The readers of `configs/`: one typed function per folder. Each returns a frozen model or raises `ConfigError`.
 
 `load_sweep("full")` reads `configs/sweeps/full.yaml`; `load_sweep("my/night.yaml")` reads your own file, and
-`my/models/`, `my/suites/` ... are looked into before ours.
+`my/models/`, `my/suites/` ... are searched before ours.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 SHIPPED = Library()
-"""What comes with the product, and nothing of the user's."""
+"""The configs that ship with specsweep, and none of the user's."""
 
 
 def names(folder: Folder, library: Library = SHIPPED) -> tuple[str, ...]:
-    """The names that one folder knows, sorted."""
+    """The names that have a file in one folder, sorted."""
     return tuple(library.files(folder))
 
 
@@ -84,7 +84,7 @@ def load_sweep(name_or_path: str) -> Sweep:
         name_or_path: A shipped name, or the path of a YAML file (has a slash, or ends in .yaml or .yml).
 
     Returns:
-        The sweep; every name in it exists and every row of it makes a cell.
+        The sweep; every name in it exists, and every row makes a cell.
 
     Raises:
         ConfigError: One line: which file and line, which field, what is wrong and what would be accepted.
@@ -98,7 +98,7 @@ def load_sweep(name_or_path: str) -> Sweep:
 
 
 def _check_with_its_files(document: Document, sweep: Sweep, library: Library) -> None:
-    """Check a sweep, and each file that it leads to by that file's own rules."""
+    """Check a sweep, and each file that it names by that file's own rules."""
     check_sweep(document, sweep, library, lambda suite: load_suite(suite, library))
     load_engine(sweep.engine, library)
     load_gpu(sweep.gpu, library)
@@ -107,7 +107,7 @@ def _check_with_its_files(document: Document, sweep: Sweep, library: Library) ->
 
 
 def library_of(sweep: Sweep) -> Library:
-    """Where the names of a loaded sweep are found: beside the user's own file first, if it is one."""
+    """Where the names of a loaded sweep are found: beside the file first, if it is the user's own."""
     return Library.beside(sweep._own_folder)
 
 

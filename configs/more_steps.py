@@ -1,4 +1,4 @@
-"""Steps that lie outside the checkout, for this machine: nodes get the checkout only."""
+"""Steps from outside the checkout. They work on this machine only, because nodes get nothing but the checkout."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 VARIABLE = "SPECSWEEP_STEPS"
-"""Folder with more steps, laid out as the checkout: `configs/steps/`, `tasks/steps/`, `warehouse/steps/`."""
+"""Environment variable: a folder with more steps, in `configs/steps/`, `tasks/steps/` and `warehouse/steps/`."""
 
 
 def more_steps(room: str) -> list[str]:
-    """Folders to look for steps in besides the room's own."""
+    """Folders to search for a room's steps besides its own; empty where the variable isn't set."""
     folder = os.environ.get(VARIABLE)
     return [str(Path(folder).absolute() / room / "steps")] if folder else []

@@ -34,7 +34,7 @@ class CellRow(Frozen):
 
 
 class Budget(Frozen):
-    """Dollars that may be spent; none: no limit. What would exceed one does not start, what does is stopped."""
+    """Limits in dollars; None: no limit. What would exceed a limit isn't started; what exceeds one is stopped."""
 
     cell_usd: float | None = Field(None, gt=0)
     run_usd: float | None = Field(None, gt=0)
@@ -42,11 +42,11 @@ class Budget(Frozen):
 
 
 class Cloud(Frozen):
-    """How a sweep's clusters are rented. No part of what is measured: with another budget the same run goes on."""
+    """How a sweep's clusters are rented. It is no part of what is measured: another budget continues the same run."""
 
     task: str = Field(description="a task of sky/ without its .yaml, or a path to your own SkyPilot YAML")
     on_demand_after: int = Field(3, ge=0, description="losses of one cell after which it is rented on demand")
-    finish_by_h: float | None = Field(None, gt=0, description="hours after the run's start by which it shall be done")
+    finish_by_h: float | None = Field(None, gt=0, description="hours from the run's start until it should be done")
     wait_h: float = Field(12, ge=0, description="hours to wait for capacity before a cell is given up")
     budget: Budget = Field(default_factory=lambda: Budget.model_validate({}))
 
@@ -70,7 +70,7 @@ class Sweep(Frozen):
 
 
 class PlannedCell(Frozen):
-    """A cell of a run with the steps to measure it by: what `cell.json` holds, and all a node needs."""
+    """A cell of a run with the steps that measure it: what `cell.json` holds, and all that a node needs."""
 
     cell: Cell
     gpu: Gpu
@@ -79,12 +79,12 @@ class PlannedCell(Frozen):
 
     @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:
-        """Those that this version can measure."""
+        """Its steps without those that this version can't measure yet."""
         return tuple(step for step in self.steps if isinstance(step, MeasuredStep))
 
 
 class Plan(Frozen):
-    """An expanded sweep: everything a run is, apart from what it measures."""
+    """An expanded sweep: all that defines a run before anything is measured."""
 
     sweep: str
     gpu: Gpu
@@ -98,7 +98,7 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        How it is rented is left out: a raised budget continues the same run.
+        How clusters are rented is left out, so that a raised budget continues the same run.
         """
         text = json.dumps(self.model_dump(mode="json", exclude={"cloud"}), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

@@ -1,4 +1,4 @@
-"""What every step is to those who plan it: where it fits, what it asks of the engine, what it must not be given.
+"""What planning must know of every step: where it fits, what it asks of the engine, which settings it refuses.
 
 A step is one file of its name in three rooms: `configs/steps/` (its spec), `tasks/steps/` (how it is measured) and
 `warehouse/steps/` (its tables, its rows of the dataset, its sections of the report). CONTRIBUTING.md has the recipe.
@@ -16,7 +16,7 @@ from configs.frozen import Frozen
 
 
 class Load(NamedTuple):
-    """A part of a step's work: so many like requests, `concurrency` at a time. Tokens are those of one request."""
+    """Part of a step's work: this many equal requests, `concurrency` at a time. Tokens are per request."""
 
     requests: int
     prompt_tokens: int
@@ -30,11 +30,11 @@ class StepSpec(Frozen):
     step: str
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """Parts of it that need a name of their own: (where inside it, name)."""
+        """Parts whose names must differ: (location inside the step, name)."""
         yield from ()
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """What is wrong with the spec beyond its types: (where inside it, what, and what would be accepted)."""
+        """What is wrong beyond types: (location inside the step, the problem and what would be accepted)."""
         yield from ()
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
@@ -43,20 +43,20 @@ class StepSpec(Frozen):
         yield from ()
 
     def why_not(self, cell: Cell) -> str | None:
-        """Why the step makes no sense for a cell; none: it does."""
+        """Why the step makes no sense for a cell; None: it does."""
         del cell
         return None
 
 
 class MeasuredStep(StepSpec):
-    """A step that this version can measure. One that does not say its workload can't be made: it would look free."""
+    """A step that this version can measure. `workload` is abstract: a step without one would look free."""
 
     is_gate: ClassVar[bool] = False
-    """Whether a cell that it rejects is measured no further."""
+    """Whether a cell that it rejects isn't measured any further."""
 
     is_timed: ClassVar[bool] = False
-    """Whether it measures a speed, which a neighbour on the same machine would falsify."""
+    """Whether it measures a speed, which other work on the same machine would distort."""
 
     @abstractmethod
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """All that it asks of the engine; the forecast makes seconds of it."""
+        """All that it asks of the engine; the forecast turns it into seconds."""

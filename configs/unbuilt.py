@@ -1,4 +1,4 @@
-"""Steps that suites may name already, and that no version can measure yet."""
+"""Steps that suites may already name, though no version can measure them yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from configs.step import StepSpec
 
 
 class UnbuiltStep(StepSpec):
-    """A step that this version plans and names, but can't measure yet. Whoever builds one takes its name out here."""
+    """A step that this version plans and names, but can't measure yet. Once one is built, its name leaves this list."""
 
     step: Literal[
         "load",

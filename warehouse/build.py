@@ -14,14 +14,24 @@ from warehouse.known_steps import StepFile, file_of
 from warehouse.store import Store
 
 BATCH_ROWS = 200_000
-"""Raw rows reduced at a time, unless a single comparison group has more: bounds memory, whatever the store holds."""
+"""Raw rows reduced at a time, unless one comparison group has more; bounds memory whatever the store holds."""
 
 BATCH_PARTS = 1_000
 """Parts read at a time."""
 
 ROW_ORDER = (
-    "model", "precision", "technique", "k", "step", "condition", "mode", "metric", "extractor", "run_id", "cell_key",
-)  # fmt: skip
+    "model",
+    "precision",
+    "technique",
+    "k",
+    "step",
+    "condition",
+    "mode",
+    "metric",
+    "extractor",
+    "run_id",
+    "cell_key",
+)
 """Order of `results_consolidated`; run and cell come last, so that equal rows of several runs stand together."""
 
 PAIR_ORDER = ("model", "precision", "technique", "k", "kind", "step", "condition", "mode", "run_id", "cell_key")
@@ -37,7 +47,7 @@ class Consolidated(NamedTuple):
 
 
 def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
-    """Everything that commits of these runs name, as rows of the product tables.
+    """Turn the commits and attempts of these runs into rows of the product tables.
 
     Raises:
         StoreError: a record or a part can't be read, or is not what its commit says.
@@ -59,7 +69,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
-    """The group's steps by the file that knows what they leave behind; none: a step that this version can't measure."""
+    """The group's steps by the file that knows their tables; None: this version can't measure the step."""
     kinds: dict[type | None, list[CommittedStep]] = {}
     for step in group:
         kinds.setdefault(type(step.spec) if isinstance(step.spec, MeasuredStep) else None, []).append(step)

@@ -1,4 +1,4 @@
-"""The one way moments and lengths of time are written down."""
+"""The one way in which moments and lengths of time are written."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ HOUR_S = 3600
 
 
 def iso_of(epoch_s: float) -> str:
-    """A moment given in seconds since 1970: ISO 8601 with milliseconds, UTC."""
+    """A moment in seconds since 1970, as ISO 8601 with milliseconds, UTC."""
     return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
 
 
 class Clock:
-    """This machine's clock. A flow has one that can be stopped, the simulated night of `bench/` one that jumps."""
+    """This machine's clock. A flow has one that can be stopped; the simulated night of `bench/`, one that jumps."""
 
     def now_s(self) -> float:
         """Seconds since 1970."""
         return time.time()
 
     def now_iso(self) -> str:
-        """This moment as rows have it."""
+        """Now, as ISO 8601 with milliseconds, UTC."""
         return iso_of(self.now_s())
 
 
 SYSTEM = Clock()
-"""What stamps records where no other clock is given."""
+"""Stamps records where no other clock is given."""
 
 
 def moment_s(iso: str) -> float:
-    """A moment as seconds since 1970."""
+    """An ISO 8601 moment as seconds since 1970."""
     return datetime.fromisoformat(iso).timestamp()
 
 
 def seconds_between(start_iso: str, end_iso: str) -> float:
-    """Length of a span of two moments that one machine wrote, in seconds."""
+    """Seconds between two ISO 8601 moments, which one machine must have written: clocks differ."""
     return (datetime.fromisoformat(end_iso) - datetime.fromisoformat(start_iso)).total_seconds()
 
 
 def duration(seconds: float) -> str:
-    """A length of time in at most six characters: `42s`, `7m05s`, `3h20m`; `-` for none."""
+    """A length of time in at most six characters (below 100 h): `42s`, `7m05s`, `3h20m`; `-` below half a second."""
     rounded = round(seconds)
     if rounded <= 0:
         return "-"

@@ -9,7 +9,7 @@ ColumnType = Literal["str", "i64", "f64", "bool", "list[str]", "list[i64]", "lis
 
 
 class Column(NamedTuple):
-    """One column: its name is a promise, its meaning is the data dictionary."""
+    """One column. Its name is a promise; its meaning is what the data dictionary says."""
 
     name: str
     type: ColumnType

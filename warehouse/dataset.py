@@ -27,7 +27,7 @@ HASHED_DIGITS = 9
 
 
 def product_rows(built: Consolidated) -> dict[str, list[Row]]:
-    """Rows by table name."""
+    """Rows by the name of their product table."""
     return {"results_consolidated": [*built.results], "pairs": [*built.pairs], "attempts": [*built.attempts]}
 
 
@@ -72,12 +72,12 @@ def _canonical(value: Any) -> Any:
 
 
 def data_dictionary() -> str:
-    """Every table and column in words, as Markdown, made from their declarations."""
+    """Every table and column in words, as Markdown made from their declarations."""
     lines = [
         "# Data dictionary",
         "",
         "Made from `warehouse/tables.py` and `warehouse/steps/`.",
-        "What does not apply is null, never 0 or an empty text.",
+        "What does not apply is null, never 0 or an empty string.",
         "",
         "Product tables (`results_consolidated` is also a CSV, with lists as JSON text):",
     ]

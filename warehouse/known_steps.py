@@ -1,4 +1,4 @@
-"""From a step to the file that knows what it leaves behind."""
+"""From a step to the file that knows its tables, its rows and its sections of the page."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class StepFile(Protocol):
-    """What `warehouse/steps/<step>.py` has."""
+    """What every `warehouse/steps/<step>.py` provides."""
 
     TABLES: tuple[Table, ...]
-    """Raw tables that it alone declares."""
+    """Raw tables that only this step declares."""
 
     SECTIONS: tuple[Section, ...]
-    """What it shows on the page."""
+    """Its sections of the report's page."""
 
     def rows(self, group: Group, raw: Raw) -> Made:
-        """Rows of the dataset, of all cells of one comparison group at once."""
+        """Rows of the dataset, for all cells of one comparison group at once."""
 
 
 def file_of(spec: MeasuredStep) -> StepFile:
-    """The file of a step.
+    """The warehouse's file of a step.
 
     Raises:
         StepIncomplete: there is none.
@@ -48,5 +48,5 @@ def raw_tables() -> dict[str, Table]:
 
 
 def step_sections() -> list[Section]:
-    """The sections of the page that steps bring along."""
+    """All steps' sections, not yet in the page's order."""
     return [section for file in _files() for section in file.SECTIONS]

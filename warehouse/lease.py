@@ -4,9 +4,9 @@
                                               the number of the attempt
     cells/<cell_key>/heartbeat.json           written by the owner; silence past the deadline frees the cell
     cells/<cell_key>/attempts/<epoch>.json    how the attempt went; a lease whose attempt is closed is free
-    cells/<cell_key>/stop/<epoch>.json        somebody asks this attempt to stop; its runner sees it with its next beat
+    cells/<cell_key>/stop/<epoch>.json        somebody asks this attempt to stop; its runner sees it at its next beat
 
-Ages are read off the store's own clock, so two machines never compare theirs.
+Ages are read from the store's own clock, so that two machines never compare theirs.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Lease(_Record):
 
 
 class Heartbeat(_Record):
-    """What the owner is doing, for people to see and for the deadline to run from.
+    """What the owner is doing: people read it, and the deadline runs from it.
 
-    `load_s`, `smoke_s`, `measure_s`: spent so far on starting the engine, in the smoke step, in all others.
-    `at_risk_s`: measured since rows were last stored; lost if the node goes now.
+    `load_s`, `smoke_s`, `measure_s`: seconds spent so far on starting the engine, on the smoke step, on all others.
+    `at_risk_s`: seconds measured since rows were last stored; lost if the node goes now.
     """
 
     attempt: int
@@ -61,7 +61,7 @@ class Heartbeat(_Record):
 
 
 class Attempt(_Record):
-    """How one try of a cell went. `lost_s` is work that was not kept; `smoke_s` and `measure_s` are without it."""
+    """How one try of a cell went. `lost_s` is work that was not kept; `smoke_s` and `measure_s` exclude it."""
 
     attempt: int
     outcome: AttemptOutcome
@@ -81,18 +81,18 @@ class Attempt(_Record):
 
 
 class LeaseHeld(StoreError):
-    """Somebody else measures this cell and has been heard of within the deadline."""
+    """Somebody else is measuring this cell and was heard from within the deadline."""
 
     exit_code = Ended.LEASE_HELD.exit_code
 
 
 def owner_name() -> str:
-    """This process, as leases name it: host, boot, process id and the tick it started at."""
+    """This process as leases name it: host, boot, process id and the tick at which it started."""
     return f"{socket.gethostname()}/{_boot_id()}/{os.getpid()}/{_start_tick(os.getpid())}"
 
 
 def lives_here(owner: str) -> bool | None:
-    """Whether the owning process runs on this machine; none: it is another machine's."""
+    """Whether the owning process still runs, if it is one of this machine; None: it is another machine's."""
     host, boot, pid, tick = owner.rsplit("/", 3)
     if host != socket.gethostname():
         return None
@@ -103,7 +103,6 @@ class Leases:
     """Leases, heartbeats and attempts of one cell of one run."""
 
     def __init__(self, ledger: Ledger, cell_key: str, deadline_s: float = HEARTBEAT_DEADLINE_S) -> None:
-        """Open the cell; nothing is read or written yet."""
         self.store = ledger.store
         self.clock = ledger.clock
         self.cell_key = cell_key
@@ -111,16 +110,16 @@ class Leases:
         self.deadline_s = deadline_s
 
     def current(self) -> Lease | None:
-        """The lease with the highest epoch, or none."""
+        """The lease with the highest epoch; None: the cell was never leased."""
         epochs = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in self.store.list(f"{self.root}/leases")]
         data = self.store.get(self._lease_key(max(epochs))) if epochs else None
         return None if data is None else Lease.model_validate_json(data)
 
     def acquire(self, owner: str) -> Lease:
-        """Become the owner of the cell.
+        """Become the owner of the cell; the attempt of an owner that fell silent is closed as lost.
 
         Raises:
-            LeaseHeld: a live owner has it.
+            LeaseHeld: a live owner has it, or somebody else was faster.
         """
         last = self.current()
         if last is not None and not self.is_free(last):
@@ -147,7 +146,7 @@ class Leases:
         return lease
 
     def is_free(self, lease: Lease) -> bool:
-        """Whether the lease's attempt is closed, its process is known dead, or it has been silent too long."""
+        """Whether the lease's attempt is closed, its process is known to be dead, or it has been silent too long."""
         if self.store.get(self._attempt_key(lease.epoch)) is not None or lives_here(lease.owner) is False:
             return True
         age_s = self.silence_s(lease)
@@ -158,26 +157,26 @@ class Leases:
         return self.store.get(self._lease_key(lease.epoch + 1)) is None
 
     def ask_to_stop(self, lease: Lease, why: str) -> None:
-        """Ask the lease's runner to flush and end; it sees this with its next beat."""
+        """Ask the lease's runner to flush and end; it sees this at its next beat."""
         self.store.put(self._stop_key(lease.epoch), why.encode())
 
     def stop_asked(self, lease: Lease) -> str | None:
-        """Why the lease's runner shall stop; none: nobody asked."""
+        """Why the lease's runner should stop; None: nobody asked."""
         why = self.store.get(self._stop_key(lease.epoch))
         return None if why is None else why.decode()
 
     def silence_s(self, lease: Lease) -> float | None:
-        """Seconds since the lease's runner was heard of, by the store's clock: its heartbeat, else its lease."""
+        """Seconds since the runner's heartbeat, else its lease, by the store's clock; None: the store has neither."""
         beat = self.heartbeat()
         heard = "heartbeat.json" if beat and beat.attempt == lease.epoch else f"leases/{lease.epoch:06d}.json"
         return self.store.age_s(f"{self.root}/{heard}")
 
     def beat(self, heartbeat: Heartbeat) -> None:
-        """Be heard."""
+        """Replace the cell's heartbeat; the silence starts anew."""
         self.store.put(f"{self.root}/heartbeat.json", heartbeat.model_dump_json().encode())
 
     def heartbeat(self) -> Heartbeat | None:
-        """The last thing heard, or none."""
+        """The cell's last heartbeat, whichever attempt sent it; None: there never was one."""
         data = self.store.get(f"{self.root}/heartbeat.json")
         return None if data is None else Heartbeat.model_validate_json(data)
 
@@ -190,7 +189,7 @@ class Leases:
         return self.store.put_new(self._attempt_key(attempt.attempt), attempt.model_dump_json(indent=1).encode())
 
     def closed(self, epoch: int) -> Attempt | None:
-        """How one attempt went; none while it runs."""
+        """How one attempt went; None while it runs."""
         data = self.store.get(self._attempt_key(epoch))
         return None if data is None else Attempt.model_validate_json(data)
 
@@ -210,23 +209,37 @@ class Leases:
 
 
 def gone_attempt(
-    lease: Lease, beat: Heartbeat | None, how: Ended, reason: str, ended_at: str, price_usd_h: float | None,
+    lease: Lease,
+    beat: Heartbeat | None,
+    how: Ended,
+    reason: str,
+    ended_at: str,
+    price_usd_h: float | None,
     log_tail: str = "",
-) -> Attempt:  # fmt: skip
-    """The row of an attempt whose runner could not write it itself, with what its last heartbeat said."""
+) -> Attempt:
+    """The row of an attempt whose runner couldn't write it itself, filled in from its last heartbeat."""
     heard = beat if beat is not None and beat.attempt == lease.epoch else Heartbeat(attempt=0, phase="", at="")
     smoke_s, measure_s = kept_s(heard.smoke_s, heard.measure_s, heard.at_risk_s)
     outcome = how.row.outcome
     assert outcome is not None, "nobody writes a row for this kind of ending"
     return Attempt(
-        attempt=lease.epoch, outcome=outcome, reason=reason, owner=lease.owner, started_at=lease.granted_at,
-        ended_at=ended_at, load_s=heard.load_s, smoke_s=smoke_s, measure_s=measure_s, lost_s=heard.at_risk_s,
-        price_usd_h=price_usd_h, log_tail=log_tail,
-    )  # fmt: skip
+        attempt=lease.epoch,
+        outcome=outcome,
+        reason=reason,
+        owner=lease.owner,
+        started_at=lease.granted_at,
+        ended_at=ended_at,
+        load_s=heard.load_s,
+        smoke_s=smoke_s,
+        measure_s=measure_s,
+        lost_s=heard.at_risk_s,
+        price_usd_h=price_usd_h,
+        log_tail=log_tail,
+    )
 
 
 def kept_s(smoke_s: float, measure_s: float, lost_s: float) -> tuple[float, float]:
-    """Seconds of smoke and of the other steps without those whose work was not kept; the later step lost it."""
+    """Seconds of smoke and of the other steps, less those whose work was not kept; the later steps lose first."""
     from_measure_s = min(measure_s, lost_s)
     return max(0.0, smoke_s - (lost_s - from_measure_s)), measure_s - from_measure_s
 
@@ -236,7 +249,7 @@ def _boot_id() -> str:
 
 
 def _start_tick(pid: int) -> str | None:
-    """When the process started, which tells it from a later one with the same id; none: gone, or a zombie."""
+    """When the process started, which tells it from a later one with the same id; None: gone, or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What has been measured: plans, parts and commits of one run, on the one primitive create-only.
+"""What has been measured: plans, parts and commits of one run, all resting on create-only writes.
 
     runs/<run_id>/plan.json
     runs/<run_id>/cells/<cell_key>/cell.json
@@ -60,15 +60,15 @@ class Ledger:
     """One run in one store."""
 
     def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
-        """Open the run; nothing is read or written yet.
+        """The run need not exist yet.
 
         Args:
-            store: where the run is.
-            run_id: its name.
+            store: where the run is kept.
+            run_id: its name; see `RUN_ID`.
             clock: stamps leases and commits.
 
         Raises:
-            StoreError: the run id is no safe folder name.
+            StoreError: the run id isn't a safe folder name.
         """
         if not RUN_ID.match(run_id):
             raise StoreError(f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-'")
@@ -78,11 +78,11 @@ class Ledger:
         self.root = f"runs/{run_id}"
 
     def cell_root(self, cell_key: str) -> str:
-        """Folder of one cell."""
+        """Folder of one cell, as a prefix of keys."""
         return f"{self.root}/cells/{cell_key}"
 
     def step_root(self, cell_key: str, step: str) -> str:
-        """Folder of one step of one cell."""
+        """Folder of one step of one cell: its parts and its commit."""
         return f"{self.cell_root(cell_key)}/steps/{step}"
 
     def write_plan(self, plan: Plan) -> None:
@@ -121,7 +121,7 @@ class Ledger:
         return PlannedCell.model_validate_json(self._require(key, f"run {self.run_id!r} has no cell {cell_key!r}"))
 
     def write_part(self, cell_key: str, step: str, table: Table, rows: Sequence[Row], attempt: int) -> Part:
-        """Store rows as one new part; it counts for readers once a commit names it."""
+        """Store rows as one new part. Readers ignore it until a commit names it."""
         data = encode(table, rows)
         name = f"{table.name}-{attempt:04d}-{uuid.uuid4().hex[:12]}.parquet"
         key = f"{self.step_root(cell_key, step)}/parts/{name}"
@@ -130,7 +130,7 @@ class Ledger:
         return Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data))
 
     def orphan_parts(self, cell_key: str, step: str, table: Table) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
-        """Parts of one table that earlier attempts of an uncommitted step left, with their rows, oldest first."""
+        """Parts of one table that earlier attempts of an uncommitted step left, with their rows, by attempt."""
         for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
             named = key.rsplit("/", 1)[1].split("-", 1)[0]
             data = self.store.get(key) if named == table.name else None
@@ -149,7 +149,7 @@ class Ledger:
         wall_s: float,
         parts: Sequence[Part],
     ) -> Commit:
-        """A commit stamped with this moment; `commit` makes it count."""
+        """A commit stamped with the present moment; `commit` makes it count."""
         return Commit(
             step=step,
             attempt=attempt,
@@ -168,7 +168,7 @@ class Ledger:
         return "committed" if created else "superseded"
 
     def read_commit(self, cell_key: str, step: str) -> Commit | None:
-        """The step's commit, or none."""
+        """The step's commit; None while there is none."""
         data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
         return None if data is None else Commit.model_validate_json(data)
 

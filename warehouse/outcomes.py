@@ -1,8 +1,8 @@
 """How things end: one row per kind of ending, and all that follows from it.
 
-Runner, cluster, flow and reaper each see ends of their own. Whatever one of them writes down, forgives or avoids
-afterwards is read off `ENDINGS`; docs/operations.md shows the same table. Nothing but the standard library is needed
-here: bare nodes import it.
+Runner, cluster, flow and reaper each see endings of their own. What they then write down, forgive or avoid is read from
+`ENDINGS`; docs/operations.md shows the same table. This module needs nothing but the standard library, because bare
+nodes import it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 AttemptOutcome = Literal["completed", "failed", "stopped", "lost", "superseded"]
-"""What the row of an attempt says. `lost`: its runner did not get to say anything."""
+"""What the row of an attempt says. `lost`: its runner never got to say anything."""
 
 
 class Fault(StrEnum):
@@ -26,7 +26,7 @@ class Fault(StrEnum):
 
 
 class Ended(StrEnum):
-    """A kind of ending, by its word."""
+    """Every kind of ending. What follows from each is its `row`."""
 
     DONE = "done"
     REJECTED = "rejected"
@@ -46,15 +46,15 @@ class Ended(StrEnum):
 
     @property
     def row(self) -> EndingRow:
-        """What follows from it."""
+        """Its row of `ENDINGS`."""
         return ENDINGS[self]
 
     @property
     def exit_code(self) -> int:
-        """What a node runner that ends so ends with.
+        """The exit code of a node runner that ends this way.
 
         Raises:
-            ValueError: a node runner does not end so.
+            ValueError: no node runner ends this way.
         """
         code = self.row.exit_code
         if code is None:
@@ -63,17 +63,17 @@ class Ended(StrEnum):
 
     @property
     def loss(self) -> Ended | None:
-        """What is held against the place, by the word that the record has for it; none: the place is not to blame."""
+        """The recorded word that is held against the place; None: the place is not to blame."""
         return self.row.recorded if self.row.avoided_s else None
 
 
 class EndingRow(NamedTuple):
     """One kind of ending.
 
-    `recorded` is what the record of the placement says: some kinds share a word, and are told apart by the attempt's
-    row. `outcome` is what that row says; none: nobody writes one. `exit_code` is the node runner's. `is_failed_try`:
-    counts towards `max_attempts`; `is_lost_machine`: towards `cloud.on_demand_after`. `avoided_s`: how long the place
-    is avoided after its first failure; 0: it is not to blame.
+    `recorded`: the word in the placement's record; kinds that share one are told apart by the attempt's row. `outcome`:
+    the word in that row; None: nobody writes one. `exit_code`: the node runner's; None: it has none of its own.
+    `is_failed_try`: counts towards `max_attempts`. `is_lost_machine`: counts towards `cloud.on_demand_after`.
+    `avoided_s`: how long the place is avoided after its first failure; 0: it is not to blame.
     """
 
     ended: Ended
@@ -107,7 +107,7 @@ ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in
               "another runner took the cell over"),
     EndingRow(Ended.NO_CAPACITY,   Ended.NO_CAPACITY,   None,         None, Fault.CLOUD,   False, False,  600.0,
               "nothing was rented"),
-    # a reclaim says most about the hour to come
+    # a reclaim says most about the coming hour
     EndingRow(Ended.PREEMPTED,     Ended.PREEMPTED,     "lost",       None, Fault.CLOUD,   False, True,  1800.0,
               "its cloud took it back"),
     EndingRow(Ended.SETUP_FAILED,  Ended.SETUP_FAILED,  "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
@@ -127,5 +127,5 @@ _BY_EXIT_CODE = {row.exit_code: row.ended for row in ENDINGS.values() if row.exi
 
 
 def ended_with(exit_code: int) -> Ended:
-    """How a node runner with this exit code ended; `KILLED` if the code is none of its own."""
+    """How a node runner with this exit code ended; `KILLED` if the code isn't one of its own."""
     return _BY_EXIT_CODE.get(exit_code, Ended.KILLED)

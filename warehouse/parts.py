@@ -1,4 +1,4 @@
-"""Rows as Parquet parts: written once, named by a commit, read back by whoever goes on after a preemption."""
+"""Rows as Parquet parts: written once, named by a commit, read back by an attempt that goes on after a preemption."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def encode(table: Table, rows: Sequence[Row]) -> bytes:
     """Rows as one zstd Parquet file.
 
     Raises:
-        ValueError: a row has a column the table does not declare, or lacks a required one.
+        ValueError: a row has a column that the table doesn't declare, or lacks a required one.
     """
     schema = arrow_schema(table)
     known = set(schema.names)

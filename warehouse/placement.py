@@ -1,9 +1,9 @@
-"""What was rented for a cell, when, at what price, and how it ended: the bill, and the memory of where it failed.
+"""What was rented for a cell, when, at what price, and how it ended: for the bill, and to remember failed places.
 
-.../cells/<cell_key>/placements/<n>.json        asked for; written before anything is rented, so that whoever
-                                                comes later knows what may be running
+.../cells/<cell_key>/placements/<n>.json        asked for; written before anything is rented, so that later
+                                                processes know what may be running
 .../cells/<cell_key>/placements/<n>.up.json     the node runner was submitted
-.../cells/<cell_key>/placements/<n>.end.json    down again; create-only, the first word stands
+.../cells/<cell_key>/placements/<n>.end.json    down again; create-only, the first record stands
 .../cells/<cell_key>/flow.json                  heartbeat of the flow that manages the cell's clusters
 """
 
@@ -27,7 +27,7 @@ class _Record(BaseModel):
 
 
 class Offer(_Record):
-    """One thing that can be rented. Region and zone are none where a cloud has none (Slurm, Kubernetes)."""
+    """One thing that can be rented. Region and zone are None where a cloud has none (Slurm, Kubernetes)."""
 
     cloud: str
     region: str | None
@@ -44,7 +44,7 @@ class Offer(_Record):
 
 
 class Placement(_Record):
-    """A cluster that was asked for."""
+    """A cluster that was asked for. `number` counts the cell's placements, from 1; `flow` is the process that asked."""
 
     cell_key: str
     number: int
@@ -55,7 +55,7 @@ class Placement(_Record):
 
 
 class PlacementUp(_Record):
-    """Its node runner was submitted. `rented_at`: since when the machine costs, by the cloud's word; none: no word."""
+    """The node runner was submitted. `rented_at`: when billing began, as the cloud says; None: it doesn't say."""
 
     at: str
     rented_at: str | None = None
@@ -64,8 +64,8 @@ class PlacementUp(_Record):
 class MachineEnd(NamedTuple):
     """What the cloud says of a machine's end.
 
-    `at_s`: since when it costs nothing, seconds since 1970; none: the cloud does not say. `interrupted`: the cloud
-    took it back for itself.
+    `at_s`: when billing stopped, seconds since 1970; None: the cloud doesn't say. `interrupted`: the cloud took the
+    machine back.
     """
 
     at_s: float | None = None
@@ -73,10 +73,10 @@ class MachineEnd(NamedTuple):
 
 
 class PlacementEnd(_Record):
-    """It is down. `outcome` is one of the words that records have (`EndingRow.recorded`).
+    """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
 
-    `attempt` is the lease's epoch it belongs to; none: nothing was rented, or another runner has the cell.
-    `machine_ended_at` and `interrupted` are the cloud's word (`MachineEnd`); `at` is when we knew.
+    `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
+    `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`); `at` is when we learned of it.
     """
 
     at: str
@@ -97,7 +97,7 @@ class PlacementEnd(_Record):
 
 
 class FlowHeartbeat(_Record):
-    """Who manages a cell's clusters now (`warehouse.lease.owner_name`)."""
+    """Who manages a cell's clusters now (`warehouse.lease.owner_name`). `released`: it no longer does."""
 
     owner: str
     at: str
@@ -105,7 +105,7 @@ class FlowHeartbeat(_Record):
 
 
 class PlacementStory(_Record):
-    """One placement from asking to down; `up` and `end` are none where it has not come to that."""
+    """One placement from asking to down; `up` and `end` are None until they happen."""
 
     asked: Placement
     up: PlacementUp | None
@@ -116,7 +116,6 @@ class Placements:
     """The placements of one cell of one run."""
 
     def __init__(self, ledger: Ledger, cell_key: str) -> None:
-        """Open the cell; nothing is read or written yet."""
         self.store = ledger.store
         self.cell_key = cell_key
         self.root = ledger.cell_root(cell_key)
@@ -128,12 +127,12 @@ class Placements:
         return [self._story(number) for number in sorted({int(name.split(".")[0]) for name in names})]
 
     def open(self) -> PlacementStory | None:
-        """The newest placement, if nobody has written its end."""
+        """The newest placement if its end isn't recorded, else None."""
         stories = self.stories()
         return stories[-1] if stories and stories[-1].end is None else None
 
     def ask(self, cluster: str, offer: Offer, flow: str, at: str) -> Placement:
-        """Record that a cluster is about to be rented."""
+        """Record, under the next free number, that a cluster is about to be rented."""
         number = max((story.asked.number for story in self.stories()), default=0) + 1
         while True:
             placement = Placement(
@@ -144,12 +143,12 @@ class Placements:
             number += 1
 
     def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
-        """Record that the node runner was submitted, and since when the cloud bills; the first word stands."""
+        """Record that the node runner was submitted, and when the cloud began to bill; the first record stands."""
         rented_at = None if rented_at_s is None else iso_of(rented_at_s)
         self.store.put_new(self._key(number, ".up"), PlacementUp(at=at, rented_at=rented_at).model_dump_json().encode())
 
     def end(self, number: int, end: PlacementEnd, machine: MachineEnd | None = None) -> bool:
-        """Record that it is down, with the cloud's word of its machine. False: somebody said so before."""
+        """Record that it is down, with what the cloud says of its machine. False: its end was recorded before."""
         if machine is not None:
             ended_at = None if machine.at_s is None else iso_of(machine.at_s)
             said = {"machine_ended_at": ended_at, "interrupted": machine.interrupted}
@@ -157,22 +156,22 @@ class Placements:
         return self.store.put_new(self._key(number, ".end"), end.model_dump_json(indent=1).encode())
 
     def beat(self, beat: FlowHeartbeat) -> None:
-        """Say that a flow manages this cell's clusters."""
+        """Record that a flow manages this cell's clusters, or has let go of them."""
         self.store.put(f"{self.root}/flow.json", beat.model_dump_json().encode())
 
     def managed(self) -> bool:
-        """Whether a flow that has been heard of lately, and is not known dead, manages this cell's clusters."""
+        """Whether a flow manages this cell's clusters: heard from in time, not released, not known to be dead."""
         silence_s, beat = self.flow_silence_s(), self.flow()
         if silence_s is None or beat is None or beat.released or lives_here(beat.owner) is False:
             return False
         return silence_s < FLOW_DEADLINE_S
 
     def flow_silence_s(self) -> float | None:
-        """Seconds since the managing flow was heard of, by the store's clock; none: never."""
+        """Seconds since the managing flow was heard from, by the store's clock; None: never."""
         return self.store.age_s(f"{self.root}/flow.json")
 
     def flow(self) -> FlowHeartbeat | None:
-        """The last word of the managing flow."""
+        """The managing flow's last heartbeat; None: there never was one."""
         data = self.store.get(f"{self.root}/flow.json")
         return None if data is None else FlowHeartbeat.model_validate_json(data)
 

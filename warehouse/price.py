@@ -12,7 +12,7 @@ def usd_of(price_usd_h: float, seconds: float) -> float: ...
 @overload
 def usd_of(price_usd_h: float | None, seconds: float) -> float | None: ...
 def usd_of(price_usd_h: float | None, seconds: float) -> float | None:
-    """Dollars of so many seconds; none without a price."""
+    """Dollars for this many seconds; None without a price."""
     return None if price_usd_h is None else price_usd_h * seconds / SECONDS_PER_HOUR
 
 

@@ -29,7 +29,7 @@ MANIFESTS = "snapshots/manifests"
 """Outside the data folders, so that those hold nothing but tables."""
 
 PUBLISH_TRIES = 8
-"""Builds before giving up against publishers that are always faster; two at a time is already rare."""
+"""Builds before giving up to publishers that are always faster; even two at a time are rare."""
 
 VERSION_HEX_DIGITS = 16
 """Length of a version: 64 bits of sha256."""
@@ -75,14 +75,14 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
     """Consolidate, store a snapshot and make it current; if nothing changed, the current one stays.
 
     Args:
-        store: where runs are and the snapshot goes.
-        run_ids: runs to include; none: all runs of the store.
+        store: holds the runs, and gets the snapshot.
+        run_ids: runs to include; None: all runs of the store.
 
     Raises:
         StoreError: something can't be read or written, or other publishers won every race.
     """
     for _ in range(PUBLISH_TRIES):
-        # the number is drawn before the ledger is read: whoever published meanwhile may know more, so build again
+        # the number is taken before the ledger is read: anyone publishing meanwhile may have seen more, so build again
         before = current(store)
         chosen = tuple(sorted(all_run_ids(store) if run_ids is None else set(run_ids)))
         rows = product_rows(consolidate(store, chosen))
@@ -113,11 +113,11 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
 
 
 def current(store: Store) -> Manifest | None:
-    """The manifest with the highest number, or none."""
+    """The manifest with the highest number; None: nothing was published yet."""
     numbers = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in store.list(MANIFESTS)]
     number = max(numbers, default=0)
     data = store.get(_manifest_key(number)) if number else None
-    # a listing may lag behind writes: the manifests that follow are asked for by name
+    # a listing may lag behind writes, so the manifests that follow are looked up by name
     while (later := store.get(_manifest_key(number + 1))) is not None:
         number, data = number + 1, later
     return None if data is None else Manifest.model_validate_json(data)
@@ -145,7 +145,7 @@ def read_table(store: Store, manifest: Manifest, table: str) -> pl.DataFrame:
         raise StoreError(f"no table {table!r}: use one of {', '.join(PRODUCT_TABLES)}")
     data = _verified(store, manifest.file(f"{table}.parquet"))
     schema = polars_schema(PRODUCT_TABLES[table])
-    # an older snapshot lacks newer columns: null; a newer one has more than this version can explain: left out
+    # columns that an older snapshot lacks are null; columns of a newer one that this version can't explain are left out
     return pl.scan_parquet(data, schema=schema, missing_columns="insert", extra_columns="ignore").collect()
 
 

@@ -1,6 +1,6 @@
 """The tables of the warehouse, declared as data. This file is the data dictionary; analysts need no other.
 
-What only one kind of step writes is declared in `warehouse/steps/`, as data too. Columns are added, never
+What only one kind of step writes is declared in `warehouse/steps/`, also as data. Columns are added, never
 renamed and never reused. What does not apply is null, never 0 or "".
 """
 
@@ -52,7 +52,7 @@ PROVENANCE_COLUMNS = (
     Column("model_revision", "str", "of the target: hub commit, or recipe hash of the demo family"),
     Column("draft_revision", "str", "of the draft, likewise"),
     Column("gpu_name", "str", "as the driver says; the processor's name on a CPU"),
-    Column("gpu_uuid", "str", "the very card"),
+    Column("gpu_uuid", "str", "which card it was, as the driver says"),
     Column("gpu_driver", "str", "driver version"),
     Column("gpu_clock_mhz", "f64", "SM clock at the start of the step", "MHz"),
     Column("host", "str", "node name"),
@@ -137,7 +137,7 @@ BILLED_PHASES = {
     "setup": "from there until the runner took the cell",
     "load": "starting the engine: weights, compiling",
     "smoke": "the smoke step",
-    "measure": "all other steps, work that was not kept left out",
+    "measure": "all other steps, without the work that was not kept",
     "idle": "everything else until the machine was down",
     "lost": "measured, and lost with the machine",
 }
@@ -163,7 +163,7 @@ ATTEMPTS = Table(
         Column(
             "cost_usd",
             "f64",
-            "rented_s at price_usd_h, 0 if not charged; of a machine that was not rented wall_s at its price",
+            "rented_s at price_usd_h, 0 if not charged; on a machine that was not rented, wall_s at its price",
             "USD",
         ),
         Column("log_tail", "str", "last lines of the node's log"),

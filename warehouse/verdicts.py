@@ -1,4 +1,4 @@
-"""How far a figure may be believed, and why not further: the one vocabulary of guards, dataset and report."""
+"""How far a figure can be trusted, and why no further: the one vocabulary of guards, dataset and report."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import StrEnum
 from typing import Literal, get_args
 
 Severity = Literal["suspect", "rejected"]
-"""How bad a finding is: suspect needs a look, rejected can't be true or can't be used."""
+"""How bad a finding is. Suspect needs a look; rejected can't be true or can't be used."""
 
 Verdict = Literal["ok", "suspect", "rejected"]
-"""Of a row: the worst severity found. Only ok rows enter comparisons."""
+"""A row's verdict: the worst severity found, else ok. Only ok rows enter comparisons."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""All of them, the worst last."""
+"""All verdicts, the worst last."""
 
 
 class Reason(StrEnum):
-    """Reason codes. A row keeps them for ever; a code is added, never renamed."""
+    """Reason codes. Rows keep them for ever: codes are added, never renamed."""
 
     DEAD_DRAFT = "dead_draft"
     """The technique drafts, and (almost) nothing it drafts is accepted."""
@@ -58,6 +58,6 @@ class Reason(StrEnum):
 
 
 def worst(verdicts: Iterable[str]) -> Verdict:
-    """Rejected over suspect over ok."""
+    """The worst of several verdicts; ok if there are none."""
     found = set(verdicts)
     return "rejected" if "rejected" in found else "suspect" if "suspect" in found else "ok"

@@ -24,7 +24,7 @@ class ConfigError(SpecsweepError, ValueError):
     """A config that can't be used, in one line: file, line, field, what is wrong, what would be accepted."""
 
     def __init__(self, where: str, field: str, problem: str) -> None:
-        """Join the parts into one line.
+        """The parts of the line; an empty one is left out.
 
         Args:
             where: `path` or `path:line`.
@@ -46,7 +46,7 @@ class Document:
     lines: Mapping[Loc, int]
 
     def line(self, loc: Loc) -> int:
-        """The line of `loc`, or of the nearest thing around it that is in the file."""
+        """The line of `loc`, or of the nearest thing around it that the file has."""
         while loc and loc not in self.lines:
             loc = loc[:-1]
         return self.lines.get(loc, 1)
@@ -57,16 +57,10 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read one YAML file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its values and their lines.
+    """Read one YAML file: its values and their lines.
 
     Raises:
-        ConfigError: It can't be read, is empty, is no YAML, has a key twice, or isn't a mapping at the top.
+        ConfigError: It can't be read, is empty, isn't YAML, has a key twice, or isn't a mapping at the top.
     """
     shown = shown_path(path)
     try:
@@ -135,7 +129,7 @@ def dotted(loc: Loc) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """A path as short as it can be said from the current folder."""
+    """A path relative to the current folder if it lies inside, else as it was given."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except (OSError, ValueError):
@@ -143,12 +137,12 @@ def shown_path(path: Path) -> str:
 
 
 def accepted(value: object, names: list[str], missing: Sequence[str] = ()) -> str:
-    """The tail of an error: what would have been accepted, and which of it was probably meant.
+    """The tail of an error: what would be accepted, and what was probably meant.
 
     Args:
         value: What is there instead.
         names: What would be accepted.
-        missing: Those of them that must be there and aren't: more probably meant than the others.
+        missing: Those names that are required but absent; the likeliest to have been meant.
     """
     close = get_close_matches(str(value), missing, n=1) or get_close_matches(str(value), names, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""

@@ -16,7 +16,7 @@ Folder = Literal["models", "techniques", "precisions", "engines", "gpus", "suite
 """The sub-folders of `configs/`, each holding one kind of file."""
 
 SHIPPED_ROOT = ROOT / "configs"
-"""The folder of the configs that come with the product."""
+"""The folder of the configs that ship with specsweep."""
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -34,7 +34,7 @@ class Library:
 
     @classmethod
     def beside(cls, folder: Path | None) -> Library:
-        """The shipped library, with a user's own `models/`, `suites/` ... in `folder` before it."""
+        """The shipped library, preceded by a user's own `models/`, `suites/` ... in `folder`."""
         return cls(roots=(folder, SHIPPED_ROOT)) if folder is not None else cls()
 
     def files(self, folder: Folder) -> dict[str, Path]:
@@ -48,10 +48,10 @@ class Library:
         return self._files[folder]
 
     def document(self, folder: Folder, name: str) -> Document:
-        """Read the file of a name.
+        """Read the file that has a name.
 
         Raises:
-            ConfigError: No such name, or a file that can't be read.
+            ConfigError: No file has the name, or it can't be read.
         """
         files = self.files(folder)
         if name not in files:
@@ -63,7 +63,7 @@ class Library:
         """Read the file of a name into its frozen model.
 
         Raises:
-            ConfigError: No such name, or a file that doesn't hold what `model` asks for.
+            ConfigError: No file has the name, or it doesn't hold what `model` asks for.
         """
         loaded = self._loaded.get((folder, name))
         if not isinstance(loaded, model):

@@ -1,4 +1,4 @@
-"""Plain values to frozen models, and pydantic's errors to one line that whoever edits YAML understands."""
+"""From plain values to frozen models, and from pydantic's errors to one line that anyone editing YAML understands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from configs.files.document import ConfigError, Document, Loc, accepted
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
-"""Names become parts of paths, cluster names and run ids, and `H100` beside `h100` would be two GPUs."""
+"""Names become parts of paths, cluster names and run ids. No capitals: `H100` beside `h100` would be two GPUs."""
 
 PLAIN_WORDS = {
     "a valid string": "text",
@@ -25,16 +25,16 @@ PLAIN_WORDS = {
     "a valid tuple": "a list",
     "an object": "a mapping",
 }
-"""Pydantic's words for types, and what someone who edits YAML calls them."""
+"""Pydantic's words for types, and what someone editing YAML calls them."""
 
 TAG = "step"
-"""The key by which the members of a union are told apart."""
+"""The key that tells the members of a union apart."""
 
 _M = TypeVar("_M", bound=BaseModel)
 
 
 class Misspelt(NamedTuple):
-    """A misspelt key. `twin`: pydantic's second error about it, the missing key; none where it has but one."""
+    """A misspelt key. `twin` is where pydantic has a second error about it, the missing key; None: it has only one."""
 
     loc: Loc
     problem: str
@@ -42,15 +42,12 @@ class Misspelt(NamedTuple):
 
 
 def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
-    """Check a document against a frozen model; types are strict, so `"5"` is no number.
+    """Check a document against a frozen model; types are strict, so `"5"` isn't a number.
 
     Args:
-        document: What was read.
-        model: What it should be.
-        stem: The name that the file must carry, where it is looked up by name.
-
-    Returns:
-        The model.
+        document: The values as they were read, with their lines.
+        model: The type that they must have.
+        stem: The name that the file must state; None: it wasn't looked up by name.
 
     Raises:
         ConfigError: Unknown key, missing key, wrong type or value, or a name that isn't the file's.
@@ -74,7 +71,7 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
 
 
 def _as_config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
-    """A misspelt key, else the first of pydantic's errors, as one line with the number of the others."""
+    """One line about a misspelt key, else about the first of pydantic's errors, with the number of the others."""
     details = error.errors(include_url=False)
     misspelt = list(_misspelt(model, details))
     loc, problem = misspelt[0][:2] if misspelt else (details[0]["loc"], _problem(model, details[0]))
@@ -84,7 +81,7 @@ def _as_config_error(document: Document, model: type[BaseModel], error: Validati
 
 
 def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[Misspelt]:
-    """Keys that nobody knows, each close to one that is missing beside it."""
+    """Unknown keys that resemble a key that is missing beside them."""
     missing: dict[Loc, list[str]] = {}
     unknown: list[Loc] = []
     for detail in details:
@@ -104,7 +101,7 @@ def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[M
 
 
 def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
-    """What is wrong with one value, in words for someone who edits YAML."""
+    """What is wrong with one value, in words for someone editing YAML."""
     kind, value, loc = detail["type"], detail["input"], detail["loc"]
     if kind == "extra_forbidden":
         return f"unknown key; {accepted(loc[-1], _keys_at(model, loc[:-1]))}"
@@ -125,7 +122,7 @@ def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
 
 
 def _short(value: object) -> str:
-    """A value as it may stand in a one-line message."""
+    """A value in at most 60 characters, for a one-line message."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -143,7 +140,7 @@ def _plain_loc(data: Any, loc: Loc) -> Loc:
 
 
 def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    """The keys that the model accepts at a location of pydantic's."""
+    """The keys that the model accepts at one of pydantic's locations."""
     candidates = [model]
     for part in loc:
         if isinstance(part, int):
@@ -158,7 +155,7 @@ def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The values of the tag that mean this model."""
+    """The values of the tag that select this model."""
     field = model.model_fields.get(TAG)
     return get_args(field.annotation) if field else ()
 

@@ -1,4 +1,4 @@
-"""WHAT a step measures: one file per step, its spec and its workload."""
+"""WHAT a step measures: one file per step, with its spec and its workload."""
 
 from configs.more_steps import more_steps
 

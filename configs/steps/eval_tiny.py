@@ -10,7 +10,7 @@ from configs.cell import Cell
 from configs.step import Load, MeasuredStep
 
 PROMPT_TOKENS = 32
-"""Length of a question, for the forecast; they have 28 to 41 tokens."""
+"""Length of a question as the forecast takes it; real ones have 28 to 41 tokens."""
 
 
 class EvalTinyStep(MeasuredStep):
@@ -24,6 +24,6 @@ class EvalTinyStep(MeasuredStep):
     max_tokens: int = Field(64, gt=0)
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Every question once, with the longest answer that is allowed."""
+        """Every question once, with the longest answer allowed."""
         del cell
         return (Load(self.items, PROMPT_TOKENS, self.max_tokens, self.concurrency),)

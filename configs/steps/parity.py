@@ -24,20 +24,20 @@ class ParityStep(MeasuredStep):
     output_tokens: int = Field(400, gt=0)
 
     def why_not(self, cell: Cell) -> str | None:
-        """A technique that only samples has no outputs that could be the same."""
+        """A technique that only samples is refused: it has no outputs that could be the same."""
         if cell.technique.greedy:
             return None
         return f"{cell.technique.name} has no greedy decoding, so there are no outputs that could be the same"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
-        """A prompt and its output."""
+        """One prompt and its output; none for a technique that only samples."""
         if cell.technique.greedy:
             yield "step 'parity'", self.context_tokens + self.output_tokens
 
     def passes(self, cell: Cell) -> int:
-        """How often a cell answers each prompt."""
+        """How often a cell answers each prompt: an AR cell twice, any other once."""
         return PASSES_OF_BASELINE if cell.technique.is_baseline else 1
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """The passes of the prompts, one prompt at a time."""
+        """Every prompt in each pass, one at a time."""
         return (Load(self.passes(cell) * self.n_prompts, self.context_tokens, self.output_tokens),)

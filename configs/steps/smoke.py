@@ -13,11 +13,11 @@ OUTPUT_TOKENS = 64
 """Length of a smoke generation: long enough for a loop or a dead draft to show."""
 
 PROMPT_TOKENS = 32
-"""Length of a smoke prompt, for the forecast."""
+"""Length of a smoke prompt as the forecast takes it."""
 
 
 class SmokeStep(MeasuredStep):
-    """Five items and one short generation, before hours are spent."""
+    """A few items (five, unless the suite says otherwise) of each other step of the cell."""
 
     step: Literal["smoke"]
     items: int = Field(5, gt=0)
@@ -25,6 +25,6 @@ class SmokeStep(MeasuredStep):
     is_gate: ClassVar[bool] = True
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """So many short generations, one at a time."""
+        """One short generation per item, one at a time."""
         del cell
         return (Load(self.items, PROMPT_TOKENS, OUTPUT_TOKENS),)

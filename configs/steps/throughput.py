@@ -36,12 +36,12 @@ class ThroughputStep(MeasuredStep):
     is_timed: ClassVar[bool] = True
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """The conditions."""
+        """The conditions: rows and verdicts are told apart by their names."""
         for j, one in enumerate(self.conditions):
             yield ("conditions", j, "name"), one.name
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """A condition whose requests can't reach its concurrency."""
+        """Conditions with fewer requests than would reach their concurrency."""
         for j, one in enumerate(self.conditions):
             if one.requests < one.concurrency:
                 problem = f"{one.requests} requests can't be {one.concurrency} at a time"
@@ -54,7 +54,7 @@ class ThroughputStep(MeasuredStep):
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Timed requests at their concurrency, then warm-up and streamed ones, one at a time."""
+        """Per condition: timed requests at its concurrency, then warm-up and streamed ones, one at a time."""
         del cell
         return tuple(load for one in self.conditions for load in _loads(one))
 

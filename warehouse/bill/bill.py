@@ -1,13 +1,13 @@
 """What rented machines cost, and what the seconds were spent on: one bill line per placement and per attempt.
 
-A placement is billed from the moment at which the cloud says that its machine was launched until the moment at which it
-says that it ended, at the price of its offer. Where a cloud does not say (all but AWS; AWS itself for the end of a
-machine that it takes back), it is billed from asking until our flow knew it down: a little more than is charged.
-`no_capacity` costs nothing, because nothing was rented, and neither does a spot machine that its cloud took back so
-soon that it does not charge it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are told, at zero dollars.
+A placement is billed at the price of its offer, from the moment the cloud says that its machine was launched until the
+moment it says that the machine ended. Where a cloud doesn't say (all but AWS; AWS too, for the end of a machine that it
+takes back), the bill runs from asking until our flow knew that it was down: a little more than is charged.
+`no_capacity` costs nothing, because nothing was rented. Neither does a spot machine that its cloud takes back so soon
+that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
 
-The seconds are told apart by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's
-node runner said of its own time, and sum to what is billed; where two machines' clocks disagree, the billed total wins.
+The seconds are split by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's node
+runner said about its own time. They sum to what is billed; where two machines' clocks disagree, the billed total wins.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from warehouse.placement import PlacementStory
 from warehouse.price import usd_of
 
 FREE_IF_INTERRUPTED_WITHIN_S = {"aws": 3600.0}
-"""Age, by cloud, up to which a spot machine that the cloud itself interrupts is not charged.
+"""Age in seconds, by cloud, up to which a spot machine that the cloud itself interrupts is not charged.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html (Linux but SUSE).
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html (Linux except SUSE).
 """
 
 RUNNER_PHASES = ("load", "smoke", "measure", "lost")
-"""What a node runner tells apart of its own time; its record has each as `<phase>_s`."""
+"""How a node runner splits its own time; its record has each phase as `<phase>_s`."""
 
 
 class Phases(NamedTuple):
     """Billed seconds by what they were spent on.
 
-    provision: rented, not submitted yet; setup: submitted, and no runner has the cell yet; load: the engine starts;
-    smoke; measure: all other steps, what was kept of it; idle: everything else until it was down; lost: measured, and
-    not kept.
+    provision: rented, no runner submitted yet; setup: submitted, but no runner has the cell yet; load: the engine
+    starts; smoke: the smoke step; measure: all other steps, as far as their work was kept; idle: everything else until
+    it was down; lost: measured, but not kept.
     """
 
     provision: float = 0.0
@@ -53,8 +53,8 @@ class Phases(NamedTuple):
 class BillLine(NamedTuple):
     """One placement with the attempt that ran on it, or an attempt that was not placed (this machine).
 
-    `number` is the attempt's; none: rented, but no node runner ever took the cell. `seconds` is none where nothing was
-    rented. `tried`: what had no capacity since the line before.
+    `number` is the attempt's; None: rented, but no node runner ever took the cell. `seconds` is None where nothing was
+    rented. `tried`: offers that had no capacity since the line before.
     """
 
     number: int | None
@@ -65,23 +65,23 @@ class BillLine(NamedTuple):
 
     @property
     def rented_s(self) -> float | None:
-        """Seconds from renting until it was down, charged or not; none where nothing was rented."""
+        """Seconds from renting until it was down, charged or not; None where nothing was rented."""
         return None if self.seconds is None else sum(self.seconds)
 
     @property
     def is_charged(self) -> bool:
-        """Whether those seconds have to be paid for."""
+        """Whether its seconds are paid for; False where nothing was rented."""
         return self.seconds is not None and self.story is not None and not is_free(self.story)
 
     @property
     def cost_usd(self) -> float | None:
-        """Dollars of a rented machine, else what the attempt says; none without a price."""
+        """Dollars for the rented machine, else what the attempt says; None without a price."""
         if self.seconds is None:
             return None if self.attempt is None else self.attempt.cost_usd
         return self.usd(sum(self.seconds))
 
     def usd(self, seconds: float) -> float | None:
-        """Dollars of so many of its seconds; none without a price."""
+        """Dollars for this many of its seconds; 0 if it isn't charged, None without a price."""
         price = None if self.story is None else self.story.asked.offer.price_usd_h
         if price is None:
             return None
@@ -94,8 +94,8 @@ def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: 
     Args:
         stories: its placements, oldest first.
         attempts: its closed attempts.
-        now_s: moment until which an open placement is billed; none leaves open ones out, so that the bill of what is
-            over stays the same whenever it is made.
+        now_s: open placements are billed until this moment; None leaves them out, so that the bill of what is over is
+            the same whenever it is made.
 
     Returns:
         A line per placement that was rented and per attempt that was not placed.
@@ -124,7 +124,7 @@ def phases(story: PlacementStory, attempt: Attempt | None, now_s: float | None) 
     spent: dict[str, float] = {}
     rented, _ = rented_span(story, now_s)
     granted = None if attempt is None or attempt.started_at is None else moment_s(attempt.started_at)
-    submitted = granted if story.up is None else moment_s(story.up.at)  # none said so: the flow died in between
+    submitted = granted if story.up is None else moment_s(story.up.at)  # nobody said so: the flow died in between
     wanted = {
         "provision": left if submitted is None else submitted - rented,
         "setup": left if granted is None or submitted is None else granted - submitted,
@@ -137,10 +137,10 @@ def phases(story: PlacementStory, attempt: Attempt | None, now_s: float | None) 
 
 
 def rented_s(story: PlacementStory, now_s: float | None) -> float:
-    """Seconds that a placement was paid for, until it was down or until `now_s`.
+    """Seconds that a placement was rented, until it was down or until `now_s`; charged or not.
 
     Raises:
-        ValueError: it is open and `now_s` is none.
+        ValueError: it is open and `now_s` is None.
     """
     start_s, end_s = rented_span(story, now_s)
     return end_s - start_s
@@ -150,7 +150,7 @@ def rented_span(story: PlacementStory, now_s: float | None) -> tuple[float, floa
     """First and last billed moment, seconds since 1970; an empty span for `no_capacity`.
 
     Raises:
-        ValueError: the placement is open and `now_s` is none.
+        ValueError: the placement is open and `now_s` is None.
     """
     start_s = _launched_s(story)
     if story.end is not None:
@@ -173,7 +173,7 @@ def is_free(story: PlacementStory) -> bool:
 
 
 def _launched_s(story: PlacementStory) -> float:
-    """When a machine began to cost; by no clock before it was asked for, or after its runner was submitted."""
+    """When a machine began to cost: never before it was asked for or after its runner was submitted, by any clock."""
     asked_s = moment_s(story.asked.asked_at)
     if story.up is None or story.up.rented_at is None:
         return asked_s
@@ -189,7 +189,7 @@ def month_of(now_s: float) -> tuple[float, float]:
 
 
 def _attempt_on(story: PlacementStory, free: dict[int, Attempt]) -> Attempt | None:
-    """The attempt that ran on a placement, taken out of those that are free."""
+    """The attempt that ran on a placement; it is taken out of `free`, those without a placement yet."""
     if story.end is not None:
         return None if story.end.attempt is None else free.pop(story.end.attempt, None)
     asked = moment_s(story.asked.asked_at)

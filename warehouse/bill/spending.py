@@ -1,7 +1,7 @@
-"""What a run, or the calendar month, has cost so far, read off the placements of a store.
+"""What a run, or the calendar month, has cost so far, read from the placements of a store.
 
-Machines that are still up cost until now. Cheap enough to ask at every look at a cluster: a placement that is down is
-read once, one listing finds the new ones, and between two listings open ones are carried on by the clock.
+Machines that are still up are counted until now. Asking is cheap enough for every look at a cluster: a placement that
+is down is read once, one listing finds the new ones, and between two listings the clock carries the open ones on.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from warehouse.price import usd_of
 from warehouse.store import Store
 
 RUN_REFRESH_S = 30.0
-"""How old the listing of a run may be: at 10 USD/h, a new placement that nobody knows of yet costs 8 cents."""
+"""How old the listing of a run may be: at 10 USD/h, a new placement costs 8 cents before it is listed."""
 
 STORE_REFRESH_S = 600.0
-"""How old the listing of the whole store may be, which other runs' placements are found by: it has every part."""
+"""How old the listing of the whole store may be, which finds other runs' placements but lists every part too."""
 
 READERS = 16
 """Cells read at the same time."""
@@ -32,8 +32,7 @@ ANY_TIME = (float("-inf"), float("inf"))
 class Spent(NamedTuple):
     """Dollars by cell key.
 
-    `up` names the clusters that count as up until somebody records that they are down, `unpriced` those that were
-    rented at a price that nobody knows.
+    `up`: clusters whose end nobody has recorded. `unpriced`: clusters rented at an unknown price; they count as 0.
     """
 
     by_cell: Mapping[str, float]
@@ -42,7 +41,7 @@ class Spent(NamedTuple):
 
     @property
     def usd(self) -> float:
-        """All cells together."""
+        """Dollars of all cells together."""
         return sum(self.by_cell.values(), 0.0)
 
 
@@ -53,7 +52,7 @@ class Spending:
     """Reads a store's placements again and again; safe for many threads."""
 
     def __init__(self, store: Store, now_s: Callable[[], float]) -> None:
-        """Nothing is read yet. `now_s`: seconds since 1970."""
+        """`now_s` returns seconds since 1970."""
         self._store = store
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -76,7 +75,7 @@ class Spending:
             return _spent(cells, now_s, month_of(now_s))
 
     def _refresh(self, prefix: str, max_age_s: float) -> None:
-        """List `prefix` if that was too long ago, and read cells with new placements or open ones."""
+        """List `prefix` if that was last done too long ago, and read the cells with new or open placements."""
         now_s = self._now_s()
         if prefix in self._read_at_s and now_s - self._read_at_s[prefix] < max_age_s:
             return

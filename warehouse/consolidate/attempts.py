@@ -1,4 +1,4 @@
-"""Attempt rows: how every try of a cell went, and what the machine under it was paid for."""
+"""Attempt rows: how every try of a cell went, and what its machine cost."""
 
 from __future__ import annotations
 

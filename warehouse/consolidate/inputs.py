@@ -36,12 +36,12 @@ class CommittedStep(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """What raw rows call it."""
+        """Run, cell and step, as raw rows name them."""
         return self.run_id, self.cell_key, self.commit.step
 
     @property
     def spec(self) -> StepSpec | None:
-        """As it was planned; none: this version's plan has no such step."""
+        """The step as it was planned; None: the plan has no such step."""
         return next((spec for spec in self.planned.steps if spec.step == self.commit.step), None)
 
     def wrote(self, table: Table) -> bool:
@@ -126,7 +126,10 @@ def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
 
 
 def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
-    """The AR cell's step of the same name: with the same serving arguments where there is one; none for AR itself."""
+    """The AR cell's step of the same name; None for AR itself, and where AR has no such step.
+
+    Of several AR cells, one with the same serving arguments comes first.
+    """
     if step.is_baseline:
         return None
     candidates = [other for other in group if other.is_baseline and other.commit.step == step.commit.step]
@@ -135,7 +138,7 @@ def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
 
 
 def batches(groups: Sequence[Group], max_rows: int, max_parts: int) -> Iterator[list[Group]]:
-    """Whole groups, as many at a time as stay below the limits: what bounds the memory of a build."""
+    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone."""
     batch: list[Group] = []
     rows = parts = 0
     for group in groups:

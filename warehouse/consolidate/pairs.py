@@ -9,7 +9,7 @@ _SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine
 
 
 def speed_pair(row: Row, baseline: Row) -> Row:
-    """A row with a speedup, as a comparison."""
+    """A row with a speedup, as a comparison; inconclusive without an interval, or where it contains 1."""
     low, high = row.get("speedup_lo"), row.get("speedup_hi")
     conclusion = "inconclusive"
     if low is not None and high is not None:

@@ -16,12 +16,12 @@ from warehouse.parts import sha256_hex
 from warehouse.store import Store, StoreError
 
 STEP = ("run_id", "cell_key", "step")
-"""The columns by which a raw row belongs to a committed step."""
+"""The columns that tie a raw row to its committed step."""
 
 Rows = list[dict[str, Any]]
 
 Reduce = Callable[[pl.LazyFrame], pl.LazyFrame]
-"""Makes few rows of many, or other columns; a function of a module, so that its result can be kept."""
+"""Turns many rows into few, or into other columns; a module's function, because results are cached by it."""
 
 POLARS_TYPES: dict[ColumnType, Any] = {
     "str": pl.String,
@@ -35,12 +35,12 @@ POLARS_TYPES: dict[ColumnType, Any] = {
 
 
 def polars_schema(table: Table) -> pl.Schema:
-    """The table's polars schema."""
+    """The table's columns as polars types, in declared order."""
     return pl.Schema({column.name: POLARS_TYPES[column.type] for column in table.columns})
 
 
 def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows as they were written."""
+    """The default `Reduce`: the rows as they were written."""
     return frame
 
 
@@ -58,7 +58,7 @@ class Raw:
         self._rows: dict[tuple[str, Reduce], dict[Identity, Rows]] = {}
 
     def rows(self, step: CommittedStep, table: Table, reduce: Reduce = unchanged) -> Rows:
-        """A step's rows of a table; few of them, for they become Python's (see `frame`)."""
+        """A step's rows of a table as Python dicts, so reduce them to few; `frame` is for many."""
         key = (table.name, reduce)
         if key not in self._rows:
             found = self._rows[key] = {}
@@ -67,15 +67,15 @@ class Raw:
         return self._rows[key].get(step.identity, [])
 
     def frame(self, step: CommittedStep, table: Table, reduce: Reduce = unchanged) -> pl.DataFrame | None:
-        """A step's rows of a table; none: it has none.
+        """A step's rows of a table; None: it has none.
 
         Args:
             step: a step of the batch.
             table: which table; columns that older parts lack are null.
-            reduce: what to make of all rows of the batch first; it keeps the columns `STEP`.
+            reduce: applied first, to all rows of the batch; it must keep the columns `STEP`.
 
         Raises:
-            StoreError: a part has columns that this version does not know.
+            StoreError: a part has columns that this version doesn't know.
         """
         key = (table.name, reduce)
         if key not in self._frames:

@@ -30,7 +30,7 @@ class Judged(NamedTuple):
     details: tuple[str, ...]
 
     def worsened(self, severity: Severity, reason: Reason, sentence: str) -> Judged:
-        """The same with one more finding."""
+        """The same with one more finding, and a verdict no better than its severity."""
         verdict = worst((self.verdict, severity))
         return Judged(verdict, (*self.reasons, reason.value), (*self.details, sentence))
 
@@ -40,9 +40,9 @@ class Judged(NamedTuple):
 
 
 def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: str | None = None) -> Judged:
-    """The node's verdict on one condition: what was said of it and of the whole step.
+    """The node's verdict on one condition: what was said about it and about the whole step.
 
-    A condition that no verdict names has the commit's, which is the step's worst.
+    A condition that no verdict names gets the commit's, which is the step's worst.
     """
     wanted = ((condition, mode), (None, None))
     said = [row for row in raw.rows(step, VERDICTS) if (row["condition"], row["mode"]) in wanted]
@@ -84,7 +84,7 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged) -> Row:
 
 
 def plain_row(step: CommittedStep, raw: Raw) -> Row:
-    """A row that has a verdict and no figure."""
+    """A row with a verdict but no figure."""
     return base_row(step, raw, judged(step, raw))
 
 
@@ -94,7 +94,7 @@ def verdict_columns(verdict: Judged) -> Row:
 
 
 def verdict_of(row: Row) -> Judged:
-    """Those columns, read back."""
+    """A row's verdict, read back from `verdict_columns`."""
     return Judged(row["verdict"], tuple(row["reasons"]), tuple(row["details"]))
 
 

@@ -1,4 +1,4 @@
-"""Score rows: how many questions were answered rightly, by the extractor that counts and by the one that traps."""
+"""Score rows: how many questions were answered correctly, by the extractor that counts and by the one that traps."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def scores_and_pairs(group: Group, raw: Raw, items: Table) -> Made:
 
 
 def _score_rows(step: CommittedStep, counts: Counts, raw: Raw) -> list[Row]:
-    """The score by last-letter, which counts, and by first-letter, which is kept to show when a grader would lie."""
+    """The score by last-letter, which counts, and by first-letter, which is kept to show where a grader would lie."""
     verdict = judged(step, raw)
     row = base_row(step, raw, verdict) | {"metric": "accuracy"}
     last = row | _score(counts, "last")
@@ -102,7 +102,7 @@ def _score(counts: Counts, extractor: str) -> Row:
 
 
 def _compared(ours: pl.DataFrame | None, theirs: pl.DataFrame | None) -> tuple[PairedAccuracy, float, float] | None:
-    """Comparison, and the scores of baseline and cell over the items that both answered; none: no such items."""
+    """Comparison, and the scores of baseline and cell over the items that both answered; None: no such items."""
     import polars as pl
 
     if ours is None or theirs is None:
@@ -112,7 +112,10 @@ def _compared(ours: pl.DataFrame | None, theirs: pl.DataFrame | None) -> tuple[P
         return None
     right, before = pl.col("right_last"), pl.col("right_last_baseline")
     n, gained, lost, right_now, right_before = both.select(
-        pl.len(), (right & ~before).sum().alias("gained"), (~right & before).sum().alias("lost"),
-        right.sum().alias("now"), before.sum().alias("before"),
-    ).row(0)  # fmt: skip
+        pl.len(),
+        (right & ~before).sum().alias("gained"),
+        (~right & before).sum().alias("lost"),
+        right.sum().alias("now"),
+        before.sum().alias("before"),
+    ).row(0)
     return compare_accuracy(n, gained, lost), right_before / n, right_now / n

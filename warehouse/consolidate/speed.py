@@ -23,21 +23,21 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 
 ACCEPTANCE_SLACK = 1.05
 """A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step; the
-slack allows for noise that the interval over few repeats does not see."""
+slack allows for noise that an interval over few repeats misses."""
 
 Shape = tuple[str, str]
 """Condition and mode."""
 
 
 class SpeedRow(NamedTuple):
-    """A result row with the resampled means behind its interval; empty for a single repeat."""
+    """A result row and the resampled means behind its interval; no means for a single repeat."""
 
     row: Row
     means: list[float]
 
 
 def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
-    """By condition, mode and repeat."""
+    """Windows by condition, mode and repeat."""
     return windows.sort("condition", "mode", "repeat")
 
 
@@ -59,11 +59,11 @@ def stream_medians(requests: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def speed_rows(step: CommittedStep, raw: Raw, windows: Rows, medians: Rows) -> dict[Shape, SpeedRow]:
-    """One row per condition and mode: what was measured, and what was only judged.
+    """One row per condition and mode that was measured, or at least judged.
 
     Args:
         step: a step with windows.
-        raw: where its verdicts and its provenance are.
+        raw: holds its verdicts and its provenance.
         windows: its windows, `in_order`.
         medians: its `stream_medians`.
     """
@@ -115,7 +115,7 @@ def _characters(windows: Rows, wall_s: float) -> Row:
 def _acceptance(step: CommittedStep, windows: Rows) -> Row:
     """Acceptance length 1 + accepted / drafts and accepted / drafts by position, over all repeats.
 
-    Null where nothing is drafted: block diffusion commits canvases, no drafts.
+    Null where nothing is drafted: block diffusion commits canvases, not drafts.
     """
     drafts, accepted = total(windows, "engine_drafts"), total(windows, "engine_accepted_tokens")
     if not step.planned.cell.technique.drafts or not drafts or accepted is None:
@@ -158,7 +158,7 @@ def _bytes_per_second(gpu: Gpu) -> float:
 
 
 def total(windows: Rows, column: str) -> int | None:
-    """Sum over windows; none if any of them lacks the figure."""
+    """Sum over windows; None if any of them lacks the figure."""
     values = [window[column] for window in windows]
     return None if any(value is None for value in values) else sum(values)
 
@@ -169,7 +169,7 @@ def rates_and_pairs(group: Group, measured: Mapping[Identity, dict[Shape, SpeedR
     Args:
         group: steps of one kind that are compared with each other.
         measured: their rows by the step's identity; those that wrote no windows are missing.
-        raw: where verdicts and provenance are.
+        raw: holds verdicts and provenance.
     """
     made = Made([], [])
     for step in group:
@@ -206,7 +206,7 @@ def _add_speedups(step: CommittedStep, rows: dict[Shape, SpeedRow], baseline: di
 
 
 def _held_to_acceptance(row: Row) -> Judged:
-    """Guard: the lower end of the speedup may not exceed the acceptance length by more than the slack."""
+    """Guard: the lower end of the speedup must not exceed the acceptance length by more than the slack."""
     verdict, length = verdict_of(row), row.get("acceptance_length")
     speedup = row.get("speedup_lo") or row["speedup"]
     if length is None or speedup <= length * ACCEPTANCE_SLACK:

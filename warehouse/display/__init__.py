@@ -1,6 +1,7 @@
-"""How figures are shown on the page, whatever they are of.
+"""How figures are shown on the page, whatever they measure.
 
-- markup, figures, scale, style of numbers: how things are written and drawn
-- view: the rows that are shown; claims: what they carry
+- markup, figures, scale: how things are written and drawn
+- view: the rows that are shown; claims: what they support
 - section, tables, plots: what a section of the page is made of
+- speed_sections: the sections about speed
 """

@@ -1,4 +1,4 @@
-"""What the rows on the page carry: is a cell lossless, and which control is its parity read beside?"""
+"""What the rows on the page support: is a cell lossless, and beside which control is its parity read?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from warehouse.statistics.compare import carries_lossless
 
 
 def lossless(view: View, row: Row) -> bool:
-    """Whether parity, its control and the paired accuracy of a cell carry the word."""
+    """Whether a cell's parity, its control and its paired accuracy together support the word."""
     parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
     pair = view.accuracy_pair(row)
     if parity is None or pair is None:
@@ -18,7 +18,7 @@ def lossless(view: View, row: Row) -> bool:
 
 
 def control_of(view: View, parity: Row) -> Row | None:
-    """The AR cell's parity row, second pass against first, that a parity row is read beside."""
+    """The AR cell's parity row (second pass against first), beside which a parity row is read; None: there is none."""
     same = ("run_id", "model", "precision", "engine", "gpu")
     rows = view.of(step="parity", technique="ar", **{name: parity[name] for name in same})
     return next(iter(rows), None)

@@ -1,4 +1,4 @@
-"""How numbers and names are written for people: the same everywhere on the page."""
+"""How numbers and names are written for people, the same everywhere on the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 NOTHING = "\N{EN DASH}"
-"""A figure that does not exist; it is not zero."""
+"""Stands for a figure that doesn't exist, which isn't zero."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Between a factor and what it multiplies."""
@@ -20,31 +20,31 @@ THOUSANDS = "\N{NARROW NO-BREAK SPACE}"
 """Between groups of digits."""
 
 METHOD_NAMES = {"ar": "AR"}
-"""Techniques that are better known by another spelling."""
+"""Techniques that people spell another way."""
 
 
 def figure(value: float | None, digits: int = 2) -> str:
-    """A number with fixed digits, thousands apart."""
+    """A number with this many decimals, thousands apart."""
     return NOTHING if value is None else f"{value:,.{digits}f}".replace(",", THOUSANDS).replace("-", MINUS)
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """A difference with its sign."""
+    """A difference, always with its sign."""
     return NOTHING if value is None else f"{value:+.{digits}f}".replace("-", MINUS)
 
 
 def span(low: float | None, high: float | None, digits: int = 2) -> str:
-    """An interval."""
+    """An interval, `1.20 to 1.35`; `NOTHING` if an end is missing."""
     return NOTHING if low is None or high is None else f"{figure(low, digits)} to {figure(high, digits)}"
 
 
 def rate(tok_s: float | None) -> str:
-    """Tokens per second; slow ones keep a digit."""
+    """Tokens per second; below 100 with one decimal."""
     return figure(tok_s, 0 if tok_s is None or tok_s >= 100 else 1)
 
 
 def usd(value: float | None) -> str:
-    """Dollars; cents are not fine enough for a step."""
+    """Dollars; below one with three decimals, because cents are too coarse for a step."""
     return NOTHING if value is None else f"${value:,.3f}" if 0 < value < 1 else f"${value:,.2f}"
 
 

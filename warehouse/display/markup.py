@@ -1,7 +1,7 @@
 """HTML that can't forget to escape: elements are built, never pasted together.
 
-A plain `str` is text and is escaped wherever it goes. Only `tag` and `join` make `Markup`,
-apart from constants of our own.
+A plain `str` is text and is escaped wherever it goes. Only `tag` and `join` make
+`Markup`, apart from constants of our own.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Markup(str):
 
 
 Child = str | Markup | None
-"""What an element may contain; none is left out."""
+"""What an element may contain; None is left out."""
 
 Attribute = str | int | float | None
-"""Value of an attribute; none leaves it out."""
+"""Value of an attribute; None leaves it out."""
 
 VOID = ("meta",)
 """Elements without an end tag."""

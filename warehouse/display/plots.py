@@ -1,7 +1,7 @@
 """The plots, as SVG written by hand: they scale, print, follow the colour scheme and need no library.
 
 Drawing units are about CSS pixels at phone width. Every plot has a title and a description for screen readers, and
-every figure in it stands in a table beside it.
+every figure in it is also in a table beside it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LABELS = 100.0
 """Room for names left of bars."""
 
 COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
-"""Techniques with a colour of their own, the same in every plot; others share the last one."""
+"""Techniques with a colour of their own, the same in every plot; all others share one more."""
 
 BAR, GAP = 13.0, 5.0
 """Height of a bar and the space below it."""
 
 
 def colour(technique: str) -> str:
-    """Class that colours a technique."""
+    """CSS class that colours a technique."""
     return f"c{COLOURS.index(technique) if technique in COLOURS else len(COLOURS)}"
 
 
@@ -50,23 +50,25 @@ def usual_precision(rows: Sequence[Row]) -> str:
 
 
 def cell_name(row: Row, usual: str) -> str:
-    """Technique and K; a precision that most rows have goes without saying."""
+    """Technique and K; the precision only if it isn't the usual one."""
     name = technique_label(row)
     return name if row["precision"] == usual else f"{name} {row['precision']}"
 
 
 def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
-    """One bar; a row that is not ok is pale and has a mark at its name."""
+    """One bar; a row that isn't ok is pale and has a mark at its name."""
     middle, trusted = top + BAR / 2, row["verdict"] == "ok"
     low, high = row["tok_s_lo"], row["tok_s_hi"]
     kind = f"fill {colour(row['technique'])}" + ("" if trusted else " flagged")
     label = cell_name(row, usual) + ("" if trusted else " !")
-    return join([
-        _text(LABELS - 6, middle + 4, label, "end"),
-        tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2, class_=kind),
-        None if low is None else _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
-        _text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
-    ])  # fmt: skip
+    return join(
+        [
+            _text(LABELS - 6, middle + 4, label, "end"),
+            tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2, class_=kind),
+            None if low is None else _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+            _text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
+        ]
+    )
 
 
 def speedup_scatter(rows: Sequence[Row]) -> Markup:
@@ -113,12 +115,15 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
         points = [(across.at(place), up.at(share)) for place, share in enumerate(row["acceptance_by_position"], 1)]
         x, y = points[-1]
         drawn += [
-            tag("polyline", points=" ".join(f"{px:.1f},{py:.1f}" for px, py in points),
-                class_=f"line {colour(row['technique'])}"),
+            tag(
+                "polyline",
+                points=" ".join(f"{px:.1f},{py:.1f}" for px, py in points),
+                class_=f"line {colour(row['technique'])}",
+            ),
             *(tag("circle", cx=px, cy=py, r=3.0, class_=f"fill {colour(row['technique'])}") for px, py in points),
             _line(x + 4, y, x + 12, end - 4, "lead"),
             _text(x + 14, end, technique_label(row), "name"),
-        ]  # fmt: skip
+        ]
     description = "; ".join(
         f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows
     )
@@ -126,7 +131,7 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
 
 
 def score_dots(rows: Sequence[Row]) -> Markup:
-    """Scores with 95 % Wilson intervals; they are of one arm each, differences are in the table of pairs."""
+    """Scores with 95 % Wilson intervals, each of one arm; differences are in the table of pairs."""
     usual = usual_precision(rows)
     scale = Scale(0, 1, LABELS, WIDTH - 12)
     drawn: list[Child] = []
@@ -168,9 +173,14 @@ def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
 
 def _svg(title: str, description: str, height: float, children: Iterable[Child]) -> Markup:
     return tag(
-        "svg", tag("title", title), tag("desc", description), *children,
-        view_box=f"0 0 {WIDTH:g} {height:g}", role="img", xmlns="http://www.w3.org/2000/svg",
-    )  # fmt: skip
+        "svg",
+        tag("title", title),
+        tag("desc", description),
+        *children,
+        view_box=f"0 0 {WIDTH:g} {height:g}",
+        role="img",
+        xmlns="http://www.w3.org/2000/svg",
+    )
 
 
 def _text(x: float, y: float, text: str, kind: str) -> Markup:
@@ -184,21 +194,25 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 def _below(scale: Scale, bottom: float, top: float | None, title: str, ticks: Sequence[float] | None = None) -> Markup:
     """An axis below the drawing, with grid lines up to `top` if there is one."""
     marks = [
-        join([
-            _line(scale.at(tick), bottom if top is None else top, scale.at(tick), bottom + 4, "grid"),
-            _text(scale.at(tick), bottom + 15, tick_label(tick), "axis middle"),
-        ])
+        join(
+            [
+                _line(scale.at(tick), bottom if top is None else top, scale.at(tick), bottom + 4, "grid"),
+                _text(scale.at(tick), bottom + 15, tick_label(tick), "axis middle"),
+            ]
+        )
         for tick in (scale.ticks() if ticks is None else ticks)
-    ]  # fmt: skip
+    ]
     return join([*marks, _text((scale.start + scale.end) / 2, bottom + 29, title, "axis middle")])
 
 
 def _left(scale: Scale, left: float, right: float) -> Markup:
     """An axis at the left with grid lines to `right`."""
     return join(
-        join([
-            _line(left, scale.at(tick), right, scale.at(tick), "grid"),
-            _text(left - 5, scale.at(tick) + 4, tick_label(round(tick, 9)), "axis end"),
-        ])
+        join(
+            [
+                _line(left, scale.at(tick), right, scale.at(tick), "grid"),
+                _text(left - 5, scale.at(tick) + 4, tick_label(round(tick, 9)), "axis end"),
+            ]
+        )
         for tick in scale.ticks()
-    )  # fmt: skip
+    )

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 TICKS = 5
-"""About so many ticks: more crowd a phone."""
+"""About this many ticks; more would crowd a phone."""
 
 
 class Scale(NamedTuple):
@@ -18,7 +18,7 @@ class Scale(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """Place of a value; what lies outside is put on the edge."""
+        """Place of a value; one outside the scale is put on its edge."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 

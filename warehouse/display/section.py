@@ -9,14 +9,14 @@ from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.view import View
 
 LAST_OF_STEPS = 90
-"""Place of a step's section that says nothing about its place: after all others, before what was flagged."""
+"""Place of a step's section that names none: after all other steps', before the flagged rows."""
 
 
 class Section(NamedTuple):
-    """A section that a step, or the page itself, brings along.
+    """A section that a step, or the page itself, contributes.
 
-    `anchor` and `name` are for the contents; `make` gives none where it would have nothing to say; sections stand in
-    the order of their `place`.
+    `anchor` and `name` are for the table of contents. `make` returns None where it has nothing to say. Sections are
+    sorted by `place`.
     """
 
     anchor: str

@@ -49,7 +49,7 @@ def speed_section(view: View) -> Markup:
 
 
 def acceptance_section(view: View) -> Markup:
-    """What drafts are worth: acceptance length and by position."""
+    """What drafts are worth: acceptance length, and acceptance by position."""
     drafted = _by_load([row for row in view.rates() if row["acceptance_length"] is not None])
     lead = (
         "How much of what was drafted the target kept, by the engine's counters. A verification step commits one token "
@@ -78,7 +78,7 @@ def acceptance_section(view: View) -> Markup:
 
 
 def latency_section(view: View) -> Markup:
-    """Streamed TTFT and TPOT."""
+    """Streamed TTFT and TPOT, medians in ms."""
     rows = [row for row in view.rows if row["mode"] == "stream"]
     lead = (
         "Medians of streamed requests of the same shape. TPOT is computed from token counts, never from chunks, and a "
@@ -141,14 +141,18 @@ def _by_shape(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def _by_load(rows: Sequence[Row]) -> list[Row]:
-    """By load shape, lightest first; inside, AR first and then the fastest."""
+    """By load shape, lightest first; within a shape AR first, then the fastest."""
     shape = ("concurrency", "context_tokens")
     return sorted(
         rows,
         key=lambda row: (
-            *(row[name] or 0 for name in shape), row["condition"], row["mode"], row["technique"] != "ar", -row["tok_s"],
+            *(row[name] or 0 for name in shape),
+            row["condition"],
+            row["mode"],
+            row["technique"] != "ar",
+            -row["tok_s"],
         ),
-    )  # fmt: skip
+    )
 
 
 def _bench_note(rows: Sequence[Row]) -> str:

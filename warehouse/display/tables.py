@@ -1,4 +1,4 @@
-"""Tables of the page: columns as data, so that a section is a list of headings and what stands below them."""
+"""Tables of the page: columns as data, so that a section is a list of headings and the rows below them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.verdicts import VERDICTS
 
 Cell = Callable[[Row], Child]
-"""Turns a row into what stands in one of its cells."""
+"""Turns a row into the content of one of its cells."""
 
 
 class Heading(NamedTuple):
@@ -22,7 +22,7 @@ class Heading(NamedTuple):
 
 
 def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Markup:
-    """Rows in a box that scrolls sideways by itself; the first column stays in sight.
+    """Rows in a box that scrolls sideways on its own; the first column stays in sight.
 
     Args:
         label: what the table shows, for screen readers.
@@ -32,9 +32,13 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Marku
     head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
     body = (tag("tr", *_cells(headings, row)) for row in rows)
     return tag(
-        "div", tag("table", tag("thead", head), tag("tbody", *body)),
-        class_="scroll", role="region", aria_label=label, tabindex=0,
-    )  # fmt: skip
+        "div",
+        tag("table", tag("thead", head), tag("tbody", *body)),
+        class_="scroll",
+        role="region",
+        aria_label=label,
+        tabindex=0,
+    )
 
 
 def _cells(headings: Sequence[Heading], row: Row) -> list[Markup]:
@@ -51,7 +55,7 @@ def verdict_mark(row: Row) -> Markup:
 
 
 def naming(rows: Sequence[Row]) -> list[Heading]:
-    """The column that names a cell: technique and K, and beside it what else tells the cells of these rows apart."""
+    """The column that names a cell: technique and K, then whatever else tells the cells of these rows apart."""
     names = [
         name for name in ("model", "precision", "engine", "gpu", "run_id") if len({row.get(name) for row in rows}) > 1
     ]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from warehouse.display.figures import Row
 
 DEMO_FAMILY_PREFIX = "tiny-"
-"""Families that this project trains itself, on a laptop."""
+"""Prefix of families that this project trains itself, on a laptop."""
 
 RATE_MODES = ("fixed", "natural")
 """Modes whose tokens per second are a result; streamed ones only say when tokens arrive."""
@@ -20,7 +20,7 @@ Bench = tuple[str, str, str]
 
 
 class View(NamedTuple):
-    """Rows of the newest run of every cell and step, and what is left of them."""
+    """Rows of the newest run of every cell and step, their comparisons, and all attempts."""
 
     rows: list[Row]
     pairs: list[Row]
@@ -29,7 +29,7 @@ class View(NamedTuple):
     """Rows of earlier runs of the same cells: in the dataset, not on the page."""
 
     def of(self, **columns: Any) -> list[Row]:
-        """Rows with these values."""
+        """Rows that have all of these values."""
         return [row for row in self.rows if all(row[name] == value for name, value in columns.items())]
 
     def rates(self) -> list[Row]:
@@ -37,11 +37,11 @@ class View(NamedTuple):
         return [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
 
     def scores(self) -> list[Row]:
-        """Scores that count, by the last letter."""
+        """Scores that count: those read at the last letter."""
         return [row for row in self.rows if row["metric"] == "accuracy" and row["extractor"] == "last-letter"]
 
     def diagnostics(self) -> list[Row]:
-        """Scores by the extractor that is known to lie."""
+        """Scores by first-letter, the extractor that is known to lie."""
         return [row for row in self.rows if row["extractor"] == "first-letter"]
 
     def flagged(self) -> list[Row]:
@@ -54,13 +54,13 @@ class View(NamedTuple):
         return sorted({bench(row) for row in self.rows})
 
     def speed_pair(self, row: Row) -> Row | None:
-        """The comparison of a speed row with AR."""
+        """The comparison of a speed row with AR; None: there is none."""
         shape = (row["condition"], row["mode"])
         found = (pair for pair in self._pairs(row, "speed") if (pair["condition"], pair["mode"]) == shape)
         return next(found, None)
 
     def accuracy_pair(self, row: Row) -> Row | None:
-        """The comparison of the row's cell with AR by score; of several evaluations the least favourable one."""
+        """The comparison of the row's cell with AR by score: the least favourable evaluation; None: there is none."""
         return min(self._pairs(row, "accuracy"), key=lambda pair: PESSIMISM.index(pair["conclusion"]), default=None)
 
     def _pairs(self, row: Row, kind: str) -> list[Row]:
@@ -69,7 +69,7 @@ class View(NamedTuple):
 
 
 def bench(row: Row) -> Bench:
-    """Where a row belongs."""
+    """The bench that a row belongs to."""
     return row["model"], row["engine"], row["gpu"]
 
 
@@ -79,7 +79,7 @@ def is_small(row: Row) -> bool:
 
 
 def headline_condition(rows: list[Row]) -> tuple[str, str] | None:
-    """Condition and mode that stand for a bench: one request at a time, the shortest context."""
+    """Condition and mode that stand for a bench: fewest requests at a time, then the shortest context."""
     known = [row for row in rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
     if not known:
         return None

@@ -1,6 +1,6 @@
 """The report: one offline page made from one snapshot.
 
 - answer: what the data say, first on the page
-- cost_section, trust_sections: what it says of all steps; sections of one step are in `warehouse/steps/`
+- cost_section, trust_sections: what it says about all steps; sections of one step are in `warehouse/steps/`
 - page, style, write: the page itself
 """

@@ -1,7 +1,7 @@
 """The first thing on the page: which technique to run, how fast it is, what it costs in accuracy.
 
-Derived from the data, never written. Only `ok` rows take part; where the data can't carry an answer, the sentence says
-so.
+Derived from the data, never written by hand. Only `ok` rows take part; where the data can't support an answer, the
+sentence says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 
 def answers(view: View) -> list[Answer]:
-    """One answer per model, precision and machine that has anything but AR; else what is missing."""
+    """One answer per model, precision and machine that has anything but AR; if there are none, one that says so."""
     found: list[Answer] = []
     for model, engine, gpu in view.benches():
         rows = [row for row in view.rates() if bench(row) == (model, engine, gpu)]
@@ -34,7 +34,7 @@ def answers(view: View) -> list[Answer]:
 
 
 def caveat(view: View) -> str | None:
-    """What a reader must not conclude; none where nothing is small."""
+    """What a reader must not conclude; None where no row is small."""
     small = [row for row in view.rates() if is_small(row)]
     if not small:
         return None

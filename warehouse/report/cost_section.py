@@ -1,4 +1,4 @@
-"""What the rented machines cost, and which share of the bill measured something."""
+"""What the rented machines cost, and how much of the bill measured something."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warehouse.display.view import View
 from warehouse.tables import BILLED_PHASES
 
 MOST_PLOTS = 4
-"""Runs with a drawing of their own; all are in the table."""
+"""Runs with a drawing of their own; the table has them all."""
 
 LEAD = (
     "Every second from renting a machine until it was down is on the bill, at the price of its offer, and the parts "
@@ -25,7 +25,7 @@ LEAD = (
 
 
 def cost_section(view: View) -> Markup | None:
-    """Dollars by phase of every run that rented machines, the newest first; none where nothing was rented."""
+    """Dollars by phase of every run that rented machines, the newest first; None where nothing was rented."""
     runs = _runs([row for row in view.attempts if row["rented_s"] is not None])
     if not runs:
         return None
@@ -38,16 +38,23 @@ def cost_section(view: View) -> Markup | None:
         Heading("machines", lambda run: figure(run["machines"], 0)),
     ]
     drawings = [
-        plot(f"Run {run['run_id']}", "Where its money went." if run["is_priced"] else "Where its hours went.",
-             phase_bars(_bars(run)))
+        plot(
+            f"Run {run['run_id']}",
+            "Where its money went." if run["is_priced"] else "Where its hours went.",
+            phase_bars(_bars(run)),
+        )
         for run in runs[:MOST_PLOTS]
-    ]  # fmt: skip
+    ]
     legend = "; ".join(f"{phase}: {meaning}" for phase, meaning in BILLED_PHASES.items())
     return section(
-        "cost", "What it cost", LEAD, tag("p", " ".join(_sentence(run) for run in runs[:MOST_PLOTS])),
-        tag("div", *drawings, class_="plots"), table("Bill by run", columns, runs),
+        "cost",
+        "What it cost",
+        LEAD,
+        tag("p", " ".join(_sentence(run) for run in runs[:MOST_PLOTS])),
+        tag("div", *drawings, class_="plots"),
+        table("Bill by run", columns, runs),
         tag("p", f"{legend}.", class_="lead"),
-    )  # fmt: skip
+    )
 
 
 def _runs(attempts: Sequence[Row]) -> list[Row]:
@@ -59,7 +66,7 @@ def _runs(attempts: Sequence[Row]) -> list[Row]:
 
 
 def _summed(run_id: str, rows: Sequence[Row]) -> Row:
-    """Sums of a run; where a machine had no price, shares are of its hours, because of dollars they can't be."""
+    """Sums of a run. Shares are of its dollars, or of its hours where a machine had no price."""
     is_priced = all(row["cost_usd"] is not None for row in rows)
     phases = {
         phase: fsum(row[f"{phase}_usd" if is_priced else f"{phase}_s"] for row in rows) for phase in BILLED_PHASES

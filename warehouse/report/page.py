@@ -23,7 +23,7 @@ OWN_SECTIONS = (
     Section("attempts", "Attempts", attempts_section, 120),
     Section("provenance", "Provenance", provenance_section, 130),
 )
-"""What the page says of all steps; each step's file brings its own sections along."""
+"""What the page says about all steps; each step's file adds its own sections."""
 
 NO_LOADING = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: the page loads nothing and runs nothing, whatever text got into it."""
@@ -34,7 +34,7 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
 
     Args:
         tables: `results_consolidated`, `pairs` and `attempts` of one snapshot.
-        manifest: that snapshot's.
+        manifest: the snapshot's.
     """
     view = make_view(tables)
     head = tag(
@@ -91,7 +91,7 @@ def _footer(view: View, manifest: Manifest) -> Markup:
 
 
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
-    """Pick what is shown: of every cell and step the newest run."""
+    """Pick what is shown: the newest run of every cell and step."""
     everything = tables["results_consolidated"]
     newest = (
         everything.select("cell_key", "step", "run_id", "measured_at")

@@ -1,4 +1,4 @@
-"""Sections about belief: what was flagged, how the tries went, and where every number comes from."""
+"""Sections about trust: what was flagged, how the tries went, and where every number comes from."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from warehouse.placement import Offer
 from warehouse.tables import PROVENANCE_COLUMNS
 
 MOST_ROWS = 400
-"""Rows of one kind on the page; a snapshot of years would not fit a phone. What is left out is counted and said."""
+"""Most rows of one kind on the page: years of them wouldn't fit a phone. Tables say how many more there are."""
 
 LOG_CHARS = 2000
-"""Characters of an attempt's log on the page; all of it is in the dataset."""
+"""Last characters of an attempt's log on the page; all of it is in the dataset."""
 
 
 def flagged_section(view: View) -> Markup:
@@ -50,7 +50,7 @@ def _figure(row: Row) -> str:
 
 
 def attempts_section(view: View) -> Markup:
-    """How every try of every cell went, the newest first; logs of those that did not end well."""
+    """How every try of every cell went, the newest first, and the logs that were kept."""
     attempts = sorted(view.attempts, key=lambda row: row["ended_at"] or "", reverse=True)
     lead = "Failed and preempted tries are rows too, and what they cost is counted."
     if not attempts:

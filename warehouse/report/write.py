@@ -1,4 +1,4 @@
-"""From a store's current snapshot to the page beside it."""
+"""From a store's current snapshot to the page beside its dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONVENIENCE_KEY = "report.html"
 
 
 def write_report(store: Store) -> str:
-    """Render the current snapshot's report and say where it is.
+    """Render the current snapshot's report, and return where it can be opened.
 
     Raises:
         StoreError: nothing was published yet, or the store can't be written.

@@ -1,7 +1,7 @@
 """Percentile bootstrap over repeats, in plain Python: the same data give the same interval on every machine.
 
 Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. With three to five repeats such an
-interval says how far the repeats lie apart, and hardly more; that is why rows and pages name the number of repeats.
+interval says little more than how far apart the repeats lie, which is why rows and pages name their number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RESAMPLES = 2000
 """Draws per interval: the ends of a 95 % interval move by less than a tenth of its width from seed to seed."""
 
 LEVEL = 0.95
-"""Two-sided coverage that is aimed at."""
+"""Nominal two-sided coverage."""
 
 
 def resampled_means(values: Sequence[float], identity: str) -> list[float]:
@@ -22,7 +22,7 @@ def resampled_means(values: Sequence[float], identity: str) -> list[float]:
 
     Args:
         values: one figure per repeat; at least one.
-        identity: what the row is called; the seed follows from it, so a build can be repeated bit by bit.
+        identity: what the row is called; the seed follows from it, so that a build can be repeated bit for bit.
     """
     n = len(values)
     seed = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
@@ -37,7 +37,7 @@ def interval(statistics: Sequence[float]) -> tuple[float, float]:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan 1996, definition 7)."""
+    """Quantile of sorted values, interpolated linearly between neighbours (Hyndman and Fan 1996, definition 7)."""
     position = (len(ordered) - 1) * share
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

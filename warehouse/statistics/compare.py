@@ -23,7 +23,7 @@ Z_POWER = 0.8416212335729143
 """Normal quantile of 80 % power."""
 
 PARITY_PROMPTS = 12
-"""Prompts from which equal outputs are worth a sentence; mtp-diffusion-h100 (docs/sources.md) used twelve."""
+"""Fewest prompts whose equal outputs are worth a claim; mtp-diffusion-h100 (docs/sources.md) used twelve."""
 
 Conclusion = Literal["non-inferior", "worse", "inconclusive"]
 
@@ -123,14 +123,14 @@ def minimal_detectable_difference(n: int, gained: int, lost: int) -> float:
 
     (z_0.975 + z_0.8) sqrt(discordance / n): McNemar's power by the normal approximation (Connor, Biometrics 1987), with
     delta^2 left out. The discordance is (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having no
-    discordant item is not infinite resolution.
+    discordant item doesn't mean infinite resolution.
     """
     discordance = (gained + lost + 1) / (n + 2)
     return (Z_TWO_SIDED + Z_POWER) * math.sqrt(discordance / n)
 
 
 def proportion_stderr(p: float, n: int) -> float:
-    """Standard error of one arm's score, sqrt(p (1 - p) / n): no measure of a difference between two arms."""
+    """Standard error of one arm's score, sqrt(p (1 - p) / n); it doesn't measure a difference between two arms."""
     return math.sqrt(p * (1 - p) / n)
 
 
@@ -144,7 +144,7 @@ def carries_lossless(parity: tuple[int, int] | None, control: tuple[int, int] | 
 
     Returns:
         True only when enough prompts are all token-identical, the baseline repeats itself, and accuracy is shown to be
-        no worse within the margin.
+        no worse, within the margin.
     """
     if parity is None or control is None:
         return False

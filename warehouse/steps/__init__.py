@@ -1,4 +1,4 @@
-"""WHAT a step leaves behind: its raw tables, its rows of the dataset, its sections of the report; one file per step."""
+"""WHAT a step leaves behind: its raw tables, its dataset rows and its sections of the report; one file per step."""
 
 from configs.more_steps import more_steps
 

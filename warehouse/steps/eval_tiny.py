@@ -1,4 +1,4 @@
-"""Eval-tiny: how many questions a cell answers rightly, and what it loses against AR on the same ones."""
+"""Eval-tiny: how many questions a cell answers correctly, and what it loses against AR on the same ones."""
 
 from __future__ import annotations
 
@@ -69,9 +69,14 @@ def accuracy_section(view: View) -> Markup:
         Heading("verdict", verdict_mark, ""),
     ]
     return section(
-        "accuracy", "Accuracy", lead,
-        tag("div", *drawings, class_="plots"), table("Scores", columns, shown), _paired(view), _traps(view),
-    )  # fmt: skip
+        "accuracy",
+        "Accuracy",
+        lead,
+        tag("div", *drawings, class_="plots"),
+        table("Scores", columns, shown),
+        _paired(view),
+        _traps(view),
+    )
 
 
 def _paired(view: View) -> Markup:
@@ -94,8 +99,13 @@ def _paired(view: View) -> Markup:
         "smallest difference that so many questions show with 80 % power; “lossless” is only written where parity and "
         "its control are complete as well."
     )
-    return join([tag("h3", "Against AR, question by question"), tag("p", lead, class_="lead"),
-                 table("Paired accuracy differences", columns, pairs)])  # fmt: skip
+    return join(
+        [
+            tag("h3", "Against AR, question by question"),
+            tag("p", lead, class_="lead"),
+            table("Paired accuracy differences", columns, pairs),
+        ]
+    )
 
 
 def _words(view: View, pair: Row) -> str:
@@ -118,9 +128,13 @@ def _traps(view: View) -> Child:
         "The same answers, read at the first letter anywhere, the thinking included: what a careless grader would have "
         "published. Kept as a diagnostic, never used."
     )
-    return join([
-        tag("h3", "The grading trap"), tag("p", lead, class_="lead"), table("Scores by the first letter", columns, rows)
-    ])  # fmt: skip
+    return join(
+        [
+            tag("h3", "The grading trap"),
+            tag("p", lead, class_="lead"),
+            table("Scores by the first letter", columns, rows),
+        ]
+    )
 
 
 SECTIONS = (Section("accuracy", "Accuracy", accuracy_section, 40),)

@@ -51,7 +51,7 @@ class Agreement(NamedTuple):
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell."""
+    """One row per cell; parity makes no pairs."""
     return Made([_row(step, baseline_of(step, group), raw) for step in group], [])
 
 
@@ -77,12 +77,12 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
 
 
 def _ids(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Without the texts, which nobody compares."""
+    """The outputs without their texts, which nobody compares."""
     return frame.select("run_id", "cell_key", "step", "prompt_id", "pass", "token_ids").sort("pass", "prompt_id")
 
 
 def outputs(step: CommittedStep, raw: Raw, number: int) -> Outputs:
-    """Outputs of one pass."""
+    """Outputs of one pass, 0 or 1; prompts without token ids are left out."""
     kept = [row for row in raw.rows(step, PARITY_OUTPUTS, _ids) if row["pass"] == number]
     return {row["prompt_id"]: row["token_ids"] for row in kept if row["token_ids"] is not None}
 
@@ -95,7 +95,7 @@ def agreement(reference: Outputs, others: Outputs) -> Agreement:
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """Index of the first token that differs; where one ends early, its length; none if they are equal."""
+    """Index of the first token that differs; where one ends early, its length; None if they are equal."""
     if one == other:  # the usual case, and the fast one
         return None
     for index, (a, b) in enumerate(zip(one, other, strict=False)):
@@ -122,11 +122,11 @@ def parity_section(view: View) -> Markup:
     ]
     return section(
         "parity", "Parity", lead, _departures(view, shown), table("Greedy outputs compared with AR", columns, shown)
-    )  # fmt: skip
+    )
 
 
 def _departures(view: View, rows: list[figures.Row]) -> Markup | None:
-    """The finding that a table alone would hide: techniques that differ from an AR that does not."""
+    """The finding that a table alone would hide: techniques that differ from AR although AR repeats itself."""
     left = [
         f"{technique_label(row)} ({_equal(row)} equal, first difference at token {_first(row)})"
         for row in rows

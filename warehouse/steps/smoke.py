@@ -1,4 +1,4 @@
-"""Smoke: did the cell pass? What it asked lies in the tables of the steps that it tried."""
+"""Smoke: did the cell pass? What it asked is in the tables of the steps that it tried."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ SECTIONS: tuple[Section, ...] = ()
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell."""
+    """One row per cell; scored if it tried questions."""
     return Made([smoke_row(step, raw, EVAL_ITEMS) for step in group], [])

@@ -1,9 +1,9 @@
 """Google Cloud Storage as a store, through its S3-compatible XML API and an HMAC key.
 
-Everything is S3Store's but the one conditional write: Google ignores `If-None-Match` on a PUT and wants
+Everything but the one conditional write is S3Store's. Google ignores `If-None-Match` on a PUT and wants
 `x-goog-if-generation-match: 0` (cloud.google.com/storage/docs/request-preconditions). It refuses that header beside any
 `x-amz-` one (400 ExcessHeaderValues), so this request alone is signed in Google's own dialect, GOOG4-HMAC-SHA256
-(cloud.google.com/storage/docs/authentication/signatures), which differs from Amazon's in its words only.
+(cloud.google.com/storage/docs/authentication/signatures), which differs from Amazon's only in its wording.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_VARIABLE, SECRET_VARIABLE = "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"
 """An HMAC key of a service account; AWS's variables stay free for AWS."""
 
 TRIES = 6
-"""Tries of a PUT that meets a dropped connection, too many requests or an error of the server's."""
+"""Tries of a PUT that meets a dropped connection, too many requests or a server error."""
 
 
 class GsStore(S3Store):
@@ -37,7 +37,7 @@ class GsStore(S3Store):
     endpoint_variable = "GS_ENDPOINT_URL"
 
     def __init__(self, bucket: str, prefix: str) -> None:
-        """Open a bucket; no request is made before the first call.
+        """Read the HMAC key; no request is made before the first call.
 
         Raises:
             StoreError: there is no HMAC key in the environment.
@@ -54,9 +54,14 @@ class GsStore(S3Store):
     def _connect(self) -> Any:
         self.endpoint = os.environ.get(self.endpoint_variable, GOOGLE).rstrip("/")
         return boto3.client(
-            "s3", endpoint_url=self.endpoint, region_name="auto", config=client_config(self.endpoint),
-            aws_access_key_id=self._key_id, aws_secret_access_key=self._secret, aws_session_token=None,
-        )  # fmt: skip
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="auto",
+            config=client_config(self.endpoint),
+            aws_access_key_id=self._key_id,
+            aws_secret_access_key=self._secret,
+            aws_session_token=None,
+        )
 
     @property
     def url(self) -> str:
@@ -99,7 +104,7 @@ def goog4_headers(
         body: the payload, whose hash is signed.
         key_id: HMAC access id.
         secret: HMAC secret.
-        now: the time of signing; Google takes 15 minutes of difference.
+        now: the time of signing; Google tolerates a difference of 15 minutes.
     """
     parts = urlsplit(url)
     stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/auto/storage/goog4_request"

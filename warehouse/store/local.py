@@ -21,16 +21,16 @@ class LocalStore:
     storage_options: dict[str, str] | None = None
 
     def __init__(self, root: Path) -> None:
-        """Open `root`, which is made on the first write."""
+        """`root` is made on the first write."""
         self.root = root.expanduser().absolute()
 
     @property
     def url(self) -> str:
-        """The folder."""
+        """The folder's absolute path."""
         return str(self.root)
 
     def uri(self, key: str) -> str:
-        """The file's path."""
+        """The file's absolute path."""
         return str(self.root / key)
 
     def put_new(self, key: str, data: bytes) -> bool:
@@ -51,7 +51,7 @@ class LocalStore:
             temporary.rename(path)
 
     def get(self, key: str) -> bytes | None:
-        """The file's bytes, or none."""
+        """The file's bytes; None: there is no such file."""
         try:
             return (self.root / key).read_bytes()
         except FileNotFoundError:
@@ -68,14 +68,14 @@ class LocalStore:
         return sorted(found)
 
     def age_s(self, key: str) -> float | None:
-        """Seconds since the file was written, by this machine's clock, which also stamped it."""
+        """Seconds since the file was written, by this machine's clock, which also stamped it; None: no such file."""
         try:
             return time.time() - (self.root / key).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def delete(self, key: str) -> None:
-        """Remove the file if it is there, and its folder if that was the last one in it."""
+        """Remove the file if it is there, and its folder if nothing else is in it."""
         path = self.root / key
         path.unlink(missing_ok=True)
         if path.parent != self.root and path.parent.exists() and not any(path.parent.iterdir()):

@@ -1,4 +1,4 @@
-"""From an address to a store. Backends are imported when they are asked for: a laptop's folder needs no boto3."""
+"""From an address to a store. Backends are imported only when asked for: a laptop's folder needs no boto3."""
 
 from __future__ import annotations
 

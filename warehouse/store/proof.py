@@ -13,7 +13,7 @@ RACERS = 8
 
 
 class Check(NamedTuple):
-    """One line of a doctor's report. A `remark` is worth knowing, and nothing that has to be mended."""
+    """One line of a doctor's report. A `remark` is worth knowing, but needs no fixing."""
 
     name: str
     ok: bool
@@ -23,7 +23,11 @@ class Check(NamedTuple):
 
 
 def check_store(store: Store) -> list[Check]:
-    """Write, re-create, race for, age and list probe objects, then remove them. Shape: one `Check` per property."""
+    """Write, re-create, race for, age and list probe objects, then remove them.
+
+    Returns:
+        One `Check` per property, or a single failed one where the store can't do what is asked.
+    """
     folder = f"probe/{uuid.uuid4().hex}"
     keys = [f"{folder}/once", f"{folder}/race"]
     try:
@@ -35,7 +39,7 @@ def check_store(store: Store) -> list[Check]:
             try:
                 store.delete(key)
             except StoreError:
-                break  # the store is already known to be broken: its first error is the one that is reported
+                break  # the store is already known to be broken, and its first error is reported
 
 
 def require_create_only(store: Store) -> None:

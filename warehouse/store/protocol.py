@@ -20,7 +20,7 @@ class Store(Protocol):
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """What polars needs to read `uri(key)`; none for a local folder."""
+        """What polars needs to read `uri(key)`; None for a local folder."""
 
     def uri(self, key: str) -> str:
         """Where `key` can be read by polars, duckdb or pandas."""
@@ -33,16 +33,16 @@ class Store(Protocol):
         """
 
     def put(self, key: str, data: bytes) -> None:
-        """Write `key` whether or not it exists. Only heartbeats are written like this."""
+        """Write `key` whether or not it exists: for heartbeats, stop requests, and copies of what is kept elsewhere."""
 
     def get(self, key: str) -> bytes | None:
-        """The object's bytes, or none if there is no such key."""
+        """The object's bytes; None: there is no such key."""
 
     def list(self, prefix: str) -> list[str]:
         """Keys below `prefix`, sorted. May lag behind writes on some stores."""
 
     def age_s(self, key: str) -> float | None:
-        """Seconds since `key` was written, on the store's own clock; none if there is no such key."""
+        """Seconds since `key` was written, by the store's own clock; None: there is no such key."""
 
     def delete(self, key: str) -> None:
         """Remove `key`. Used by the self-test on its own probe objects, and by nothing else."""

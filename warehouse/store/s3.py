@@ -1,6 +1,6 @@
 """S3 and its look-alikes as a store, through boto3. Create-only is PutObject with `If-None-Match: *`.
 
-That is the one conditional write which AWS, Ceph, moto and ministack share; no If-Match, no conditional multipart.
+It is the one conditional write that AWS, Ceph, moto and ministack share; no If-Match, no conditional multipart.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class S3Store:
     """Objects below `s3://bucket/prefix`. Credentials come from the environment, as boto3 finds them."""
 
     endpoint_variable = "AWS_ENDPOINT_URL"
-    """What to look at when the bucket can't be reached."""
+    """Environment variable that errors tell the user to check."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
-        """Open a bucket; no request is made before the first call."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
         self.endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -44,7 +43,7 @@ class S3Store:
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """Options under which polars reads this bucket with the same credentials and endpoint."""
+        """Options with which polars reads this bucket, with the same credentials and endpoint."""
         signer = self._client._request_signer
         credentials = signer._credentials
         if credentials is None:
@@ -90,7 +89,7 @@ class S3Store:
             raise self._failed("write", key, error) from error
 
     def get(self, key: str) -> bytes | None:
-        """The object's bytes, or none."""
+        """The object's bytes; None: there is no such key."""
         try:
             body: bytes = self._client.get_object(Bucket=self.bucket, Key=self._full(key))["Body"].read()
             return body
@@ -110,7 +109,7 @@ class S3Store:
             raise self._failed("list", prefix, error) from error
 
     def age_s(self, key: str) -> float | None:
-        """Seconds between the object's write and now, both as the server says."""
+        """Seconds between the object's write and now, both by the server's clock; None: there is no such key."""
         try:
             head = self._client.head_object(Bucket=self.bucket, Key=self._full(key))
         except ClientError as error:
@@ -123,7 +122,7 @@ class S3Store:
         return float((now - head["LastModified"]).total_seconds())
 
     def clock_skew_s(self) -> float:
-        """Seconds by which the server's clock is ahead of ours, to the second that its Date header has."""
+        """Seconds by which the server's clock is ahead of ours; no finer than the whole seconds of its Date header."""
         try:
             answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._full("none"), MaxKeys=1)
         except (ClientError, BotoCoreError) as error:
@@ -132,7 +131,7 @@ class S3Store:
         return (theirs - datetime.now(UTC)).total_seconds()
 
     def delete(self, key: str) -> None:
-        """Remove the object."""
+        """Remove the object; one that isn't there is no error."""
         try:
             self._client.delete_object(Bucket=self.bucket, Key=self._full(key))
         except (ClientError, BotoCoreError) as error:
@@ -154,7 +153,7 @@ def _status(error: ClientError) -> int:
 
 
 def client_config(endpoint: str | None) -> Config:
-    """How boto3 talks to S3 and to what looks like it."""
+    """How boto3 talks to S3 and its look-alikes; those with an `endpoint` get path-style addresses."""
     return Config(
         retries={"max_attempts": 8, "mode": "standard"},
         connect_timeout=10,
