@@ -23,7 +23,7 @@ from tests.cloud.checks import SHORT, wait_until
 
 pytestmark = pytest.mark.cloud
 
-ASK = "from flows.clusters import sky_api; print('clusters:', sky_api.rented())"
+ASK = "from flows.clusters.skypilot import api as sky_api; print('clusters:', sky_api.rented())"
 
 
 @pytest.fixture
