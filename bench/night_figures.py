@@ -1,4 +1,4 @@
-"""What a simulated night cost, read off the records that the flow left behind: the same bill as a real run's."""
+"""What a simulated night cost, from the records that the flow left: the bill is made as for a real run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from warehouse.outcomes import Ended
 from warehouse.placement import Offer, Placements
 
 MEASURED_GOAL = 0.95
-"""Share of billed GPU seconds, loading left out, that measured something."""
+"""Share of the billed GPU seconds, loading left out, that should measure something."""
 
 LOST_GOAL_S = 60.0
 """Measured seconds that one preemption may cost."""
 
 
 class Night(NamedTuple):
-    """The figures of one night; `phases_s` are billed GPU seconds: of `rented_s`, those of the `charged` machines."""
+    """The figures of one night; `phases_s` are billed GPU seconds: those of the `charged` machines, of `rented_s`."""
 
     cells: int
     measured: int
@@ -47,12 +47,12 @@ class Night(NamedTuple):
 
     @property
     def measured_share(self) -> float:
-        """Of the billed seconds before and after loading the weights."""
+        """Share of the billed seconds, loading left out, that measured something."""
         return _share(self.phases_s)
 
     @property
     def rented_share(self) -> float:
-        """The same of all seconds, charged or not."""
+        """The same share of all rented seconds, charged or not."""
         return _share(self.rented_s)
 
     @property
@@ -62,7 +62,7 @@ class Night(NamedTuple):
 
     @property
     def launch_goal_s(self) -> float:
-        """The mean launch with which the same night would just have met its goal."""
+        """Mean seconds of a launch with which the same night would just have met `MEASURED_GOAL`."""
         phases = self.phases_s
         measured_s = phases.smoke + phases.measure
         return (measured_s / MEASURED_GOAL - measured_s - phases.idle - phases.lost) / self.charged
@@ -92,16 +92,16 @@ def figures(
     launch_s: float,
     wall_s: float,
 ) -> Night:
-    """Add everything up.
+    """Add up the night's records, and put the costs of an undisturbed night beside them.
 
     Args:
         ledger: the run's records.
         plan: its cells.
         truths: what each cell takes, by key.
-        losses_s: measured seconds lost per reclaim; none where nothing was being measured.
+        losses_s: measured seconds lost per reclaim; None where nothing was being measured.
         offers: what could be rented.
-        launch_s: how long a launch takes.
-        wall_s: simulated length of the night.
+        launch_s: seconds that a launch takes.
+        wall_s: simulated seconds of the night.
     """
     keys = [planned.cell.cell_key for planned in plan.cells]
     stories = {key: Placements(ledger, key).stories() for key in keys}

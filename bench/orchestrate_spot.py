@@ -2,10 +2,10 @@
 
     bin/run python bench/orchestrate_spot.py [--cells 250] [--seed 1] [--reclaimed-per-hour 0.2] [--launch-s 300]
 
-Every cell of the sweep `full` that is needed many times over, with the steps of today and one that stands for the six
-evals to come. `measure_cell`, `PolicySite`, ledger, leases, placements and the bill are the real ones. Printed: what
-share of the billed GPU seconds measured something, what a preemption cost, and the dollars. Exit code 1 with a line per
-goal that was missed. With `--json` the last line is one JSON document.
+The cells of the sweep `full` are repeated as often as needed, with today's steps and one that stands for the six evals
+to come. `measure_cell`, `PolicySite`, ledger, leases, placements and the bill are the real ones. It prints which share
+of the billed GPU seconds measured something, what a preemption cost, and the dollars. If a goal was missed, a line says
+so and the exit code is 1. With `--json` the last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ PLACES = 24
 """Cells measured at the same time."""
 
 EVALS = EvalTinyStep(step="eval-tiny", kind=None, items=2437, max_tokens=4000, concurrency=8)
-"""Stands for the evals of `configs/suites/full.yaml`: as many items, at an assumed length of a thinking answer."""
+"""Stands for the evals of `configs/suites/full.yaml`: as many items, and the length assumed of thinking answers."""
 
 NIGHT_S = 1_798_840_800.0
-"""When it begins: 1 January 2027, 22:00 UTC."""
+"""When the night begins: 1 January 2027, 22:00 UTC."""
 
 
 def main() -> int:
-    """Live through the night and print what came of it."""
+    """Simulate the night and print its figures; returns 1 if a goal was missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cells", type=int, default=250)
     parser.add_argument("--seed", type=int, default=1)
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, launches: int) -> Night:
-    """One night from the first launch to the last machine down."""
+    """Simulate one night, from the first launch until the last machine is down."""
     clock = SimulatedClock(NIGHT_S)
     store = SimulatedStore(clock.now_s)
     plan = many_cells(cells, finish_by_h)
@@ -94,14 +94,27 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
     assert plan.cloud is not None
     waiting_s = {cell.cell_key: cell.total_s for cell in forecast(plan, {}).cells}
     site = PolicySite(
-        cloud.offers, make_cluster, plan.cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s,
+        cloud.offers,
+        make_cluster,
+        plan.cloud,
+        [],
+        clock.now_s,
+        random.Random(seed),
+        waiting_s=waiting_s,
         places=PLACES,
-    )  # fmt: skip
+    )
     context = RunContext(
-        site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
-        name_of=lambda key: cluster_name(store.url, "night", key), managing=lambda _: nullcontext(),
-        slots=Slots(launches), purse=None, tell=lambda _: None,
-    )  # fmt: skip
+        site=site,
+        clock=clock,
+        max_attempts=plan.max_attempts,
+        wait_h=plan.cloud.wait_h,
+        poll_s=CLOUD_POLL_S,
+        name_of=lambda key: cluster_name(store.url, "night", key),
+        managing=lambda _: nullcontext(),
+        slots=Slots(launches),
+        purse=None,
+        tell=lambda _: None,
+    )
     clock.run(_places(ledger, plan, context))
     return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)
 
@@ -119,7 +132,7 @@ def _places(ledger: Ledger, plan: Plan, context: RunContext) -> list[Callable[[]
 
 
 def many_cells(cells: int, finish_by_h: float | None) -> Plan:
-    """The cells of `full`, again and again, told apart by their longest context."""
+    """The cells of `full`, repeated and told apart by their `max_model_len`."""
     plan = expand(load_sweep("full"), recipe="0" * 16)
     rows = tuple(_variant(plan.cells[index % len(plan.cells)], index) for index in range(cells))
     cloud = Cloud.model_validate({"task": "simulated", "finish_by_h": finish_by_h})

@@ -1,4 +1,4 @@
-"""A clock that jumps: when every thread of the simulation sleeps, it is the moment at which the first one wakes."""
+"""A clock that jumps: once every thread of the simulation sleeps, it moves on to when the first one wakes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flows.clock import StoppableClock
 
 
 class SimulatedClock(StoppableClock):
-    """Runs threads and callbacks one at a time, in the order of their moments, so that a seed gives one story."""
+    """Runs threads and callbacks one at a time, in the order of their moments: one seed always gives one night."""
 
     def __init__(self, start_s: float) -> None:
-        """Set to `start_s`, seconds since 1970."""
+        """Begin at `start_s`, seconds since 1970."""
         super().__init__()
         self._now_s = start_s
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -28,20 +28,20 @@ class SimulatedClock(StoppableClock):
         return self._now_s
 
     def sleep(self, seconds: float) -> None:
-        """Let everybody else live through so many simulated seconds."""
+        """Let all others run for so many simulated seconds; it never raises `FlowStopped`."""
         awake = threading.Event()
         self._wake_at(self._now_s + max(0.0, seconds), awake)
         self._go_on()
         awake.wait()
 
     def at(self, when_s: float, call: Callable[[], None]) -> None:
-        """Have something done at a moment, between the threads."""
+        """Call something at a moment (simulated seconds since 1970), while no thread runs."""
         heapq.heappush(self._due, (when_s, next(self._order), call))
 
     def run(self, workers: Sequence[Callable[[], None]]) -> None:
         """Run workers, each in a thread of its own, to their ends; the first failure of any is raised here.
 
-        What was to be done after the last worker's end is never done.
+        What is due after the last worker's end is never called.
         """
         threads = []
         self._living = len(workers)
@@ -74,7 +74,7 @@ class SimulatedClock(StoppableClock):
         self.at(when_s, wake)
 
     def _go_on(self) -> None:
-        """Jump from moment to moment until a thread is awake; only the one that goes to sleep calls this."""
+        """Jump from moment to moment until a thread is awake; only the one that stops running calls this."""
         self._woken = False
         while self._living and not self._woken:
             self._now_s, _, call = heapq.heappop(self._due)

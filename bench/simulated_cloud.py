@@ -25,7 +25,7 @@ ZONES = (
     ("aws", "us-west-2a", 2.75, 6.88, 8),
 )
 """Cloud, zone, made-up dollars per hour on spot and on demand around those of `configs/gpus/h100.yaml`, and how many
-spot machines we can have there at once. The one after these never has any."""
+spot machines we can have there at once. `DRY_ZONE` never has any."""
 
 DRY_ZONE = ("gcp", "us-west1-a", 2.20, 6.98, 0)
 
@@ -39,7 +39,7 @@ TEARDOWN_S = 20.0
 """How long `down` takes (seen on the pocket cloud: 6 to 30 s); of a machine that is gone already, under a second."""
 
 TERMINATE_S = 2.0
-"""Part of it until EC2, which is asked first, has terminated the machine."""
+"""The part of `TEARDOWN_S` until EC2, which is asked first, has terminated the machine."""
 
 SETUP_FAILS = 0.01
 """Share of machines whose setup fails."""
@@ -56,15 +56,15 @@ class Weather(NamedTuple):
     launch_s: float
 
     def life_s(self, rng: random.Random) -> float:
-        """How long a spot machine lives: the same risk in every hour."""
+        """Seconds that a spot machine lives: the risk is the same in every hour."""
         return rng.expovariate(-math.log(1 - self.reclaimed_per_hour) / 3600) if self.reclaimed_per_hour else math.inf
 
 
 class SimulatedCloud:
-    """Every zone of every cloud, and what happened to whom."""
+    """Every zone of every cloud, its machines, and what each reclaim cost."""
 
     def __init__(self, clock: SimulatedClock, store: SimulatedStore, weather: Weather, seed: int) -> None:
-        """Nothing is rented; spells are drawn for a week."""
+        """Draw the spells with and without spot capacity for a week."""
         self.clock, self.store, self.weather = clock, store, weather
         self.rng = random.Random(seed)
         self.losses_s: list[float | None] = []
@@ -75,16 +75,21 @@ class SimulatedCloud:
         """Spot and on-demand, cheapest first."""
         found = [
             Offer(
-                cloud=cloud, region=zone.rstrip("ab").rstrip("-"), zone=zone, instance_type="1x H100", spot=is_spot,
-                price_usd_h=spot_usd_h if is_spot else on_demand_usd_h, price_source="made up",
+                cloud=cloud,
+                region=zone.rstrip("ab").rstrip("-"),
+                zone=zone,
+                instance_type="1x H100",
+                spot=is_spot,
+                price_usd_h=spot_usd_h if is_spot else on_demand_usd_h,
+                price_source="made up",
             )
             for cloud, zone, spot_usd_h, on_demand_usd_h, _ in (*ZONES, DRY_ZONE)
             for is_spot in (True, False)
-        ]  # fmt: skip
+        ]
         return sorted(found, key=lambda offer: offer.price_usd_h or 0.0)
 
     def rent(self, offer: Offer) -> bool:
-        """Take a machine; false: there is none. On demand there always is one."""
+        """Take a machine; False if there is none. On demand there always is one."""
         zone = offer.zone or ""
         most = {name: places for _, name, _, _, places in (*ZONES, DRY_ZONE)}[zone]
         if offer.spot and (self._machines[zone] >= most or bisect.bisect(self._turns[zone], self.clock.now_s()) % 2):
@@ -93,7 +98,7 @@ class SimulatedCloud:
         return True
 
     def give_back(self, offer: Offer) -> None:
-        """Whoever ended it."""
+        """Free the place of a machine, whoever ended it."""
         self._machines[offer.zone or ""] -= offer.spot
 
     def _spells(self) -> list[float]:
@@ -108,7 +113,6 @@ class SimulatedCluster:
     """A `Cluster` whose machine and node runner are simulated."""
 
     def __init__(self, cloud: SimulatedCloud, offer: Offer, name: str, truth: Durations) -> None:
-        """Nothing is rented yet."""
         self._cloud, self._clock, self._offer = cloud, cloud.clock, offer
         self._name, self._truth = name, truth
         self._node: SimulatedNode | None = None
@@ -116,11 +120,11 @@ class SimulatedCluster:
         self._word: MachineEnd | None = None
 
     def adopt(self) -> bool:
-        """One flow, one night."""
+        """Never: one flow runs all night."""
         return False
 
     def launch(self, job: CellJob) -> float:
-        """Rent, provision, submit."""
+        """Rent, provision, submit; a few fail in their setup afterwards (`SETUP_FAILS`)."""
         rented_at_s = self._provision()
         self._node = SimulatedNode(self._clock, self._cloud.store, job, self._name, self._truth)
         setup_s = SETUP_S * noisy(self._cloud.rng)
@@ -131,7 +135,7 @@ class SimulatedCluster:
         return rented_at_s
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
-        """A fresh heartbeat is believed, as `SkyCluster` does."""
+        """Believe a fresh heartbeat, as `SkyCluster` does."""
         if self._node is None:
             raise RuntimeError("looked at before it was launched")
         self._node.beat()
@@ -144,11 +148,11 @@ class SimulatedCluster:
         return None if self._node.code is None else Ending.of_runner(self._node.code)
 
     def log_tail(self, lines: int) -> list[str]:
-        """Nobody prints anything here."""
+        """Always empty: nobody prints anything here."""
         return []
 
     def down(self) -> None:
-        """Give the machine back."""
+        """Give the machine back; takes `TEARDOWN_S` unless it is gone already."""
         if not self._is_up:
             return
         ended_s = TERMINATE_S if self._offer.cloud == "aws" else TEARDOWN_S
@@ -158,7 +162,7 @@ class SimulatedCluster:
         self._clock.sleep(TEARDOWN_S - ended_s)
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
-        """Only AWS is asked, as by `SkyCluster`; it gives no moment for what it took back."""
+        """Ask only AWS, as `SkyCluster` does; it gives no moment for what it took back."""
         return self._word if self._offer.cloud == "aws" else None
 
     def _provision(self) -> float:

@@ -1,4 +1,4 @@
-"""A node runner that lives on a simulated clock: lease, engine start, steps in parts, commits, heartbeats.
+"""A node runner on a simulated clock: lease, engine start, steps in parts, commits, heartbeats.
 
 It follows `tasks/cell.py`: what is measured is lost until its part is stored, an attempt goes on where the parts of
 earlier ones end, and the heartbeat says every 5 s how the time was spent.
@@ -36,19 +36,19 @@ NOISE = 0.15
 
 
 class Durations(NamedTuple):
-    """What one cell takes in truth, seconds; the forecast knows it up to `NOISE`."""
+    """What one cell really takes, in seconds; the forecast is off by `NOISE`."""
 
     load_s: float
     steps: dict[str, float]
 
     @property
     def work_s(self) -> float:
-        """All steps."""
+        """Seconds of all steps."""
         return sum(self.steps.values())
 
 
 def durations(planned: PlannedCell, seed: int) -> Durations:
-    """A cell's true durations: its own, whatever happens around it."""
+    """A cell's true durations: by seed and cell alone, whatever happens around it."""
     rng = random.Random(f"{seed} {planned.cell.cell_key}")
     steps: dict[str, float] = {
         spec.step: step_s(planned.cell, planned.gpu, spec) * noisy(rng) for spec in planned.steps
@@ -57,7 +57,7 @@ def durations(planned: PlannedCell, seed: int) -> Durations:
 
 
 def noisy(rng: random.Random) -> float:
-    """A factor around 1."""
+    """A random factor around 1, with a spread of `NOISE`."""
     return rng.lognormvariate(0.0, NOISE)
 
 
@@ -65,7 +65,6 @@ class SimulatedNode:
     """One node runner; `code` is its exit code once it has ended, `lost_s` what its death cost."""
 
     def __init__(self, clock: SimulatedClock, store: SimulatedStore, job: CellJob, name: str, truth: Durations) -> None:
-        """Not started."""
         self._clock, self._store, self._name, self._truth = clock, store, name, truth
         self._ledger, self._key = Ledger(store, job.run_id, clock), job.cell_key
         self._leases = Leases(self._ledger, job.cell_key)
@@ -77,11 +76,11 @@ class SimulatedNode:
         self.code: int | None = None
 
     def start(self, setup_s: float) -> None:
-        """Begin with installing itself."""
+        """Begin with the setup, which takes `setup_s`."""
         self._run(self._life(setup_s))
 
     def kill(self) -> float | None:
-        """Gone, without notice. Seconds of measuring that no part holds; none: it was not measuring."""
+        """End it without notice; returns the measured seconds that no part holds, None if it was not measuring."""
         self.beat()
         self._dead = True
         return self._clock.now_s() - self._kept_s if self._phase in ("smoke", "measure") else None
@@ -95,20 +94,26 @@ class SimulatedNode:
         if self._phase is not None:
             spent[self._phase] += max(0.0, at_s - self._since_s)
         with self._store.written_at(at_s):
-            self._leases.beat(Heartbeat(
-                attempt=self._attempt, phase=self._phase or "", load_s=spent["load"], smoke_s=spent["smoke"],
-                measure_s=spent["measure"], at_risk_s=max(0.0, at_s - self._kept_s) if measuring else 0.0,
-                at=self._clock.now_iso(),
-            ))  # fmt: skip
+            self._leases.beat(
+                Heartbeat(
+                    attempt=self._attempt,
+                    phase=self._phase or "",
+                    load_s=spent["load"],
+                    smoke_s=spent["smoke"],
+                    measure_s=spent["measure"],
+                    at_risk_s=max(0.0, at_s - self._kept_s) if measuring else 0.0,
+                    at=self._clock.now_iso(),
+                )
+            )
 
     def _run(self, life: Iterator[float]) -> None:
-        """Up to the next pause, and again after it."""
+        """Run up to the next pause, and on after it."""
         pause_s = None if self._dead else next(life, None)
         if pause_s is not None:
             self._clock.at(self._clock.now_s() + pause_s, lambda: self._run(life))
 
     def _life(self, setup_s: float) -> Iterator[float]:
-        """From setup to the closed attempt; yields how long each thing takes."""
+        """From setup to the closed attempt; yields the seconds that each thing takes."""
         yield setup_s
         lease = self._leases.acquire(f"{self._name}/boot/1/1")
         self._attempt, self._granted_s = lease.epoch, self._clock.now_s()
@@ -120,15 +125,24 @@ class SimulatedNode:
         self._enter(None)
         yield ENGINE_STOP_S
         spent = self._spent_s
-        self._leases.close(Attempt(
-            attempt=lease.epoch, outcome="completed", owner=lease.owner, started_at=lease.granted_at,
-            ended_at=self._clock.now_iso(), load_s=spent["load"], smoke_s=spent["smoke"], measure_s=spent["measure"],
-            lost_s=0.0, exit_code=Ended.DONE.exit_code,
-        ))  # fmt: skip
+        self._leases.close(
+            Attempt(
+                attempt=lease.epoch,
+                outcome="completed",
+                owner=lease.owner,
+                started_at=lease.granted_at,
+                ended_at=self._clock.now_iso(),
+                load_s=spent["load"],
+                smoke_s=spent["smoke"],
+                measure_s=spent["measure"],
+                lost_s=0.0,
+                exit_code=Ended.DONE.exit_code,
+            )
+        )
         self.code = Ended.DONE.exit_code
 
     def _measure(self, spec: MeasuredStep) -> Iterator[float]:
-        """What no part holds yet, part by part, and the commit."""
+        """Measure what no part holds yet, part by part, and commit."""
         root, whole_s = f"{self._ledger.step_root(self._key, spec.step)}/parts", self._truth.steps[spec.step]
         kept = self._store.list(root)
         left_s = whole_s - sum(json.loads(self._store.get(key) or b"")["measured_s"] for key in kept)

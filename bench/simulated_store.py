@@ -8,24 +8,23 @@ from contextlib import contextmanager
 
 
 class SimulatedStore:
-    """Objects in a dictionary; one thread at a time, as the simulated clock has it."""
+    """Objects in a dictionary; not thread-safe: the simulated clock runs one thread at a time."""
 
     url = "memory:night"
     storage_options: dict[str, str] | None = None
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """Empty."""
         self._now_s = now_s
         self._objects: dict[str, tuple[float, bytes]] = {}
         self._keys: list[str] = []
         self._stamp_s: float | None = None
 
     def uri(self, key: str) -> str:
-        """Nobody reads this store from outside."""
+        """A name for messages: nobody reads this store from outside."""
         return f"{self.url}/{key}"
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Create `key` only if absent."""
+        """Create `key` only if absent; False if it holds other bytes."""
         there = self._objects.get(key)
         if there is not None:
             return there[1] == data
@@ -39,7 +38,7 @@ class SimulatedStore:
         self._objects[key] = (self._now_s() if self._stamp_s is None else self._stamp_s, data)
 
     def get(self, key: str) -> bytes | None:
-        """The bytes, or none."""
+        """The bytes of `key`; None if it is absent."""
         there = self._objects.get(key)
         return None if there is None else there[1]
 
@@ -49,7 +48,7 @@ class SimulatedStore:
         return self._keys[first : bisect.bisect_left(self._keys, f"{prefix}0", first)]  # "0" comes after "/"
 
     def age_s(self, key: str) -> float | None:
-        """Simulated seconds since `key` was written."""
+        """Simulated seconds since `key` was written; None if it is absent."""
         there = self._objects.get(key)
         return None if there is None else self._now_s() - there[0]
 
@@ -59,7 +58,7 @@ class SimulatedStore:
 
     @contextmanager
     def written_at(self, moment_s: float) -> Iterator[None]:
-        """What is put meanwhile counts as written at an earlier moment."""
+        """Date what is put inside the block back to an earlier moment."""
         self._stamp_s = moment_s
         try:
             yield

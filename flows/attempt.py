@@ -1,4 +1,4 @@
-"""One attempt at one cell: a cluster asked for, followed and taken down."""
+"""One attempt at one cell: rent a cluster, follow it, take it down."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ LOG_TAIL_LINES = 30
 """Lines of the node's log kept in the row of a lost attempt."""
 
 SETTLE_S = 3.0
-"""How long a runner that has closed its attempt may take to be seen ended by its cluster."""
+"""How long a cluster may take to notice that its runner, which has closed its attempt, has ended."""
 
 START_DEADLINE_S = 2400.0
-"""From submitted to heard of: installing the node's environment and pulling an image of 15 GB."""
+"""From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
 
 BUDGET_EVERY_S = 30.0
-"""Pause between two looks at the purse while a node works."""
+"""Pause between two budget checks while a node works."""
 
 
 class AttemptRun:
-    """A placement and what becomes of it. `run`, or `adopt` and then `follow`; everything is down afterwards."""
+    """One placement and its end.
+
+    Call `run`; or `adopt`, then `follow` if it says True and `bury` if not. Each of the three leaves nothing running.
+    """
 
     def __init__(
         self,
@@ -39,15 +42,15 @@ class AttemptRun:
         placement: Placement | None = None,
         slot: Slot | None = None,
     ) -> None:
-        """Nothing is asked for yet.
+        """Read the cell's lease as it stands; rent nothing yet.
 
         Args:
             ledger: the run.
             cell_key: the cell.
-            context: what cells of the run share.
-            offer: what is rented; none on this machine.
-            placement: which an earlier flow opened.
-            slot: held until the launch is over.
+            context: what the cells of the run share.
+            offer: what to rent; None on this machine.
+            placement: the one that an earlier flow opened, if any.
+            slot: the right to launch, held until the launch is over.
         """
         self._job = CellJob(ledger.store.url, ledger.run_id, cell_key)
         self._context, self._offer, self._slot = context, offer, slot
@@ -55,20 +58,20 @@ class AttemptRun:
         self._cluster = context.site.cluster(cell_key, offer)
 
     def adopt(self) -> bool:
-        """Whether the opened placement's cluster still runs the cell."""
+        """Take over the open placement's cluster; False if it no longer runs the cell."""
         if not self._cluster.adopt():
             return False
         self._records.claim_lease()
         return True
 
     def bury(self) -> None:
-        """Nothing of the opened placement works any more: what is left goes down, and the records are closed."""
+        """Take down what is left of an open placement that no longer works, and close its records."""
         self._cluster.down()
         self._records.claim_lease()
         self._close(Ending(None, Ended.PREEMPTED, "found gone by the next flow"), [])
 
     def run(self, report_commits: Callable[[], None]) -> Ending:
-        """Launch, and follow to the end."""
+        """Launch the cell, once no other runner holds it, and follow it to its end."""
         try:
             self._records.wait_for_owner()
         except BaseException:
@@ -78,7 +81,7 @@ class AttemptRun:
         return self._guarded(report_commits, launch=True)
 
     def follow(self, report_commits: Callable[[], None]) -> Ending:
-        """Follow an adopted cluster to the end."""
+        """Follow an adopted cluster to its end."""
         return self._guarded(report_commits, launch=False)
 
     def _guarded(self, report_commits: Callable[[], None], *, launch: bool) -> Ending:
@@ -115,13 +118,13 @@ class AttemptRun:
         return self._follow(report_commits)
 
     def _follow(self, report_commits: Callable[[], None]) -> Ending:
-        """Until the runner or its cluster has ended, or was silent for too long."""
+        """Look until the runner or its cluster has ended, or has been silent for too long."""
         clock = self._context.clock
         started = checked = clock.now_s()
         closed_at: float | None = None
         while True:
             seen = self._records.runner()
-            # its own word first: asking SkyPilot takes seconds, which are paid for
+            # the runner's own word first: asking SkyPilot takes seconds that are paid for
             ending = self._work_done(seen.closed) or self._cluster.look(seen.silence_s)
             if ending is not None:
                 return self._explained(ending)
@@ -139,21 +142,21 @@ class AttemptRun:
             clock.sleep(self._context.poll_s)
 
     def _silent(self, seen: RunnerSeen, followed_s: float) -> Ending | None:
-        """How it ended, if nothing has been heard of the runner for too long."""
+        """The ending of a runner that has been silent for too long; None if it has not."""
         if seen.lease is None:
             text = f"the node runner was not heard of within {START_DEADLINE_S / 60:.0f} min"
             return Ending(None, Ended.SILENT, text) if followed_s > START_DEADLINE_S else None
         if not self._records.is_free(seen.lease):
             return None
-        # a killed runner frees its lease in the same moment: ask again before calling it silent
+        # a runner that is killed frees its lease at once: ask its cluster again before calling it silent
         text = f"no heartbeat for {HEARTBEAT_DEADLINE_S:.0f} s from {seen.lease.owner}"
         return self._cluster.look(None, insist=True) or Ending(None, Ended.SILENT, text)
 
     def _explained(self, ending: Ending) -> Ending:
-        """With the attempt's own reason, where the runner got as far as to write one."""
+        """The ending, with the reason that the runner wrote itself if it got that far."""
         closed = self._records.runner().closed
         if ending.code is None and (done := self._work_done(closed)) is not None:
-            return done  # lost after its work was
+            return done  # the node was lost after its work was done
         if ending.how is Ended.STOPPED and self._offer is not None:
             return Ending(None, Ended.PREEMPTED, "the node was told to leave; what it had finished is kept")
         if ending.code is not None and ending.code < 0:
@@ -166,7 +169,7 @@ class AttemptRun:
         return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
 
     def _work_done(self, closed: Attempt | None) -> Ending | None:
-        """The runner's own word, on a rented node, that nothing is left to do: whatever has become of its cluster."""
+        """DONE or REJECTED if a rented node's runner says so itself, whatever has become of its cluster; else None."""
         if closed is None or self._offer is None:
             return None
         ending = _as_closed(closed)
@@ -179,7 +182,7 @@ class AttemptRun:
 
 
 def _as_closed(attempt: Attempt) -> Ending:
-    """By the attempt's row; whoever closed it for a runner gave no exit code."""
+    """The ending by the attempt's row. If it has no exit code, somebody else closed it for the runner."""
     if attempt.exit_code is None:
         return Ending(None, Ended.FAILED, attempt.reason)
     return Ending.of_runner(attempt.exit_code, attempt.reason)

@@ -1,4 +1,4 @@
-"""What the store is told of one attempt: the row that its node could not write, and the placement that is billed."""
+"""What the flow records of one attempt: the row that its node could not write, and the placement that is billed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements
 
 STOP_GRACE_S = 30.0
-"""How long a node may take to flush and close its attempt when asked to stop; it hears of it within 5 s."""
+"""How long a node that is asked to stop may take to flush and close its attempt; it sees the request within 5 s."""
 
 
 class RunnerSeen(NamedTuple):
-    """What the store says of a placement's node runner; all none: it was not heard of yet."""
+    """What the store says of a placement's node runner; all None until it has been heard of."""
 
     lease: Lease | None = None
     closed: Attempt | None = None
@@ -32,7 +32,7 @@ class AttemptRecords:
     def __init__(
         self, ledger: Ledger, cell_key: str, context: RunContext, offer: Offer | None, placement: Placement | None
     ) -> None:
-        """Nothing is written yet; `placement`: which an earlier flow opened."""
+        """Read the cell's current lease; `placement` is one that an earlier flow opened."""
         self._key, self._context, self._offer = cell_key, context, offer
         self._leases = Leases(ledger, cell_key)
         self._placements = Placements(ledger, cell_key)
@@ -40,41 +40,41 @@ class AttemptRecords:
         self._before = self._leases.current()
 
     def claim_lease(self) -> None:
-        """The lease that stands is the opened placement's, unless its attempt is closed."""
+        """Treat the lease found at the start as the open placement's, unless its attempt is closed."""
         lease = self._before
         if lease is not None and self._leases.closed(lease.epoch) is None:
             self._before = None
 
     def wait_for_owner(self) -> None:
-        """A live runner has the cell: let it work, it is measuring what we want."""
+        """Wait while a live runner holds the cell: it measures what we want."""
         while (lease := self._leases.current()) is not None and not self._leases.is_free(lease):
             self._context.clock.sleep(self._context.poll_s)
         self._before = lease
 
     def ask(self) -> None:
-        """Write down that a machine is about to be rented; this machine is not."""
+        """Record that a machine is about to be rented; nothing is recorded for this machine."""
         if self._offer is not None:
             name = self._context.name_of(self._key)
             self._placement = self._placements.ask(name, self._offer, owner_name(), self._context.clock.now_iso())
 
     def up(self, rented_at_s: float | None) -> None:
-        """Write down that the node runner was submitted, and since when the cloud bills."""
+        """Record that the node runner was submitted; the cloud bills from `rented_at_s` (since 1970; None: unknown)."""
         if self._placement is not None:
             self._placements.up(self._placement.number, self._context.clock.now_iso(), rented_at_s)
 
     def runner(self) -> RunnerSeen:
-        """What is known of the runner now."""
+        """Read anew: the runner's lease, its closed attempt, and its seconds of silence."""
         lease = self._own_lease()
         if lease is None:
             return RunnerSeen()
         return RunnerSeen(lease, self._leases.closed(lease.epoch), self._leases.silence_s(lease))
 
     def is_free(self, lease: Lease) -> bool:
-        """Whether the lease's runner is gone or was silent for too long."""
+        """Whether the lease's runner is gone or has been silent for too long."""
         return self._leases.is_free(lease)
 
     def ask_to_stop(self, why: str) -> None:
-        """Let the node flush what it has measured; it is taken down in any case."""
+        """Give the node `STOP_GRACE_S` to flush what it has measured; it is taken down in any case."""
         lease = self._own_lease()
         if lease is None or self._leases.closed(lease.epoch) is not None:
             return
@@ -84,12 +84,12 @@ class AttemptRecords:
             time.sleep(min(1.0, self._context.poll_s))
 
     def close(self, ending: Ending, tail: list[str], machine_end: Callable[[float], MachineEnd | None]) -> None:
-        """Write down how it went: the attempt where its node could not, and the placement.
+        """Record how the attempt ended, where its node could not, and how the placement did.
 
         Args:
             ending: of the runner, or of the cluster under it.
             tail: last lines of the node's log.
-            machine_end: what the cloud says of the end of the machine that was launched since a moment.
+            machine_end: given a moment, what the cloud says about the end of the machine launched since then.
         """
         lease = self._lease_to_close(ending.how)
         if lease is not None:
@@ -105,12 +105,12 @@ class AttemptRecords:
         self._placements.end(self._placement.number, end, machine_end(moment_s(self._placement.asked_at)))
 
     def _own_lease(self) -> Lease | None:
-        """The lease that this placement's node was granted."""
+        """The lease that this placement's node was granted; None until then."""
         lease = self._leases.current()
         return lease if lease != self._before else None
 
     def _lease_to_close(self, how: Ended) -> Lease | None:
-        """The attempt's number, taken now if its node never got as far; none: the cell is somebody else's."""
+        """The lease of the attempt to close, taken now if the node never got one; None if no row is ours to write."""
         if how.row.outcome is None or how is Ended.SUPERSEDED:
             return None
         lease = self._own_lease()
@@ -124,8 +124,14 @@ class AttemptRecords:
     def _close_attempt(self, lease: Lease, ending: Ending, tail: list[str]) -> None:
         is_lost = ending.how.row.outcome == "lost"
         price_usd_h = None if self._offer is None else self._offer.price_usd_h
-        self._leases.close(gone_attempt(
-            lease, self._leases.heartbeat(), ending.how,
-            reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
-            ended_at=self._context.clock.now_iso(), price_usd_h=price_usd_h, log_tail="\n".join(tail),
-        ))  # fmt: skip
+        self._leases.close(
+            gone_attempt(
+                lease,
+                self._leases.heartbeat(),
+                ending.how,
+                reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
+                ended_at=self._context.clock.now_iso(),
+                price_usd_h=price_usd_h,
+                log_tail="\n".join(tail),
+            )
+        )

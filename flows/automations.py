@@ -1,7 +1,7 @@
-"""Two Prefect automations that make a lost host heal without a person.
+"""Two Prefect automations that continue a run after its host is lost, without a person.
 
-When worker and flow process die together nobody marks the flow run: it stays Running for ever. So silence makes it
-Crashed, and a crash schedules the same run again; the ledger lets it continue. `flows.sweep` limits how often.
+When worker and flow process die together, nobody marks the flow run: it would stay Running for ever. So silence turns
+it Crashed, and a crash schedules the same run again; the ledger lets it continue. `flows.sweep` limits how often.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Ca
 
 
 def install(silence_s: int = SILENCE_S) -> None:
-    """Create both automations on the server that this process talks to, replacing earlier ones of ours."""
+    """Create both automations on the server that this process talks to, replacing our earlier ones."""
     asyncio.run(_install(silence_s))
 
 

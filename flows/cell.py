@@ -1,4 +1,4 @@
-"""One cell until it is measured: choose where, launch, follow, take down, and try again where that can help."""
+"""One cell until it is measured: choose a place, launch, follow, take down, and try again where that can help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warehouse.outcomes import Ended
 from warehouse.placement import Placements
 
 CellEnd = Literal["measured", "rejected", "failed"]
-"""The three ends of a cell, after any number of attempts, each of which has `Ended` in its own way."""
+"""How a cell can end, after any number of attempts; how each attempt ended is an `Ended`."""
 
 
 class CellOutcome(NamedTuple):
@@ -32,13 +32,13 @@ class CellOutcome(NamedTuple):
 def measure_cell(
     ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None]
 ) -> CellOutcome:
-    """Attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
+    """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
     Args:
         ledger: the run.
         planned: the cell and its steps.
         context: where it may run, and what bounds it.
-        committed: told the name of each step when its commit appears.
+        committed: called with the name of each step when its commit appears.
     """
     return CellRun(ledger, planned, context, committed).measure()
 
@@ -49,7 +49,6 @@ class CellRun:
     def __init__(
         self, ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None]
     ) -> None:
-        """Nothing happens yet."""
         self._ledger, self._planned, self._context, self._committed = ledger, planned, context, committed
         self._key, self._label = planned.cell.cell_key, planned.cell.label
         self._placements = Placements(ledger, self._key)
@@ -89,7 +88,7 @@ class CellRun:
             ending = attempt.run(self.report_commits)
 
     def _is_over(self, ending: Ending) -> bool:
-        """Note how an attempt ended; whether the cell is done with."""
+        """Note how an attempt ended; return whether the cell is finished."""
         how, self._reason = ending.how, ending.detail
         if how is Ended.REJECTED:
             return True
@@ -102,7 +101,7 @@ class CellRun:
         return False
 
     def _next_attempt(self) -> AttemptRun | None:
-        """Where to run next, waiting for capacity if need be; none: waited too long."""
+        """The next attempt, after waiting for capacity if need be; None after waiting for longer than `wait_h`."""
         waiting_since = self._context.clock.now_s()
         while True:
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
@@ -119,7 +118,7 @@ class CellRun:
             self._context.clock.sleep(decision.until_s - self._context.clock.now_s())
 
     def _adopted(self) -> AttemptRun | None:
-        """The cluster that an earlier flow left working, if there is one; one left in pieces goes down."""
+        """The attempt whose cluster an earlier flow left working; None if there is none. A broken cluster goes down."""
         story = self._placements.open()
         if story is None:
             return None
@@ -145,7 +144,7 @@ class CellRun:
         )
 
     def _wait_for_other_flow(self) -> None:
-        """Another flow works on this cell: let it, it measures what we want."""
+        """Wait while another flow works on this cell: it measures what we want."""
         said = False
         while self._placements.managed():
             if not said:
@@ -154,7 +153,7 @@ class CellRun:
             self._context.clock.sleep(self._context.poll_s)
 
     def report_commits(self) -> None:
-        """Report every step committed since the last time."""
+        """Report every step committed since the last call."""
         for spec in self._planned.steps:
             if spec.step not in self._seen and self._ledger.read_commit(self._key, spec.step) is not None:
                 self._seen.add(spec.step)

@@ -15,15 +15,14 @@ class StoppableClock(Clock):
     """This machine's clock, and a sleep that `stop` ends."""
 
     def __init__(self) -> None:
-        """Not stopped."""
         self._stopped = threading.Event()
         self._why = ""
 
     def sleep(self, seconds: float) -> None:
-        """Pause.
+        """Pause for so many seconds; negative ones are taken for 0.
 
         Raises:
-            FlowStopped: somebody called `stop`, before or meanwhile.
+            FlowStopped: `stop` was called, before or during the pause.
         """
         if self._stopped.wait(max(0.0, seconds)):
             raise FlowStopped(self._why)
@@ -34,6 +33,6 @@ class StoppableClock(Clock):
         return self._stopped.is_set()
 
     def stop(self, why: str) -> None:
-        """Wake every sleeper with `FlowStopped`."""
+        """Wake every sleeper with `FlowStopped`; of several reasons, the first stands."""
         self._why = self._why or why
         self._stopped.set()

@@ -15,10 +15,9 @@ BEAT_EVERY_S = 10.0
 
 
 class FlowHeartbeatSender:
-    """Beats for every cell in hand until it is let go. Use as a context manager around a flow."""
+    """Sends a heartbeat for every cell that the flow holds. Use as a context manager around a flow."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Nothing is in hand yet."""
         self._ledger = ledger
         self._cells: dict[str, Placements] = {}
         self._guard = threading.Lock()
@@ -27,12 +26,11 @@ class FlowHeartbeatSender:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> FlowHeartbeatSender:
-        """Start beating."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop beating; a store that failed meanwhile is reported here."""
+        """Stop; what the store failed with meanwhile is raised here."""
         self._stopped.set()
         self._thread.join()
         if self._failure is not None:
@@ -40,7 +38,7 @@ class FlowHeartbeatSender:
 
     @contextmanager
     def managing(self, cell_key: str) -> Iterator[None]:
-        """Hold a cell: heard of before this returns."""
+        """Hold a cell; its first heartbeat is stored before the block begins."""
         placements = Placements(self._ledger, cell_key)
         placements.beat(self._beat())
         with self._guard:

@@ -1,4 +1,4 @@
-"""How many launches may go on at the same time: an API server, and a cloud's own API, are easily overwhelmed."""
+"""How many launches may run at once: an API server and a cloud's own API are easily overwhelmed."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Slot:
     """The right to launch one cluster; giving it back twice does no harm."""
 
     def __init__(self, semaphore: threading.Semaphore) -> None:
-        """Taken already."""
+        """Hold a `semaphore` that is already acquired."""
         self._semaphore: threading.Semaphore | None = semaphore
         self._kept = False
 
     def give_back(self) -> None:
-        """Let somebody else launch."""
+        """Free the slot for another launch."""
         if self._semaphore is not None:
             self._semaphore.release()
             self._semaphore = None
 
     def keep(self) -> Slot:
-        """Hold it beyond the block of `unless_kept`."""
+        """Keep the slot beyond the block of `unless_kept`."""
         self._kept = True
         return self
 
     @contextmanager
     def unless_kept(self) -> Iterator[None]:
-        """Given back at the end of the block, if nobody kept it."""
+        """Give the slot back at the end of the block unless it was kept; after an error, always."""
         try:
             yield
         except BaseException:
@@ -56,11 +56,10 @@ class Slots:
     """All slots of one flow. Waiting goes through the flow's clock, so that a stopped flow does not wait."""
 
     def __init__(self, count: int) -> None:
-        """So many at once."""
         self._semaphore = threading.BoundedSemaphore(count)
 
     def take(self, clock: StoppableClock) -> Slot:
-        """The next free slot.
+        """Wait for a free slot and take it.
 
         Raises:
             FlowStopped: the flow is asked to end.

@@ -18,7 +18,7 @@ DEFAULT_STORE = "results"
 
 
 def store_url(asked: str | None) -> str:
-    """The store that a command or flow works on: asked for, else SPECSWEEP_STORE, else `results/`."""
+    """The store that a command or flow works on: the one asked for, else SPECSWEEP_STORE, else `results/`."""
     return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / DEFAULT_STORE)
 
 
@@ -32,7 +32,7 @@ def make_plan(name_or_path: str) -> Plan:
 
 
 def family_members(plan: Plan) -> list[str]:
-    """Members of the demo family that the plan's cells are served from, sorted."""
+    """Members of the demo family that serve the plan's cells, sorted."""
     members = set()
     for planned in plan.cells:
         sources = [planned.cell.model, planned.cell.draft]
@@ -41,7 +41,7 @@ def family_members(plan: Plan) -> list[str]:
 
 
 def engine_environments(plan: Plan) -> list[str]:
-    """Engine environments of ours, and overlays over them, that the plan's cells are served in, sorted."""
+    """Our engine environments, and the overlays on them, that serve the plan's cells, sorted."""
     cells = [planned.cell for planned in plan.cells]
     engines = {cell.engine.environment for cell in cells if not cell.engine.command}
     return sorted(name for name in engines | {overlay_name(cell) for cell in cells} if name)

@@ -1,4 +1,4 @@
-"""The consolidated table for people: the rows of one run, short, as text."""
+"""The consolidated table for people: the rows of one run, shortened to text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = {
     "parity": "parity",
     "verdict": "verdict",
 }
-"""What is shown, and under which heading."""
+"""The columns that are shown, with their headings."""
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 

@@ -1,4 +1,4 @@
-"""What the cells of one run share: where they run, at what pace they are looked at, what they may cost."""
+"""What the cells of one run share: where they run, how often they are looked at, what they may cost."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LOCAL_POLL_S = 1.0
 """Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
 
 CLOUD_POLL_S = 3.0
-"""Pause between two looks at a node: a few small reads of the store each."""
+"""Pause between two looks at a node; each costs a few small reads of the store."""
 
 
 class OverBudget(SpecsweepError):
-    """What may be spent is spent; the text has the amounts."""
+    """A budget is spent or can't be kept; the text says which, with the amounts."""
 
 
 class RunContext(NamedTuple):
-    """What cells of one run share.
+    """What the cells of one run share.
 
-    `slots` bounds launches at the same time; `name_of` gives a cell's cluster name; `managing` holds a cell against
-    other flows and the reaper; `poll_s` is the pause between two looks at a node.
+    `slots` limits how many launches run at once; `name_of` gives a cell's cluster name; `managing` protects a cell from
+    other flows and the reaper; `poll_s` is the pause between two looks at a node; `purse` is None on this machine.
     """
 
     site: Site
@@ -49,10 +49,10 @@ class RunContext(NamedTuple):
     tell: Callable[[str], None]
 
     def check_budget(self, cell_key: str) -> None:
-        """Stop when the money is spent.
+        """Let a cell go on only while its own, the run's and the month's budgets last.
 
         Raises:
-            OverBudget: it is.
+            OverBudget: one is spent, or something was rented without a price.
         """
         over = None if self.purse is None else self.purse.over_run() or self.purse.over_cell(cell_key)
         if over is not None:
@@ -60,7 +60,7 @@ class RunContext(NamedTuple):
 
 
 def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> Purse:
-    """The money of one run, by the budgets that the sweep's file has now."""
+    """The money of one run, with the budgets that the sweep's file sets now."""
     return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan))
 
 
@@ -73,7 +73,7 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
     """Refuse a run that would cost more than it may.
 
     Raises:
-        BudgetExceeded: by the forecast of what is still to be measured.
+        BudgetExceeded: what is spent and the forecast of the rest exceed a budget, or a price is not known.
     """
     if plan.cloud is not None:
         purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(forecast(plan, ledger.committed_steps()))
@@ -82,14 +82,14 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
 def run_context_for(
     ledger: Ledger, plan: Plan, clock: StoppableClock, heartbeat: FlowHeartbeatSender, tell: Callable[[str], None]
 ) -> RunContext:
-    """The context of one run.
+    """Where and how the cells of one run are measured: here, or rented if the sweep has a `cloud`.
 
     Args:
         ledger: the run.
-        plan: as the sweep's file says now; its `cloud` may differ from when the run was started.
+        plan: as the sweep's file is now; its `cloud` may have changed since the run was started.
         clock: the flow's.
         heartbeat: the flow's heartbeat.
-        tell: takes what a person would want to know: losses, waits, where a cell goes next.
+        tell: gets what a person wants to know: losses, waits, where a cell goes next.
     """
 
     def name_of(cell_key: str) -> str:

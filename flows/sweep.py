@@ -1,7 +1,7 @@
 """The sweep flow: plan, measure every cell on a cluster of its own, publish what is known.
 
-A run is continued by starting it again: the ledger in the store says what is measured, Prefect's database is not
-asked. The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.yaml`.
+To continue a run, start it again: the ledger in the store says what is measured; Prefect's database is not asked.
+The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.yaml`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from warehouse.store import Store, open_store
 from warehouse.store.proof import require_create_only
 
 MAX_FLOW_RUNS = 5
-"""Times one flow run may be started again after crashes before it gives up: a loop would cost money for ever."""
+"""How often one flow run may be started, crashes included, before it gives up: a loop would cost money for ever."""
 
 
 class SweepIncomplete(SpecsweepError):
@@ -73,7 +73,7 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
 
 
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
-    """Every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
+    """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: list[CellOutcome] = []
     clock = StoppableClock()
@@ -107,7 +107,7 @@ def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContex
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext) -> CellOutcome:
-    """One cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
+    """Measure one cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
     logger = get_run_logger()
 
     def committed(step: str) -> None:
@@ -120,7 +120,7 @@ def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext) -> CellO
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
-    """A committed step, for people who look at the Prefect UI."""
+    """Show a committed step in the Prefect UI; returns its verdict."""
     commit = ledger.read_commit(cell_key, step)
     if commit is None:
         raise RuntimeError(f"step {step!r} of {cell_key} was seen committed and is gone")

@@ -19,15 +19,15 @@ STOP_GRACE_S = 60.0
 
 
 class LocalSite:
-    """This machine: always there, for nothing."""
+    """This machine: always available, and free."""
 
     def choose(self, need: CellNeed) -> Launch:
-        """Here."""
+        """Always here, whatever the cell needs."""
         del need
         return Launch(None)
 
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
-        """One subprocess."""
+        """One subprocess per cell; this machine has no offers."""
         del cell_key, offer
         return LocalCluster()
 
@@ -39,7 +39,6 @@ class LocalCluster:
     """One node runner on this machine; it ends with the process that launched it."""
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log_path: Path | None = None
         self._workdir: Path | None = None
@@ -57,15 +56,28 @@ class LocalCluster:
         self._workdir.mkdir(parents=True, exist_ok=True)
         self._log_path = self._workdir / "node.log"
         argv = [
-            str(python), "-m", "tasks.cell", "--store", job.store_url, "--run", job.run_id, "--cell", job.cell_key,
+            str(python),
+            "-m",
+            "tasks.cell",
+            "--store",
+            job.store_url,
+            "--run",
+            job.run_id,
+            "--cell",
+            job.cell_key,
             "--with-parent",
-        ]  # fmt: skip
+        ]
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                argv, cwd=ROOT, env=env | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                argv,
+                cwd=ROOT,
+                env=env | {"PYTHONPATH": str(ROOT)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """The node runner's exit code (see `Cluster.look`)."""
@@ -80,7 +92,7 @@ class LocalCluster:
         return self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
 
     def down(self) -> None:
-        """Stop the runner, kindly first; then whatever engine it left."""
+        """Stop the runner, gently for `STOP_GRACE_S`, and then any engine that it left."""
         if self._process is None or self._workdir is None:
             return
         if self._process.poll() is None:
@@ -93,5 +105,5 @@ class LocalCluster:
         process_group.end_recorded(self._workdir / ENGINE_RECORD)
 
     def machine_end(self, since_s: float) -> None:
-        """This machine goes on."""
+        """Always None: this machine goes on."""
         del since_s

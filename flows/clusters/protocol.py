@@ -1,7 +1,7 @@
 """What the flow asks of a place to run: where next, launch, look, take down.
 
 A `Site` knows what can be rented and remembers where it failed; a `Cluster` is one rented place that runs one cell's
-node runner. `local` is this machine, `sky` is whatever SkyPilot reaches.
+node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LaunchFailed(SpecsweepError):
     """A cluster could not be started; the text says why and what to do."""
 
     def __init__(self, text: str, how: Ended = Ended.LAUNCH_FAILED) -> None:
-        """Say why in one line."""
+        """Take one line of text, and the ending that the records get."""
         super().__init__(text)
         self.how = how
 
@@ -33,7 +33,7 @@ class LaunchFailed(SpecsweepError):
 class Ending(NamedTuple):
     """How a node runner, or the cluster under it, ended.
 
-    `code` is the runner's exit code where it had one; negative: killed by that signal.
+    `code` is the runner's exit code, None if there was none; negative if a signal of that number killed it.
     """
 
     code: int | None
@@ -42,12 +42,12 @@ class Ending(NamedTuple):
 
     @classmethod
     def of_runner(cls, code: int, detail: str = "") -> Self:
-        """A runner that ended by itself, or was killed."""
+        """The ending that a runner's exit code stands for."""
         return cls(code, ended_with(code), detail)
 
 
 class Launch(NamedTuple):
-    """Rent this now; none: the site has no choice of offers (this machine)."""
+    """Rent `offer` now; None if the site has no offers to choose from (this machine)."""
 
     offer: Offer | None
     why: str = ""
@@ -64,10 +64,10 @@ Decision = Launch | Wait
 
 
 class CellNeed(NamedTuple):
-    """What a site has to know of a cell to choose for it.
+    """What a site must know about a cell to choose its next place.
 
-    `losses`: placements of this cell that were preempted or otherwise lost, over all flows of the run;
-    `remaining_s`, `done_s`: forecast work left, and already measured; `elapsed_s`: since the run first started.
+    `losses`: placements of this cell that were preempted or otherwise lost, over all flows of the run; `remaining_s`,
+    `done_s`: forecast seconds of the work left, and of the work measured; `elapsed_s`: since the run first started.
     """
 
     cell_key: str
@@ -87,19 +87,19 @@ class Cluster(Protocol):
         """Start the node runner.
 
         Returns:
-            The moment from which the cloud counts the machine's time, seconds since 1970; none: nobody knows.
+            The moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
 
         Raises:
             LaunchFailed: it could not be started.
         """
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
-        """How it ended; none while it runs. Never blocks long.
+        """How it ended; None while it runs. Never blocks for long.
 
         Args:
-            heard_s: seconds since the runner's last heartbeat reached the store; none: never heard of. A cluster
-                may trust a fresh heartbeat and ask nobody else.
-            insist: ask whoever can be asked, however lately that was done.
+            heard_s: seconds since the runner's last heartbeat reached the store; None if there was none. A
+                cluster may trust a fresh heartbeat and ask nobody else.
+            insist: ask everybody who can be asked, however recently that was done.
         """
 
     def log_tail(self, lines: int) -> list[str]:
@@ -109,17 +109,17 @@ class Cluster(Protocol):
         """Take everything down. May be called at any time, more than once."""
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
-        """What the cloud says of the end of the machine that was launched since then; none: nothing."""
+        """What the cloud says about the end of the machine launched since then (seconds since 1970); None: nothing."""
 
 
 class Site(Protocol):
     """Where clusters come from."""
 
     def choose(self, need: CellNeed) -> Decision:
-        """Where the cell's next cluster shall be, or when to ask again."""
+        """Where to launch the cell's next cluster, or when to ask again."""
 
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
         """A cluster for one cell, not launched yet."""
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
-        """Remember how a placement went (`Ended.loss`; none: nothing is held against the place)."""
+        """Remember how a placement ended (`Ended.loss`; None: nothing is held against the place)."""

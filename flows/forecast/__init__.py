@@ -1,1 +1,1 @@
-"""What a run will take before it starts: hours, dollars, budgets."""
+"""Before a run starts: the hours and dollars that it will take, and its budgets."""

@@ -1,7 +1,7 @@
-"""Budgets: what would exceed one does not start, what does is stopped with everything measured so far committed.
+"""Budgets: what would exceed one does not start; what does is stopped, with everything measured so far committed.
 
-A budget is compared with what was spent (placements, those still up until now) plus, before a start, what the forecast
-says is left. Sources of both: `warehouse/bill/spending.py` and `flows/forecast/forecast.py`.
+A budget is compared with what was spent (placements; those still up count until now) plus, before a start, what the
+forecast says is left. Sources of both: `warehouse/bill/spending.py` and `flows/forecast/forecast.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Field = Literal["cell_usd", "run_usd", "month_usd"]
 """A field of `cloud.budget`."""
 
 SOME_SWEEP_FILE = "the sweep's file"
-"""Where a budget is raised, if nobody says which file it is in."""
+"""Where to raise a budget if nobody says which file sets it."""
 
 MOST_DIGITS = 6
-"""Digits after the point at which two amounts are shown alike at last; a second of an H100 costs 0.001 USD."""
+"""Most digits after the point that are shown to tell two amounts apart; a second of an H100 costs 0.001 USD."""
 
 
 class BudgetExceeded(SpecsweepError):
@@ -33,7 +33,7 @@ class BudgetExceeded(SpecsweepError):
 class Fit(NamedTuple):
     """One budget beside what counts against it.
 
-    `left_usd` is the forecast's; none: a price is not known. `is_done`: nothing is left to measure.
+    `left_usd` is the forecast's; None if a price is not known. `is_done`: nothing is left to measure.
     """
 
     field: Field
@@ -45,25 +45,25 @@ class Fit(NamedTuple):
 
     @property
     def total_usd(self) -> float | None:
-        """What it will have cost in the end."""
+        """What it will have cost in the end; None if a price is not known."""
         return None if self.left_usd is None else self.spent_usd + self.left_usd
 
     @property
     def fits(self) -> bool:
-        """Whether it may start; what has nothing left to spend money on always may."""
+        """Whether it may start: always if nothing is left to measure."""
         return self.is_done or (self.total_usd is not None and self.total_usd <= self.budget_usd)
 
 
 def fits(budget: Budget, run_id: str, run: Spent, month: Spent, forecast: Forecast, now_s: float) -> list[Fit]:
-    """Every budget that is set, against what is spent and what is forecast; of the cells the dearest one.
+    """Every budget that is set, against what is spent and what is forecast; of the cells, only the dearest.
 
     Args:
         budget: the sweep's.
-        run_id: the run, for people.
+        run_id: the run's name for people.
         run: what it has cost so far.
-        month: what all runs of the store have cost this month; of no interest without `month_usd`.
-        forecast: what is left, at the spot price where the sweep is on spot.
-        now_s: seconds since 1970: which month it is.
+        month: what all runs of the store have cost this month; ignored without `month_usd`.
+        forecast: what is left, at the spot price if the sweep rents spot.
+        now_s: now, in seconds since 1970; names the month.
     """
 
     def fit(field: Field, who: str, budget_usd: float, spent_usd: float, left: Forecast | CellForecast) -> Fit:
@@ -85,7 +85,7 @@ def fits(budget: Budget, run_id: str, run: Spent, month: Spent, forecast: Foreca
 
 
 def refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
-    """Why a run must not start, with the amounts and what to do; none: it fits its budgets."""
+    """Why a run must not start, with the amounts and what to do; None if it fits its budgets."""
     bad = [fit for fit in found if not fit.fits]
     unknown = next((fit for fit in bad if fit.left_usd is None), None)
     if unknown is not None:
@@ -99,7 +99,7 @@ def refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str = SOME_SWE
 
 
 def over(spent_usd: float, budget_usd: float, who: str, field: Field, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
-    """Why something that runs must stop now, with the amounts and what to do; none: there is money left."""
+    """Why something that runs must stop now, with the amounts and what to do; None if there is money left."""
     if spent_usd < budget_usd:
         return None
     spent, limit = _amounts(spent_usd, budget_usd)
@@ -115,12 +115,12 @@ class Purse:
     def __init__(
         self, store: Store, run_id: str, budget: Budget, now_s: Callable[[], float], sweep_file: str = SOME_SWEEP_FILE
     ) -> None:
-        """Bind to a run; nothing is read yet.
+        """Say whose money it is and what bounds it; nothing is read yet.
 
         Args:
             store: where the run is, and the other runs of the month.
             run_id: the run.
-            budget: the sweep's as it is now, not as it was when the run's plan was first recorded.
+            budget: the sweep's as it is now, not as it was when the run's plan was recorded.
             now_s: the clock, in seconds since 1970.
             sweep_file: where a user raises the budget.
         """
@@ -153,11 +153,11 @@ class Purse:
             raise BudgetExceeded(why)
 
     def over_run(self) -> str | None:
-        """Why the whole run must stop now: its own budget, or the month's; none: go on."""
+        """Why the whole run must stop now: its own budget, or the month's; None to go on."""
         return self._sure(self._over_run)
 
     def over_cell(self, cell_key: str) -> str | None:
-        """Why one cell must stop now; none: go on."""
+        """Why one cell must stop now; None to go on."""
         return self._sure(lambda fresh: self._over_cell(cell_key, fresh))
 
     def _over_run(self, fresh: bool) -> str | None:
@@ -183,7 +183,7 @@ class Purse:
         )
 
     def _unpriced(self, run: Spent) -> str | None:
-        """Why no budget can be kept: what was rented has no price."""
+        """Why no budget can be kept: something was rented without a price; None if nothing was."""
         if not run.unpriced:
             return None
         return (
@@ -192,7 +192,7 @@ class Purse:
         )
 
     def _sure(self, look: Callable[[bool], str | None]) -> str | None:
-        """Look cheaply, and again at the store itself before anything is stopped for it."""
+        """Look cheaply first, and at the store itself before anything is stopped."""
         return None if look(False) is None else look(True)
 
 

@@ -13,7 +13,7 @@ from configs.step import Load, MeasuredStep
 from configs.steps import parity, smoke
 
 BANDWIDTH_EFFICIENCY = 0.8
-"""Part of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
+"""Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
 of mtp-diffusion-h100 (docs/sources.md)."""
 
 STEP_OVERHEAD_S = 0.0032
@@ -36,13 +36,13 @@ GAIN_BY_METHOD = {
 the rest: cautious."""
 
 BATCH_EFFICIENCY = 0.85
-"""Each of several requests at a time runs at this part of the speed that it would have alone."""
+"""Of several requests at a time, each runs at this share of its speed alone."""
 
 CPU_TOK_S = 500.0
 """Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
 
 CPU_START_S = 25.0
-"""An engine start on a CPU with packages that are byte-compiled (measured 19-29 s)."""
+"""An engine start on a CPU, its packages already byte-compiled (measured 19-29 s)."""
 
 GPU_LAUNCH_S = 300.0
 """From asking a cloud for a machine to an engine that may start: provisioning, and pulling the image."""
@@ -54,7 +54,7 @@ DOWNLOAD_GB_S = 0.5
 """Speed at which a checkpoint arrives on a cluster that has never seen it."""
 
 CHECKPOINT_BYTES_PER_PARAM = 2.0
-"""What is downloaded where the precision is made while loading: the checkpoint is in 16 bits."""
+"""What is downloaded if the precision is made while loading: the checkpoint is in 16 bits."""
 
 STEP_SETUP_S = 2.0
 """Fixed cost of a step: prompts, counters before and after, commit."""
@@ -92,7 +92,7 @@ def kv_gb(cell: Cell, context_tokens: int) -> float:
 
 
 def launch_s(gpu: Gpu) -> float:
-    """Seconds until there is a machine; this machine is already there."""
+    """Seconds until there is a machine; 0 for this one, which is already there."""
     return 0.0 if gpu.bandwidth_gb_s is None else GPU_LAUNCH_S
 
 
@@ -111,7 +111,7 @@ def step_s(cell: Cell, gpu: Gpu, step: MeasuredStep) -> float:
 
 
 def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
-    """Seconds of one load: all its output tokens at the rate of its shape, the output half done on average."""
+    """Seconds of one load: all its output tokens, at the rate of a context with half the output in it."""
     context_tokens = load.prompt_tokens + load.output_tokens // 2
     return load.requests * load.output_tokens / decode_tok_s(cell, gpu, context_tokens, load.concurrency)
 

@@ -1,6 +1,6 @@
-"""What a run will take before it starts: hours and dollars per cell, from the plan and what is committed.
+"""What a run will take: hours and dollars per cell, from the plan and what is committed.
 
-Pure: no network, no store, no Prefect. Whoever has a ledger passes in the steps that it already holds.
+Pure: no network, no store, no Prefect. The caller passes in the steps that the ledger already holds.
 """
 
 from __future__ import annotations
@@ -148,6 +148,6 @@ def _step_forecast(planned: PlannedCell, step: StepSpec, done: Collection[str]) 
 
 
 def _total(costs: list[float | None]) -> float | None:
-    """The sum, or None as soon as one of them isn't known."""
+    """The sum, or None if any of them isn't known."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None

@@ -1,4 +1,4 @@
-"""What the store knows of rented clusters: whose each is, whether somebody still works with it, and its closing."""
+"""What the store knows of rented clusters: whose each is, whether somebody still uses it, and how to close it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class Owner(NamedTuple):
 
 
 class Books:
-    """A store's runs, from one listing; owners are read anew with every question."""
+    """A store's runs, listed once; owners are read anew with every question."""
 
     def __init__(self, store: Store) -> None:
-        """List the runs of a store."""
         self._store = store
         self.hash = store_hash(store.url)
         self.clusters: dict[str, CellOfRun] = {}
@@ -49,7 +48,7 @@ class Books:
         self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
 
     def owner(self, cell: CellOfRun) -> Owner | None:
-        """Who measures the cell or manages its clusters; none: nobody that has been heard of lately."""
+        """Who measures the cell or manages its clusters; None if nobody has been heard of lately."""
         leases, placements = self._leases(cell), self._placements(cell)
         lease = leases.current()
         if lease is not None and not leases.is_free(lease):
@@ -60,18 +59,18 @@ class Books:
         return None
 
     def story(self, cell: CellOfRun) -> PlacementStory | None:
-        """The newest placement of a cell, which has its price and its place."""
+        """The newest placement of a cell, with its price and its place; None if there was none."""
         stories = self._placements(cell).stories()
         return stories[-1] if stories else None
 
     def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str) -> None:
-        """Write down that a cell's cluster is gone, where nobody has done so.
+        """Record that a cell's cluster is gone, if nobody has done so.
 
         Args:
-            cell: whose.
-            how: it ended.
-            detail: of the placement.
-            reason: of the attempt.
+            cell: whose cluster it was.
+            how: how it ended.
+            detail: what the placement's record says.
+            reason: what the attempt's row says.
         """
         placements, leases = self._placements(cell), self._leases(cell)
         stories = placements.stories()
@@ -85,7 +84,7 @@ class Books:
     def _close_attempt(
         self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, how: Ended, reason: str
     ) -> int | None:
-        """Close the attempt of a placement; its number, a fresh one if its node never got as far as to take one."""
+        """Close a placement's attempt and return its number, a fresh one if its node never took one; None: not ours."""
         lease = leases.current()
         if lease is not None and leases.closed(lease.epoch) is not None:
             claimed = {each.end.attempt for each in stories if each.end is not None}
@@ -96,7 +95,7 @@ class Books:
             try:
                 lease = leases.acquire(owner_name())
             except LeaseHeld:
-                return None  # a new owner came this moment; the number is theirs
+                return None  # a new owner has just come; the number is theirs
         price_usd_h = story.asked.offer.price_usd_h
         leases.close(gone_attempt(lease, leases.heartbeat(), how, reason, leases.clock.now_iso(), price_usd_h))
         return lease.epoch

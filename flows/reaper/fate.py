@@ -1,4 +1,4 @@
-"""Who owns what was found, and so whether it goes down. Pure."""
+"""Who owns what was found, and therefore whether it goes down. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def fate_of(found: Found, *, this_store: str, in_run: str | None, owner: Owner |
     Args:
         found: the cluster.
         this_store: `names.store_hash` of the store whose leases we can read.
-        in_run: the run of this store that it was rented for; none: no run of this store.
+        in_run: the run of this store that it was rented for; None if there is none.
         owner: who works with it now.
-        now_s: this moment, seconds since 1970.
+        now_s: now, in seconds since 1970.
     """
     if in_run is not None:
         if owner is not None and found.status == STRAY:

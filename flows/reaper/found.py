@@ -13,7 +13,7 @@ NOT_IN_SKY = "not in SkyPilot"
 """Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""
 
 STRAY = "stray"
-"""Status of machines that an earlier launch left in another region than that where their cluster is up."""
+"""Status of machines that an earlier launch left in another region than the one where their cluster is up."""
 
 
 class Found(NamedTuple):
@@ -21,13 +21,13 @@ class Found(NamedTuple):
 
     Attributes:
         cluster: its name, as `names.cluster_name` made it.
-        status: SkyPilot's word, or one of the above.
+        status: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`.
         in_sky: whether SkyPilot can be asked to take it down.
         where: cloud and zone or region, e.g. `aws/us-east-1a spot`.
-        since_s: launched then, seconds since 1970.
-        price_usd_h: by SkyPilot's catalogue, of one machine.
+        since_s: when it was launched, seconds since 1970; None if unknown.
+        price_usd_h: of one machine, by SkyPilot's catalogue; None if unknown.
         instances: its machines, as their cloud says.
-        clouds_asked: whether its cloud was asked, so that no instances means that there are none.
+        clouds_asked: whether its cloud was asked, so that an empty `instances` means that there are none.
     """
 
     cluster: str
@@ -41,30 +41,30 @@ class Found(NamedTuple):
 
     @property
     def expires_s(self) -> float | None:
-        """When anybody may remove it, seconds since 1970; none: its machines don't say, or were not seen."""
+        """When anybody may remove it, seconds since 1970; None if its machines don't say, or were not seen."""
         said = [each.labels.get(EXPIRY_LABEL, "") for each in self.instances]
         return max((float(text) for text in said if text.isdecimal()), default=None)
 
     @property
     def rented_by(self) -> str | None:
-        """User and host that rented it, by its label."""
+        """User and host that rented it, by its label; None if it has none."""
         return next((each.labels[OWNER_LABEL] for each in self.instances if OWNER_LABEL in each.labels), None)
 
     @property
     def is_gone(self) -> bool:
-        """SkyPilot still lists it, but its cloud has no machine of it."""
+        """Whether SkyPilot still lists it, but its cloud has no machine of it."""
         return self.in_sky and self.clouds_asked and not self.instances
 
 
 def put_together(
     rented: Sequence[Rented], instances: Iterable[Instance], clouds_asked: Iterable[str], names: Iterable[str]
 ) -> list[Found]:
-    """What is rented, by name.
+    """Everything that is rented, sorted by name.
 
     Args:
         rented: what SkyPilot knows.
-        instances: what clouds know.
-        clouds_asked: clouds whose instances are all there.
+        instances: what the clouds know.
+        clouds_asked: clouds that listed all their instances.
         names: clusters that the store knows of.
     """
     on_cloud = {each.name_on_cloud: each.name for each in rented if each.name_on_cloud}
@@ -92,7 +92,7 @@ def _name_of(tag: str, on_cloud: Mapping[str, str], names: Iterable[str]) -> str
 def _is_stray(instance: Instance, rented: Rented) -> bool:
     """Whether an earlier launch left it: names are used again, and SkyPilot looks only where it launched last.
 
-    Only while the cluster is up, and only what is older: during a launch SkyPilot's word on the region may be old.
+    True only while the cluster is up, and only of older machines: during a launch SkyPilot's region may be out of date.
     """
     if rented.status != "UP" or rented.launched_at_s is None or instance.launched_at_s is None:
         return False

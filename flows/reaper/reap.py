@@ -1,4 +1,4 @@
-"""Ask everybody what is rented, decide, take down what nobody owns, and close the records of it."""
+"""Ask everybody what is rented, decide, take down what nobody owns, and close its records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASON = "reaped: nobody owned its cluster"
 """Reason of an attempt that the reaper closes."""
 
 GONE = "gone when the reaper looked, and nobody managed it"
-"""Detail of a placement whose cluster went without a word; its bill runs until the reaper looked."""
+"""Detail of a placement whose cluster vanished without a word; it is billed until the reaper looks."""
 
 
 class Sky(Protocol):
@@ -33,7 +33,7 @@ class Sky(Protocol):
 
 
 class Census(NamedTuple):
-    """What everybody answered. `complete`: clouds whose machines are all there."""
+    """What everybody answered. `complete`: clouds that listed all their machines."""
 
     rented: tuple[Rented, ...]
     instances: tuple[Instance, ...]
@@ -49,14 +49,14 @@ def reap_store(store: Store, sky: Sky, accounts: Sequence[Account], now_s: float
     Args:
         store: whose leases and flows own clusters; clusters of other stores are left until they expire.
         sky: SkyPilot.
-        accounts: clouds that are asked besides.
-        now_s: this moment, seconds since 1970.
+        accounts: clouds that are asked as well.
+        now_s: now, in seconds since 1970.
         dry_run: change nothing.
 
     Raises:
         StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
     """
-    census = _census(sky, accounts)  # before the owners are read: whoever rents says so first
+    census = _census(sky, accounts)  # before the owners are read: whoever rents records it first
     books = Books(store)
     found = put_together(census.rented, census.instances, census.complete, books.clusters)
     reaped = tuple(_one(each, books, sky, accounts, now_s, dry_run=dry_run) for each in found)
@@ -100,7 +100,7 @@ def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
 
 def _one(found: Found, books: Books, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool) -> Reaped:
     cell = books.clusters.get(found.cluster)
-    fate = _fate(found, books, cell, now_s)  # asked last thing: a flow may adopt it while others go down
+    fate = _fate(found, books, cell, now_s)  # asked at the last moment: a flow may adopt it while others go down
     age_s = None if found.since_s is None else max(0.0, now_s - found.since_s)
     usd_h = _usd_h(found, books, cell)
     if not fate.reap or dry_run:
@@ -138,7 +138,7 @@ class _Remarks(NamedTuple):
 
 
 def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> _Remarks:
-    """By SkyPilot where it knows the cluster; then what the cloud showed, by id: a failover may have left more."""
+    """By SkyPilot if it knows the cluster; then by id what the cloud showed, as a failover may have left more."""
     by_sky = _down_by_sky(found, sky, purge=False) if found.in_sky else ""
     failures = []
     for account in accounts:
@@ -157,7 +157,7 @@ def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> _Remarks:
 
 
 def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
-    """Take a cluster down; what SkyPilot said if it could not."""
+    """Take a cluster down; returns what SkyPilot said if it could not, else an empty text."""
     try:
         sky.take_down(found.cluster, purge=purge)
     except Exception as error:  # whatever SkyPilot raises becomes the cluster's line, and exit code 1
@@ -166,7 +166,7 @@ def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
 
 
 def _close_gone(books: Books, census: Census, there: set[str]) -> list[str]:
-    """Close open records whose cluster neither SkyPilot nor its cloud has any more, and which nobody manages."""
+    """Close open records whose cluster neither SkyPilot nor its cloud lists any more, and which nobody manages."""
     closed = []
     for name, cell in books.open.items():
         story = books.story(cell)

@@ -17,7 +17,7 @@ STYLES: dict[Done, str | None] = {"left": "dim", "down": "green", "would go down
 
 
 class Reaped(NamedTuple):
-    """One cluster, what became of it, and what it cost. `remark`: what went wrong on the way."""
+    """One cluster, what became of it, and what it costs an hour. `remark`: what went wrong on the way."""
 
     found: Found
     fate: Fate
@@ -27,7 +27,7 @@ class Reaped(NamedTuple):
     remark: str = ""
 
     def document(self) -> dict[str, object]:
-        """As a script wants it."""
+        """The cluster for `--json`."""
         return {
             "cluster": self.found.cluster,
             "status": self.found.status,
@@ -42,7 +42,7 @@ class Reaped(NamedTuple):
         }
 
     def texts(self) -> dict[str, str]:
-        """As people read it."""
+        """The cluster's columns as people read them."""
         return {
             "cluster": self.found.cluster,
             "what": self.found.status,
@@ -61,9 +61,9 @@ class ReapReport(NamedTuple):
     Attributes:
         store: whose leases decided.
         dry_run: nothing was done.
-        reaped: one per cluster, also those that were left.
-        asked: who was asked what there is.
-        not_asked: who was not, and why: nothing can be rented there either.
+        reaped: one per cluster, including those that were left.
+        asked: SkyPilot and the clouds that answered.
+        not_asked: who was not asked, and why; nothing can be rented there either.
         problems: who should have answered, and did not.
         closed: clusters of open records that were gone already.
     """
@@ -78,16 +78,16 @@ class ReapReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Everything was looked at, and nothing is left that should be down."""
+        """Whether everything was looked at, and nothing is left that should be down."""
         return not self.problems and all(each.done != "not down" for each in self.reaped)
 
     @property
     def saved_usd_h(self) -> float:
-        """Dollars an hour of what went down, or would; machines without a known price count nothing."""
+        """Dollars an hour of what went down, or would; machines without a known price count as 0."""
         return sum((each.usd_h or 0.0 for each in self._taken()), start=0.0)
 
     def document(self) -> dict[str, object]:
-        """As a script wants it."""
+        """The report for `--json`."""
         return {
             "store": self.store,
             "dry_run": self.dry_run,
@@ -110,7 +110,7 @@ class ReapReport(NamedTuple):
         return table
 
     def lines(self) -> list[str]:
-        """What is to be said besides the table; the total comes last."""
+        """What to print besides the table; the total comes last."""
         said = [f"not asked: {each}" for each in self.not_asked]
         said += [f"closed the record of {each}: it was gone" for each in self.closed]
         said += [f"problem: {each}" for each in self.problems]
@@ -122,7 +122,7 @@ class ReapReport(NamedTuple):
         return [*said, self.summary()]
 
     def summary(self) -> str:
-        """The total, in one line."""
+        """The total in one line: how much went down, and what that saves."""
         asked = f"asked: {', '.join(self.asked) or 'nobody'}"
         taken = self._taken()
         if not taken:

@@ -16,9 +16,9 @@ Where we deviate:
 - The paper sees whether spot is available; we only learn it by asking. A place without recent failures counts as
   available (`flows.renting.failures`).
 - A cell is never moved off a running node, neither from spot nor back to it: rules apply when it needs a new one. So
-  hysteresis speaks only when an on-demand node was lost.
+  hysteresis matters only when an on-demand node was lost.
 - The job is the cell in hand together with its place's share of the cells that still wait: the deadline is the run's.
-- Progress is counted in committed steps, so that an unfinished step counts as work left.
+- Progress is counted in committed steps, so an unfinished step counts as work left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIGHT = 0.7
 
 
 class Start(NamedTuple):
-    """Where the watch over a job's progress began: C(0) and R(0), seconds."""
+    """When a job's progress was first watched: C(0) and R(0), in seconds."""
 
     work_s: float
     whole_s: float
@@ -39,7 +39,7 @@ class Start(NamedTuple):
 class Pace(NamedTuple):
     """A job on its way to a deadline, in seconds.
 
-    `start` is none while the deadline is loose; `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking
+    `start` is None while the deadline is loose; `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking
     for a machine until it measures.
     """
 
@@ -70,7 +70,7 @@ class Pace(NamedTuple):
 
     @property
     def until_due_s(self) -> float:
-        """Seconds from now until another rule speaks, if nothing is measured meanwhile; 0: it does now."""
+        """Seconds until another rule applies if nothing is measured meanwhile; 0 if one does now."""
         until_last_call_s = self.time_left_s - self.left_s - 2 * self.changeover_s
         if self.start is None:
             until_watched_s = self.time_left_s - self.left_s / TIGHT

@@ -1,7 +1,7 @@
 """Where renting failed, how, and when: the memory that all cells of a run share.
 
-Pure: what happened goes in, a new memory comes out. After a failure a place is avoided as long as another can be had,
-longer for each failure in a row; and it rests for a shorter while, in which it is not asked at all.
+Pure: what happened goes in, a new memory comes out. After a failure a place is avoided while another can be had, for
+longer with each failure in a row. For a shorter while it rests: it is not asked at all.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ AVOID_MOST_S = 4 * 3600.0
 """The longest that a place is avoided, however often it failed: spot capacity follows the time of day."""
 
 PROVEN_S = 1800.0
-"""A node that lived this long shows that its place works; its end is the first failure of a new row."""
+"""A node that lived this long shows that its place works; a failure after that starts the count anew."""
 
 FORGOTTEN_S = 2 * AVOID_MOST_S
-"""A failure this old says nothing any more; the next one is the first of a new row."""
+"""A failure this old says nothing any more; the next one starts the count anew."""
 
 
 class Place(NamedTuple):
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A placement that ended; `loss` is none if its place is not to blame. `lived_s`: since it was asked for."""
+    """A placement that ended; `loss` is None if its place is not to blame. `lived_s`: since it was asked for."""
 
     cell_key: str
     place: Place
@@ -52,12 +52,12 @@ class Trouble(NamedTuple):
 
     @property
     def avoid_s(self) -> float:
-        """How long the place is avoided: doubled for each failure in a row."""
+        """How long the place is avoided: twice as long with each failure in a row, up to `AVOID_MOST_S`."""
         return min(AVOID_MOST_S, self.kind.row.avoided_s * 2.0 ** min(self.in_a_row - 1, 16))
 
     @property
     def avoided_until_s(self) -> float:
-        """The moment from which the place is as good as any other."""
+        """From when on the place is as good as any other (seconds since 1970)."""
         return self.at_s + self.avoid_s
 
 
@@ -68,7 +68,7 @@ class Memory(NamedTuple):
     lost_by: Mapping[str, Place] = MappingProxyType({})
 
     def is_clear(self, place: Place, now_s: float) -> bool:
-        """Whether nothing speaks against a place."""
+        """Whether a place is not being avoided."""
         trouble = self.troubles.get(place)
         return trouble is None or now_s >= trouble.avoided_until_s
 
@@ -80,31 +80,31 @@ class Backoff(NamedTuple):
     most_s: float = 600.0
 
     def rest_s(self, trouble: Trouble) -> float:
-        """Seconds after a failure in which nobody asks that place again; room is left for `jitter_s`."""
+        """Seconds after a failure in which that place is not asked; with `JITTER`, at most `most_s`."""
         return min(self.most_s / (1 + JITTER), self.first_s * 2.0 ** min(trouble.in_a_row - 1, 16))
 
     def rested_s(self, trouble: Trouble) -> float:
-        """The moment from which the place may be asked again, if there is no better one."""
+        """From when on the place may be asked again, if there is no better one (seconds since 1970)."""
         return trouble.at_s + self.rest_s(trouble)
 
 
 BACKOFF = Backoff()
-"""What is used outside of rehearsals: a catalogue of zones is asked through once in half a minute at first."""
+"""Used outside rehearsals; at first, a catalogue of zones is asked through once in half a minute."""
 
 JITTER = 0.5
-"""Part of a rest that is added at random, so that the cells of a run don't all come back in the same second."""
+"""Largest share of a rest that is added at random, so that a run's cells don't all come back in the same second."""
 
 
 def place_of(offer: Offer) -> Place:
-    """What is remembered of an offer: not its price."""
+    """What is remembered of an offer: everything but its price."""
     return Place(offer.cloud, offer.region, offer.zone, offer.instance_type, offer.spot)
 
 
 def remember(memory: Memory, event: Event) -> Memory:
     """The memory after a placement has ended.
 
-    A failure counts as one more in a row if the place was asked for after the failure before. What was asked for
-    earlier (a wave of reclaims, several cells that asked the same zone at once) tells the same thing again. A
+    A failure counts as one more in a row if its machine was asked for after the failure before it. One that was asked
+    for earlier (a wave of reclaims, several cells that asked the same zone at once) tells the same thing again. A
     placement that did its work, or lived long, ends the row.
     """
     troubles, lost_by = dict(memory.troubles), dict(memory.lost_by)

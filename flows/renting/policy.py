@@ -1,11 +1,11 @@
 """Which machine a cell gets next, or how long it waits. Pure: everything that is known goes in, a decision comes out.
 
     spot, cheapest first, in a place that has not failed lately (`flows.renting.failures`)
-    on demand once the cell has lost `cloud.on_demand_after` machines, or where its deadline asks (`renting.deadline`)
-    no clear place: one that failed and has rested since; never the one just lost while there is another
+    on demand once the cell has lost `cloud.on_demand_after` machines, or if its deadline asks (`deadline.py`)
+    no clear place: one that failed and has rested since; the place that the cell lost last only if there is no other
     none has rested: wait, and say what was tried, when it failed, and when the next try is
 
-SkyPilot's own recovery is not used: its EAGER_NEXT_REGION was seen to come back to the zone that it had just lost.
+SkyPilot's own recovery is not used: its EAGER_NEXT_REGION was seen to return to a zone right after losing it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from flows.renting.failures import JITTER, Backoff, Memory, place_of
 from warehouse.placement import Offer
 
 SHORTEST_WAIT_S = 1.0
-"""So that a deadline that is due this very moment makes no loop without a pause."""
+"""Keeps a deadline that is due right now from making a loop without a pause."""
 
 NAMED_PLACES = 4
-"""Places that a wait's sentence names, those that failed last."""
+"""How many places the sentence about a wait names: those that failed last."""
 
 
 class Known(NamedTuple):
     """What has been learnt so far.
 
-    `pace` is none without a deadline; `was_on_demand`: so was the cell's last machine.
+    `pace` is None without a deadline; `was_on_demand` says whether the cell's last machine was.
     """
 
     memory: Memory
@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """Offers of one preference, and why they are taken if they are."""
+    """Offers of one preference, and the reason to give if one is taken."""
 
     offers: list[Offer]
     why: str
@@ -50,11 +50,11 @@ class _Choice(NamedTuple):
 def decide(
     offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known, now_s: float, rng: random.Random
 ) -> Decision:
-    """Where a cell's next machine shall be, or when to ask again.
+    """Where to rent a cell's next machine, or when to ask again.
 
     Args:
         offers: what can be rented, at least one.
-        need: the cell.
+        need: what the cell still has to do, and what it has lost.
         cloud: how the sweep is rented.
         known: what has been learnt so far.
         now_s: seconds since 1970.
@@ -75,7 +75,7 @@ def decide(
 
 
 def why_on_demand(need: CellNeed, cloud: Cloud, known: Known) -> str | None:
-    """Why a cell shall be rented on demand even where spot can be had; none: it need not."""
+    """Why to rent on demand even where spot can be had; None if there is no reason."""
     if need.losses >= cloud.on_demand_after:
         return f"lost {need.losses} machines (cloud.on_demand_after: {cloud.on_demand_after})"
     pace = known.pace
@@ -107,19 +107,19 @@ def _preferred(offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Kno
 
 
 def _rank(offer: Offer, memory: Memory, now_s: float) -> tuple[float, bool]:
-    """Cheapest first; of one price, a zone where nothing else of ours failed lately. Unpriced machines are owned."""
+    """Cheapest first; at one price, zones where nothing of ours failed lately. Machines without a price are owned."""
     zone = (offer.cloud, offer.region, offer.zone)
     shaken = any(place[:3] == zone and now_s < trouble.avoided_until_s for place, trouble in memory.troubles.items())
     return offer.price_usd_h or 0.0, shaken
 
 
 def _rested_s(offer: Offer, known: Known) -> float:
-    """The moment from which a place that failed may be asked again."""
+    """From when on a place that failed may be asked again."""
     return known.backoff.rested_s(known.memory.troubles[place_of(offer)])
 
 
 def _wait(offers: Sequence[Offer], known: Known, now_s: float, rng: random.Random) -> Wait:
-    """Until the first place has rested and a random while longer, or until the deadline speaks."""
+    """Wait until the first place has rested, and a random while longer; at most until a deadline rule applies."""
     first = min(offers, key=lambda offer: _rested_s(offer, known))
     jitter_s = rng.uniform(0, JITTER) * known.backoff.rest_s(known.memory.troubles[place_of(first)])
     until_s = _rested_s(first, known) + jitter_s

@@ -29,14 +29,14 @@ class NothingToRent(LaunchFailed):
 
 
 class LastMachine(NamedTuple):
-    """A cell's last machine."""
+    """A cell's last machine, and when it was asked for (seconds since 1970)."""
 
     offer: Offer
     asked_s: float
 
 
 class PolicySite:
-    """A `Site` over offers and a way to make clusters; safe for the threads of many cells."""
+    """A `Site` that chooses among offers by our policy; safe for the threads of many cells."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PolicySite:
         places: int = 1,
         changeover_s: float = CHANGEOVER_S,
     ) -> None:
-        """Remember what the run's placements tell; offers are first asked for when a cell needs one.
+        """Learn from the run's earlier placements; offers are not asked for until a cell needs one.
 
         Args:
             offers: what can be rented now.
@@ -62,8 +62,8 @@ class PolicySite:
             now_s: the clock, seconds since 1970.
             rng: breaks ties and spreads waits.
             backoff: bounds of the pauses when nothing can be had.
-            waiting_s: forecast seconds, starts included, by the key of every cell of the run that is not measured;
-                without it a deadline is each cell's own, as if no other cell had to follow it.
+            waiting_s: forecast seconds, starts included, of every cell of the run that is not measured, by its key;
+                without it each cell has the deadline to itself, as if no other cell came after it.
             places: cells that are measured at the same time.
             changeover_s: from asking for a machine until it measures.
         """
@@ -78,7 +78,7 @@ class PolicySite:
         self._recall(history)
 
     def choose(self, need: CellNeed) -> Decision:
-        """Where the cell's next cluster shall be, or when to ask again.
+        """Where to launch the cell's next cluster, or when to ask again.
 
         Raises:
             NothingToRent: there is no offer at all.
@@ -98,14 +98,14 @@ class PolicySite:
         return self._make_cluster(cell_key, offer)
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
-        """Remember how a placement went (see `Site.ended`)."""
+        """Remember how a placement ended (see `Site.ended`)."""
         with self._guard:
             now_s, rented = self._now_s(), self._rented.get(cell_key)
             lived_s = now_s - rented.asked_s if rented is not None and rented.offer == offer else 0.0
             self._memory = remember(self._memory, Event(cell_key, place_of(offer), loss, now_s, lived_s))
 
     def _recall(self, history: Iterable[PlacementStory]) -> None:
-        """Go through what earlier flows of the run wrote down, in the order in which it ended."""
+        """Learn from the placements of the run's earlier flows, in the order in which they ended."""
         stories = sorted(history, key=lambda story: moment_s(story.end.at if story.end else story.asked.asked_at))
         for story in stories:
             asked, asked_s = story.asked, moment_s(story.asked.asked_at)
@@ -113,7 +113,7 @@ class PolicySite:
             if before is None or before.asked_s <= asked_s:
                 self._rented[asked.cell_key] = LastMachine(asked.offer, asked_s)
             if story.end is None:
-                self._waiting_s.pop(asked.cell_key, None)  # it may still be up, and is adopted then
+                self._waiting_s.pop(asked.cell_key, None)  # it may still be up; then it is adopted
                 continue
             at_s, loss = moment_s(story.end.at), story.end.outcome.loss
             self._memory = remember(
@@ -133,7 +133,7 @@ class PolicySite:
         return offers
 
     def _pace(self, need: CellNeed) -> Pace | None:
-        """How the cell, with its share of those that wait, stands to the run's deadline; none: there is none."""
+        """How the cell and its share of the waiting cells stand against the run's deadline; None without a deadline."""
         self._waiting_s.pop(need.cell_key, None)
         if self._cloud.finish_by_h is None:
             return None

@@ -26,7 +26,7 @@ EXPIRES_AFTER_S = 24 * 3600.0
 
 
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> PolicySite:
-    """What can be rented for a run, with the memory of where it failed so far.
+    """The site of one run: what its task can rent, and where renting has failed so far.
 
     Raises:
         TaskFileError: the sweep's `cloud.task` can't be used.
@@ -39,7 +39,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) ->
 
     def known_offers() -> list[Offer]:
         found = offers(sky_task(file))
-        if cloud.budget != Budget.model_validate({}):  # what has no price can't be kept within one
+        if cloud.budget != Budget.model_validate({}):  # a machine without a price can't be kept within a budget
             found = [offer for offer in found if offer.price_usd_h is not None]
         return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
 

@@ -1,1 +1,1 @@
-"""The `sweep` command and all that it shows."""
+"""The `sweep` command and everything it shows."""

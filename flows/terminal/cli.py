@@ -45,10 +45,10 @@ RunOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""What ends a command; the terminal's Ctrl-C is the second."""
+"""What ends a command; Ctrl-C sends the second."""
 
 PIPE_COLUMNS = 130
-"""Width of what is printed where there is no terminal to ask."""
+"""Width of the output where there is no terminal to ask."""
 
 
 class Interrupted(BaseException):
@@ -94,7 +94,7 @@ def demo(
 
 @app.command(epilog="Examples: sweep run demo    sweep run my/sweep.yaml --run-id tuesday --store s3://bucket/prefix")
 def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) -> None:
-    """Measure a sweep without a Prefect server of yours (Prefect's ephemeral one). Run it again to continue."""
+    """Measure a sweep without a Prefect server of your own (uses Prefect's ephemeral one). Run it again to continue."""
     import time
 
     from flows.terminal.prepare import prepare
@@ -158,7 +158,7 @@ def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Check this machine, and prove that a store honours conditional writes, before either is trusted.
 
-    Exit code 1 if a line says problem; what the next command makes by itself, or only some sweeps need, is a remark.
+    Exit code 1 if a line says problem. What the next command makes by itself, or only some sweeps need, is a remark.
     """
     from flows.terminal.doctor import examine
 
@@ -223,7 +223,7 @@ def reproduce(
 
 
 def main() -> None:
-    """Run the command; an error that a user can mend is one line on stderr."""
+    """Run the command; an error that a user can fix is one line on stderr."""
     # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
@@ -238,7 +238,7 @@ def main() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleaning up short
+    for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleanup short
         signal.signal(each, signal.SIG_IGN)
     print("sweep: stopping", file=sys.stderr)
     raise Interrupted(number)

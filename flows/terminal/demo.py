@@ -25,7 +25,7 @@ FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 
 def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int:
-    """Prepare, deploy, run the sweep by its deployment, show it live, print table and report; exit code."""
+    """Prepare, deploy, run the sweep's deployment, show it live, print table and report; returns the exit code."""
     started = time.monotonic()
     ledger, plan = open_run(name, store_url, run_id)
     if show_if_measured(ledger, plan, console):
@@ -54,7 +54,7 @@ def _through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) ->
 
 
 def deployment_of(name: str) -> str:
-    """The deployment that runs a sweep: its own, or for a user's own sweep `demo`, which takes any name."""
+    """The deployment that runs a sweep: its own, else `demo`, which takes any name."""
     return name if name in DEPLOYED else "demo"
 
 
@@ -87,7 +87,7 @@ class _FlowRun:
         try:
             answer = httpx.get(self._url, timeout=10, trust_env=False).raise_for_status().json()
         except httpx.HTTPError as error:
-            # a server whose database is locked for a while measures nothing: the flow and the ledger go on without it
+            # a server whose database is locked for a while stops nothing: the flow and the ledger go on without it
             silent_s = time.monotonic() - self._heard
             if silent_s > SERVER_SILENCE_S:
                 raise SessionFailed(f"the Prefect server has not answered for {silent_s:.0f} s: {error!r}") from error

@@ -1,6 +1,6 @@
 """The doctor's questions to SkyPilot: is it there, which clouds does it reach, what do they offer. Starts no server.
 
-Nothing here is needed on a machine of one's own, so a cloud that is not set up is a remark, not a problem.
+Nothing here is needed to measure on this machine, so a cloud that is not set up is a remark, not a problem.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from warehouse.placement import Offer
 from warehouse.store.proof import Check
 
 SKYPILOT = "0.14.1"
-"""The version that flows/clusters was written and tested against."""
+"""The version that flows/clusters/skypilot is written for and tested with."""
 
 CLOUDS = ("AWS", "GCP")
-"""Clouds of the shipped tasks: named also when they are not set up. Others are named when they are."""
+"""Clouds of the shipped tasks, shown even if they are not set up; others are shown only if they are."""
 
 OTHER_CLOUDS = ("Kubernetes", "Slurm")
 
 TASK = "h100-spot"
-"""Whose offers are shown."""
+"""The task whose offers are shown."""
 
 OFFERS_SHOWN = 3
 
@@ -45,12 +45,12 @@ REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
 
 
 def remark(name: str, detail: str, remedy: str = "") -> Check:
-    """Worth knowing, and nothing that has to be mended."""
+    """A check that passes: worth knowing, but nothing has to be fixed."""
     return Check(name, True, detail, remedy, remark=True)
 
 
 def sky_checks() -> list[Check]:
-    """Everything on the sky side, in the order in which a new user needs it."""
+    """Every check of SkyPilot and the clouds, in the order in which a new user needs them."""
     return [_tools(), _version(), *_secrets(), _server(), *_clouds(), _offers()]
 
 
@@ -97,7 +97,7 @@ def _server() -> Check:
 
 
 def _clouds() -> list[Check]:
-    """One line per cloud of the shipped tasks, and per other one that works."""
+    """One line per cloud of the shipped tasks, and one per other cloud that works."""
     if os.environ.get(REMOTE_SERVER):
         try:
             names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
@@ -140,7 +140,7 @@ def _offers() -> Check:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What asking for offers ends with where credentials or the catalogue can't be had."""
+    """What asking for offers raises if credentials or the catalogue can't be had."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     errors = sky_server.sdk().exceptions

@@ -10,11 +10,11 @@ from warehouse.store.proof import Check, check_store
 from warehouse.store.s3 import S3Store
 
 MOST_SKEW_S = 60.0
-"""Difference between a store's clock and ours that is still called none; signatures are refused from 15 minutes on."""
+"""Largest difference between a store's clock and ours that passes; from 15 minutes on, signatures are refused."""
 
 
 def store_checks(url: str) -> list[Check]:
-    """Every check of one store; the names of all begin with `store`."""
+    """Every check of one store; all their names begin with `store`."""
     try:
         store = open_store(url)
     except StoreError as error:
@@ -26,7 +26,7 @@ def store_checks(url: str) -> list[Check]:
 
 
 def _skew(store: Store) -> Check | None:
-    """How far its clock is from ours; none for a folder, whose clock is ours."""
+    """How far its clock is from ours; None for a folder, whose clock is ours."""
     if not isinstance(store, S3Store):
         return None
     skew_s = store.clock_skew_s()
@@ -36,7 +36,7 @@ def _skew(store: Store) -> Check | None:
 
 
 def _reach(store: Store) -> Check | None:
-    """Whether a rented node could reach it: a remark where it could not."""
+    """A remark if no rented node can reach the store, else None."""
     if not isinstance(store, S3Store):
         detail, remedy = "a folder of this machine, for sweeps on this machine", "use s3:// or gs:// to rent nodes"
         return Check("reachable from nodes", True, detail, remedy, remark=True)

@@ -90,7 +90,7 @@ def left_out_table(forecast: Forecast) -> Table:
 
 
 def assumptions_table(forecast: Forecast) -> Table:
-    """The sentences that the figures rest on."""
+    """What the figures rest on, a sentence per row."""
     table = _plain_table()
     for sentence in forecast.assumptions:
         table.add_row("-", sentence)
@@ -98,14 +98,14 @@ def assumptions_table(forecast: Forecast) -> Table:
 
 
 def _fit(fit: Fit) -> tuple[str, str]:
-    """Whether a budget lets the run start, and the colour of that."""
+    """Whether a budget lets the run start, in words, and their colour."""
     if fit.fits:
         return "fits", "green"
     return ("no price: will not start" if fit.left_usd is None else "too much: will not start"), "red"
 
 
 def _unbuilt_table(forecast: Forecast) -> Table:
-    """The steps without code, and in how many cells they are planned."""
+    """The steps that aren't built yet, and in how many cells they are planned."""
     table = _plain_table()
     for step, cells in forecast.unbuilt.items():
         table.add_row(step, f"not built yet, {cells} cell{'s' if cells != 1 else ''}")
@@ -113,7 +113,7 @@ def _unbuilt_table(forecast: Forecast) -> Table:
 
 
 def _plain_table() -> Table:
-    """Two columns without lines, a little indented, the second one wrapping."""
+    """Two columns without lines, slightly indented; the second one wraps."""
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 1))
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -126,7 +126,7 @@ def _heading(text: str) -> Padding:
 
 
 def _built_steps(forecast: Forecast) -> list[str]:
-    """The names of all steps that can be run, in the order in which they are run."""
+    """The steps that can be run, in the order in which they are run."""
     steps = [step for cell in forecast.cells for step in cell.steps if step.state != "not built yet"]
     return list(dict.fromkeys(step.step for step in steps))
 
@@ -137,7 +137,7 @@ def _step_s(cell: CellForecast, name: str) -> float:
 
 
 def _step_text(cell: CellForecast, name: str) -> str:
-    """`done`, a length of time, or `-` where the cell hasn't got the step."""
+    """`done`, a length of time, or `-` where the cell does not have the step."""
     states = {step.step: step.state for step in cell.steps}
     return "done" if states.get(name) == "measured" else duration(_step_s(cell, name))
 

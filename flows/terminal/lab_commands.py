@@ -99,7 +99,7 @@ def env(root: RootOption = None) -> None:
     from lab.places import MARK
 
     lab = _lab(root)
-    # without the mark `down` won't take what was started from this shell for the lab's, and TMPDIR goes with the lab
+    # with the mark, `down` would take what this shell starts for the lab's; TMPDIR disappears with the lab
     variables = {name: value for name, value in lab.env.items() if name not in (MARK, "TMPDIR")}
     variables["SPECSWEEP_STORE"] = lab.store_url
     for name, value in variables.items():

@@ -23,7 +23,7 @@ POLL_S = 2.0
 """Pause between two looks at the ledger: the view must not disturb what it watches."""
 
 PACE_BOUNDS = (0.5, 3.0)
-"""How much faster or slower than forecast a run is believed to be while little of it is done."""
+"""Seconds per forecast second that are believed of a run: early on, its own figure may be far off."""
 
 SYMBOLS: dict[StepState, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -40,7 +40,7 @@ class RunWatcher:
     """Shows a run until it ends: a live table on a terminal, a line per change elsewhere."""
 
     def __init__(self, ledger: Ledger, plan: Plan, console: Console) -> None:
-        """Bind to a run; the time left is the forecast's, scaled by how the run has gone so far."""
+        """Show the time left as forecast, scaled by the pace of the run so far."""
         self._reader = ProgressReader(ledger, plan)
         self._plan = plan
         self._console = console
@@ -108,7 +108,7 @@ def progress_table(progress: RunProgress) -> Table:
     table.add_column("cell", no_wrap=True)
     for step in steps:
         table.add_column(step, no_wrap=True)
-    table.add_column("now")  # may wrap as a column, so that it is cut before the others are; its text does not
+    table.add_column("now")  # the column may wrap, so that it is cut before the others; its text does not wrap
     for cell in progress.cells:
         now = Text(_now(cell), no_wrap=True, overflow="ellipsis")
         table.add_row(cell.label, *(_state(cell, step) for step in steps), now)
@@ -116,7 +116,7 @@ def progress_table(progress: RunProgress) -> Table:
 
 
 def money(progress: RunProgress) -> str:
-    """What the run's machines have cost so far and how many are up; nothing where none was rented."""
+    """What the run's machines have cost so far and how many are up; empty if none was rented."""
     if progress.spent is None:
         return ""
     up = f", clusters up: {len(progress.spent.up)}" if progress.spent.up else ""

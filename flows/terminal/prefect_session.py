@@ -1,4 +1,4 @@
-"""A Prefect server and worker of our own, apart from any that the user has, ended with the command that made them."""
+"""A Prefect server and worker of our own, apart from the user's; they end with the command that started them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEALTHY_TIMEOUT_S = 180.0
 """How long a server may take to answer; 7 to 47 s were seen on two busy cores."""
 
 SERVER_GRACE_S = 10.0
-"""How long the server may take to leave; it holds nothing that is needed afterwards."""
+"""How long the server may take to exit; it holds nothing that is needed afterwards."""
 
 OUR_SETTINGS = {
     # nothing leaves this machine
@@ -43,7 +43,7 @@ OUR_SETTINGS = {
     # at its default of 20 s an ephemeral server did not start on two busy cores
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
 }
-"""How our server, worker and flows are set up; what each prevents was seen, not guessed."""
+"""How our server, worker and flows are set up; each problem that this prevents was seen, not guessed."""
 
 
 class SessionFailed(SpecsweepError):
@@ -55,7 +55,7 @@ def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
 
     Args:
         home: folder for Prefect's profile, database and storage.
-        api_url: the server to talk to; none: Prefect starts an ephemeral one inside the process.
+        api_url: the server to talk to; if None, Prefect starts an ephemeral one inside the process.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= OUR_SETTINGS | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_COLORS": "false"}
@@ -63,20 +63,20 @@ def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
 
 
 def default_home() -> Path:
-    """Where our own Prefect keeps its things."""
+    """Folder of our own Prefect's profiles, databases and logs."""
     return state_dir() / "prefect"
 
 
 class PrefectSession:
-    """A server and a worker. Use as a context manager; a session that was killed is ended by the next one."""
+    """A server and a worker. Use as a context manager; what a killed session left is ended by the next one."""
 
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None, silence_s: int | None = None) -> None:
-        """Prepare.
+        """Choose a free port; nothing is started yet.
 
         Args:
-            home: Prefect's home and where the logs are.
-            settings: more environment variables for server, worker and flows.
-            silence_s: silence after which a flow run counts as crashed; none: the default of `flows.automations`.
+            home: Prefect's home, which also gets the logs.
+            settings: further environment variables for server, worker and flows.
+            silence_s: silence after which a flow run counts as crashed; if None, the default of `flows.automations`.
         """
         self.home = home
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -112,7 +112,6 @@ class PrefectSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop everything; runners close their attempts first."""
         self.stop()
 
     def start(self, tell: Callable[[str], None]) -> None:
@@ -131,7 +130,7 @@ class PrefectSession:
         self.spawn_worker()
 
     def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
-        """Start a worker on the pool, with more environment variables for its flows if need be."""
+        """Start a worker on the pool, after killing an earlier one; `settings` are further variables for its flows."""
         earlier = self._processes.pop("worker", None)
         if earlier is not None:
             earlier.kill()
@@ -140,24 +139,29 @@ class PrefectSession:
         self._spawn("worker", arguments, settings)
 
     def prefect(self, arguments: list[str]) -> str:
-        """Run a Prefect command against this server; its output.
+        """Run a Prefect command against this server and return its output.
 
         Raises:
-            SessionFailed: it exits non-zero; the text holds what it said.
+            SessionFailed: it exits non-zero; the text ends with what it said.
         """
         return self._python(["-m", "prefect", *arguments])
 
     def _python(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=ROOT, env=self.env, capture_output=True, text=True,
-            check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode != 0:
             raise SessionFailed(f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}")
         return done.stdout
 
     def raise_if_dead(self) -> None:
-        """Notice that the server or the worker is gone.
+        """Check that the server and the worker still run.
 
         Raises:
             SessionFailed: one of them ended by itself.
@@ -170,7 +174,7 @@ class PrefectSession:
                 )
 
     def stop(self) -> None:
-        """Stop runners and flows first, then worker and server; afterwards nothing of the session is left."""
+        """Stop runners and flows first, so that they close their attempts, then worker and server; nothing is left."""
         server = self._processes.get("server")
         flows = process_group.members(self.group, without=process_group.ENGINE_VARIABLE)
         process_group.ask_to_leave([pid for pid in flows if server is None or pid != server.pid])
@@ -199,9 +203,14 @@ class PrefectSession:
     def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
         with self._log(name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *arguments], cwd=ROOT, env=self.env | dict(settings or {}),
-                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "prefect", *arguments],
+                cwd=ROOT,
+                env=self.env | dict(settings or {}),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"

@@ -1,4 +1,4 @@
-"""Getting what a sweep needs on this machine: environments and the demo family, with progress."""
+"""Make what a sweep needs on this machine: environments and the demo family, with progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.family.recipe import family_dir, missing
 from tasks.host import environments
 
 LINE_EVERY_S = 20.0
-"""Pause between two lines of progress where there is no terminal to show a moving one."""
+"""Pause between two lines of progress where no terminal can show a moving one."""
 
 
 class PreparationFailed(SpecsweepError):

@@ -27,13 +27,13 @@ class CellProgress(NamedTuple):
     failure: str = ""
 
     def document(self) -> dict[str, object]:
-        """The cell as a script wants it."""
+        """The cell for `--json`."""
         doing = None if self.heartbeat is None else self.heartbeat.model_dump(mode="json")
         return {"label": self.label, "cell_key": self.cell_key, "steps": dict(self.steps), "heartbeat": doing}
 
 
 class RunProgress(NamedTuple):
-    """One run; `spent` is what its machines have cost so far, none where nothing was rented."""
+    """One run; `spent` is what its machines have cost so far, None if nothing was rented."""
 
     run_id: str
     cells: tuple[CellProgress, ...]
@@ -51,15 +51,14 @@ class RunProgress(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Nothing is left to measure."""
+        """Whether nothing is left to measure."""
         return self.measured == self.total
 
 
 class ProgressReader:
-    """Reads a run again and again; commits are read once, they never change."""
+    """Reads a run as often as asked; commits never change and are read only once."""
 
     def __init__(self, ledger: Ledger, plan: Plan) -> None:
-        """Bind to a run."""
         self._ledger = ledger
         self._plan = plan
         self._verdicts: dict[tuple[str, str], StepState] = {}

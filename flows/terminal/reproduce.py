@@ -18,12 +18,12 @@ from warehouse.store import Store, StoreError
 
 
 def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
-    """What was served and asked, of the newest row of a cell.
+    """How a cell was served, and its first timed request, by its newest row.
 
     Args:
         store: where the snapshot is.
         cell: a cell key or an unambiguous beginning of one.
-        run_id: which run; none: the newest that measured the cell.
+        run_id: which run; if None, the newest that measured the cell.
 
     Raises:
         StoreError: no such cell, or an ambiguous beginning.
@@ -50,7 +50,7 @@ def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
 
 
 def _client_call(planned: PlannedCell, argv: str | None) -> str | None:
-    """The first timed request of the first throughput condition, as curl; none if the cell has no such step."""
+    """The first timed request of the first throughput condition, as curl; None if the cell has no such step."""
     step = next((spec for spec in planned.steps if isinstance(spec, ThroughputStep)), None)
     if step is None or argv is None:
         return None

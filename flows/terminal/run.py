@@ -1,4 +1,4 @@
-"""Running a sweep from the terminal: get what it needs, start the flow beside the view, show the results."""
+"""Run a sweep from the terminal: open the run, start the flow beside the view, show the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from warehouse.store import open_store
 from warehouse.store.proof import require_create_only
 
 CLOUD_STOP_S = 300.0
-"""How long a stopped flow may take until its nodes have flushed and its clusters are down; killed, it leaves them."""
+"""How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
 
 
 def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
@@ -46,7 +46,7 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
 
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
-    """Run the sweep flow with Prefect's ephemeral server and show it; the flow's exit code."""
+    """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
     home = default_home() / "ephemeral"
     home.mkdir(parents=True, exist_ok=True)
     group = process_group.new_group(process_group.SESSION_VARIABLE)
@@ -54,16 +54,21 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     argv = [sys.executable, "-m", "flows.terminal.run_flow", name, ledger.store.url, ledger.run_id]
     with log_path.open("wb") as log:
         flow = subprocess.Popen(
-            argv, cwd=ROOT, env=our_environment(home, None) | group.env, stdout=log, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            argv,
+            cwd=ROOT,
+            env=our_environment(home, None) | group.env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     try:
         RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
     finally:
         if plan.cloud is None:
             members = process_group.members(group, without=process_group.ENGINE_VARIABLE)
             process_group.stop(group, terminate=members)
-        else:  # Prefect's server goes after the flow: without it the flow would wait for it instead of ending
+        else:  # Prefect's server ends after the flow, which would otherwise wait for it instead of ending
             flow.terminate()
             with suppress(subprocess.TimeoutExpired):
                 flow.wait(CLOUD_STOP_S)
@@ -77,7 +82,7 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
 
 
 def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
-    """Show the results of a run that lacks nothing; False, and nothing is shown, if it lacks something."""
+    """Show the results of a run that is fully measured; if it is not, show nothing and return False."""
     if not ProgressReader(ledger, plan).read().complete:
         return False
     publish(ledger.store)
@@ -87,7 +92,7 @@ def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
 
 
 def show_results(ledger: Ledger, console: Console, remark: str) -> None:
-    """The consolidated table, a remark, how to read the dataset, and last the report's path."""
+    """Print the consolidated table, a remark, how to read the dataset, and last the report's path."""
     store = ledger.store
     console.print(results_table(store, ledger.run_id))
     console.print(remark)

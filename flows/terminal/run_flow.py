@@ -8,7 +8,7 @@ from flows.sweep import sweep
 
 
 def main() -> int:
-    """Run the flow; 0 when every cell is measured or rejected."""
+    """Run the flow; returns 0 if every cell is measured or rejected, else 1."""
     name, store, run_id = sys.argv[1:4]
     state = sweep(name=name, store=store, run_id=run_id, return_state=True)
     if state.is_completed():

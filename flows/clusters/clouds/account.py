@@ -1,7 +1,7 @@
 """Machines as a cloud itself knows them: what SkyPilot's own database has forgotten is billed all the same.
 
 Every instance that SkyPilot makes carries its cluster's name as a tag, written in the request that rents it, so a
-machine of ours without it can't exist. Our labels (`names.LABEL` and its kin) come in the same request.
+machine of ours without it can't exist. Our labels (`names.LABEL` and those of `task_file`) come in the same request.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from configs.errors import SpecsweepError
 from warehouse.placement import MachineEnd
 
 CLUSTER_TAG = "skypilot-cluster-name"
-"""SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user. `sky/provision/constants.py`."""
+"""SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user (`sky.provision.constants`)."""
 
 
 class Instance(NamedTuple):
-    """One machine. `cluster` is the tag's value; `state` is the cloud's word; `end` none: it has not ended."""
+    """One machine. `cluster` is the tag's value; `state` is the cloud's word; `end` is None if it has not ended."""
 
     cloud: str
     region: str
@@ -37,7 +37,7 @@ class Instance(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What one cloud answered. `refused`: places that our credentials may not look into, and so never rented in."""
+    """What one cloud answered. `refused`: places closed to our credentials, where we can't have rented."""
 
     cloud: str
     instances: tuple[Instance, ...] = ()
@@ -58,7 +58,7 @@ class Account(Protocol):
 
     @property
     def cloud(self) -> str:
-        """SkyPilot's name of it, in lower case."""
+        """SkyPilot's name for it, in lower case."""
 
     def look(self) -> Sighting:
         """Every machine of every cluster whose name begins with `names.PREFIX`.

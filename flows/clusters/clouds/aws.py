@@ -1,4 +1,4 @@
-"""EC2 instances of SkyPilot clusters of ours, in every region that the account has enabled."""
+"""EC2 instances of our SkyPilot clusters, in every region that the account has enabled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequir
 """Error codes of a region that the account, or a policy of its organisation, keeps closed."""
 
 ENDED_STATES = ("shutting-down", "terminated")
-"""States in which a machine costs nothing any more."""
+"""States in which a machine no longer costs anything."""
 
 INTERRUPTED = "Server.SpotInstanceTermination"
 """Code of the state reason of a spot machine that EC2 took back; it comes without a date."""
@@ -39,7 +39,7 @@ REGIONS_AT_ONCE = 8
 
 
 class AwsAccount:
-    """The account that boto3 finds credentials of."""
+    """The account for which boto3 finds credentials."""
 
     cloud = "aws"
 
@@ -49,7 +49,7 @@ class AwsAccount:
         if session.get_credentials() is None:
             raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
         regions = _regions(session)
-        clients = [_client(session, region) for region in regions]  # made in one thread: a session is not safe in many
+        clients = [_client(session, region) for region in regions]  # made in one thread: sessions are not thread-safe
         with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
             answers = list(pool.map(_in_region, clients))
         refused = tuple(where for answer in answers for where in answer.refused)
@@ -79,7 +79,7 @@ class AwsAccount:
 
 
 def machines_of(cluster: str, offer: Offer | None) -> Machines | None:
-    """The machines of a cluster that was rented by an offer; none: its cloud is not asked (all but AWS)."""
+    """The machines of a cluster that was rented by an offer; None if its cloud is not asked (only AWS is)."""
     return Machines(cluster, offer.region) if offer is not None and offer.cloud == "aws" and offer.region else None
 
 
@@ -87,32 +87,32 @@ class Machines:
     """The machines of one cluster in one region, terminated ones too, which AWS lists for about an hour."""
 
     def __init__(self, cluster: str, region: str) -> None:
-        """Nothing is asked yet; the client is made once, which takes a third of a second."""
+        """Make the client, which takes a third of a second; AWS is not asked yet."""
         session = boto3.Session()
         self._region = region
         self._client = _client(session, region) if session.get_credentials() is not None else None
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{cluster}-*"]}]
 
     def known(self) -> dict[str, Instance] | None:
-        """Machines by instance id; none: the cloud did not say."""
+        """Machines by instance id; None if the cloud did not say."""
         if self._client is None:
             return None
         try:
             answer = self._client.describe_instances(Filters=self._filters)
         except (ClientError, BotoCoreError):
-            return None  # nobody knows anything now; who asks goes on without this witness
+            return None  # nothing is known now; the caller goes on without this witness
         found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
         return {each["InstanceId"]: _instance(self._region, each) for each in found}
 
     def terminate(self) -> None:
-        """Terminate those that are billed. Where that can't be done nothing happens: SkyPilot says what is wrong."""
+        """Terminate those that are billed. A failure is ignored here: SkyPilot then says what is wrong."""
         alive = [name for name, each in (self.known() or {}).items() if each.state in BILLED_STATES]
         if alive and self._client is not None:
             with suppress(ClientError, BotoCoreError):
                 self._client.terminate_instances(InstanceIds=alive)
 
     def last_end(self, since_s: float) -> MachineEnd | None:
-        """How the newest machine that was launched since then ended; none: it has not, or the cloud does not say."""
+        """How the newest machine launched since then ended; None if it has not, or the cloud does not say."""
         launched = {(each.launched_at_s or 0.0): each.end for each in (self.known() or {}).values()}
         newest_s = max(launched, default=0.0)
         return launched[newest_s] if launched and newest_s >= since_s else None

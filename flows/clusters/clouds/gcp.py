@@ -1,4 +1,4 @@
-"""Compute Engine instances of SkyPilot clusters of ours, in every zone of the project, by its REST interface.
+"""Compute Engine instances of our SkyPilot clusters, in every zone of the project, by the REST API.
 
 Only the credentials come from Google's libraries, which the control environment has with skypilot[gcp].
 https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
@@ -34,11 +34,11 @@ class GcpProject:
     cloud = "gcp"
 
     def __init__(self, url: str = COMPUTE_URL, log_in: Callable[[], Login] | None = None) -> None:
-        """Nothing is asked yet.
+        """Say where to ask and how to log in; Google is not asked yet.
 
         Args:
-            url: address of the interface.
-            log_in: gives the login; none: Google's application default credentials.
+            url: address of the REST API.
+            log_in: gives the login; if None, Google's application default credentials.
         """
         self._url, self._log_in = url, log_in or _default_login
 
@@ -79,7 +79,7 @@ class GcpProject:
 
 
 def _scopes(http: httpx.Client, project: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each zone's answer, all pages."""
+    """Each zone's name and answer, from all pages."""
     asked = {"filter": f"labels.{CLUSTER_TAG}:*", "returnPartialSuccess": "true"}
     while True:
         try:

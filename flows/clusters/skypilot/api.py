@@ -11,7 +11,7 @@ from flows.clusters.skypilot.server import ANSI, call, ensure_server, sdk, text_
 
 
 class Rented(NamedTuple):
-    """One cluster that SkyPilot knows. `price_usd_h` is by its catalogue; `detail` says why an INIT one is INIT."""
+    """One cluster that SkyPilot knows. `price_usd_h` is its catalogue's; `detail` says why a cluster is in INIT."""
 
     name: str
     status: str
@@ -26,14 +26,14 @@ class Rented(NamedTuple):
 
 
 class Job(NamedTuple):
-    """The newest job of a cluster. `status` is SkyPilot's JobStatus by name; none: the cluster has no job."""
+    """The newest job of a cluster. `status` is SkyPilot's JobStatus by name; None if the cluster has no job."""
 
     job_id: int | None
     status: str | None
 
     @property
     def over(self) -> bool:
-        """Whether it will never run again."""
+        """Whether it has ended, in whatever way."""
         return self.status in ("SUCCEEDED", "FAILED", "FAILED_SETUP", "FAILED_DRIVER", "CANCELLED")
 
 
@@ -46,7 +46,7 @@ def rented(names: list[str] | None = None, *, refresh: bool = False) -> list[Ren
 
 
 def take_down(name: str, *, purge: bool = False) -> bool:
-    """Terminate a cluster; False: there was none. Safe to call again, and by somebody else."""
+    """Terminate a cluster; False if there was none. Safe to repeat, and for several callers at once."""
     sky = sdk()
     try:
         call(lambda sky: sky.down(name, purge=purge))
@@ -56,7 +56,7 @@ def take_down(name: str, *, purge: bool = False) -> bool:
 
 
 def newest_job(name: str) -> Job:
-    """The newest job of a cluster, asked over ssh: costs the node a process or two.
+    """The newest job of a cluster, asked over ssh, which costs the node a process or two.
 
     Raises:
         sky.exceptions.ClusterDoesNotExist: the cluster is gone.

@@ -1,8 +1,8 @@
 """One cell on one cluster of its own, through SkyPilot. Nothing below us recovers: only our flow does.
 
-Three witnesses say how a node is, and none is trusted alone: the heartbeat in the store (fresh: nobody else is asked,
-each question to SkyPilot costs the node an ssh login while it measures), SkyPilot's job status, and the cloud's own
-word through a forced refresh (a reclaimed cluster still reads UP until somebody refreshes).
+Three witnesses say how a node is, and none is trusted alone: the heartbeat in the store (while it is fresh nobody else
+is asked: each question to SkyPilot costs the node an ssh login while it measures), SkyPilot's job status, and the
+cloud's own word through a forced refresh (a reclaimed cluster still reads UP until somebody refreshes).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ ASK_EVERY_S = 10.0
 """Pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s."""
 
 CLOCKS_AGREE_S = 5.0
-"""How much earlier than we asked for it a machine may have been launched, by its cloud's clock."""
+"""How long before our request a machine may have been launched, by its cloud's clock."""
 
 CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
-"""What the tasks of sky/ print last: SkyPilot itself only keeps that a job failed, not with which code."""
+"""What the tasks of sky/ print last: SkyPilot itself keeps only that a job failed, not its exit code."""
 
 CODE_TAIL_LINES = 40
 
 
 class SkyCluster:
-    """A cluster under a name that run and cell determine."""
+    """A cluster whose name follows from its run and cell."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class SkyCluster:
         log_path: Path,
         stopped: Callable[[], bool],
     ) -> None:
-        """Nothing is rented yet.
+        """Prepare a cluster; SkyPilot is not asked yet.
 
         Args:
             name: from `names.cluster_name`.
             task_of: makes the SkyPilot task of a job.
             offer: what will be rented, for messages.
-            log_path: file that gets SkyPilot's own words about the launch.
+            log_path: file that gets what SkyPilot prints about the launch.
             stopped: whether the flow is asked to end; a launch is then cut short.
         """
         self.name = name
@@ -77,7 +77,7 @@ class SkyCluster:
         try:
             self._job = sky_api.newest_job(self.name)
         except sky_server.sky_errors():
-            return False  # vanished, or not up: whoever launches next starts from scratch
+            return False  # vanished, or not up: the next launch starts from scratch
         return self._job.job_id is not None and not self._job.over
 
     def launch(self, job: CellJob) -> float | None:
@@ -102,7 +102,7 @@ class SkyCluster:
         return watch.rented_at_s
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
-        """How it ended, by SkyPilot's word if the heartbeat is not fresh (see `Cluster.look`)."""
+        """How it ended; SkyPilot is asked only if the heartbeat is not fresh (see `Cluster.look`)."""
         now = time.monotonic()
         is_fresh = heard_s is not None and heard_s < FRESH_S
         if not insist and (is_fresh or now - self._asked_at < ASK_EVERY_S):
@@ -131,7 +131,7 @@ class SkyCluster:
     def down(self) -> None:
         """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).
 
-        SkyPilot needs 10 to 20 s until it terminates the machine, and they are paid for: EC2 is asked to do so at once.
+        SkyPilot takes 10 to 20 s to terminate the machine, and they are paid for: so EC2 is asked to do it at once.
         """
         if self._machines is not None:
             self._machines.terminate()
@@ -172,7 +172,7 @@ class SkyCluster:
         return Ending(None, how, f"{self.name} does not exist any more: {sky_server.text_of(error)}")
 
     def _unreachable(self, error: Exception) -> Ending | None:
-        """SkyPilot could not ask the node: ask the cloud whether there still is one."""
+        """SkyPilot could not ask the node: ask the cloud whether the node is still there."""
         left = sky_api.rented([self.name], refresh=True)
         if not left:
             return self._gone(error)

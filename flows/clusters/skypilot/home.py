@@ -9,15 +9,14 @@ import os
 from pathlib import Path
 
 HOME_VARIABLE = "SPECSWEEP_SKY_HOME"
-"""Folder that stands for the user's home towards SkyPilot: .sky, .aws, .ssh, .slurm and .config lie in it."""
-
+"""Folder that SkyPilot takes for the user's home: .sky, .aws, .ssh, .slurm and .config lie in it."""
 
 LONGEST_TMPDIR = 75
 """Characters: a unix socket's path may have 107, and `/pymp-12345678/listener-12345678` is below the folder."""
 
 
 def environment() -> dict[str, str]:
-    """Variables of a process whose SkyPilot lives in the home of its own; empty if none is asked for."""
+    """Variables of a process whose SkyPilot has a home of its own; empty if none is asked for."""
     asked = os.environ.get(HOME_VARIABLE)
     if not asked:
         return {}
@@ -32,7 +31,7 @@ def environment() -> dict[str, str]:
 
 
 def server_environment() -> dict[str, str]:
-    """The same for the API server, which leaves temporary folders when it is killed: they lie in that home, too."""
+    """The same for the API server, which leaves temporary folders when it is killed: they go into that home, too."""
     variables = environment()
     if variables:
         folder = Path(variables["HOME"]) / ".sky" / "tmp"
@@ -43,5 +42,5 @@ def server_environment() -> dict[str, str]:
 
 
 def enter() -> None:
-    """Make this process one of them; with no home asked for, nothing changes."""
+    """Set `environment()` in this process; nothing changes if no home is asked for."""
     os.environ.update(environment())

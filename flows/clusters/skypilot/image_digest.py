@@ -14,7 +14,7 @@ import httpx
 from flows.clusters.protocol import LaunchFailed
 
 DOCKER_HUB = "registry-1.docker.io"
-"""Where images live whose name has no host."""
+"""The registry of images whose name has no host."""
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -45,7 +45,7 @@ def parse_image(image: str) -> ImageName:
     """Split `[host[:port]/]repository[:tag][@digest]`.
 
     Raises:
-        ImageNotFound: it is no image name.
+        ImageNotFound: it is not an image name.
     """
     rest, _, digest = image.removeprefix("docker:").partition("@")
     head, slash, tail = rest.rpartition("/")
@@ -94,7 +94,7 @@ def _manifest(client: httpx.Client, parts: ImageName) -> httpx.Response:
 
 
 def _token(client: httpx.Client, challenge: str) -> str | None:
-    """An anonymous token, from where the challenge says; none if it asks for something else than a bearer token."""
+    """An anonymous token, from where the challenge says; None if it asks for anything else, or refuses."""
     scheme, _, fields = challenge.partition(" ")
     asked = dict(re.findall(r'(\w+)="([^"]*)"', fields))
     realm = asked.pop("realm", None)

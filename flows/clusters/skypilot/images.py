@@ -1,4 +1,4 @@
-"""Which container image a run's cells are served from: its tag is looked up once per run, then every node gets it."""
+"""Which container image a run's cells are served from: its tag is looked up once per run, so all nodes get the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warehouse.ledger import Ledger
 
 
 def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
-    """Cell key to `name@sha256:...`, for cells whose engine has an image and a task that runs in one.
+    """Cell key to `name@sha256:...`, for cells whose engine has an image; empty if the task uses no container.
 
     Raises:
         ImageNotFound: a registry does not know an image, or can't be reached.
@@ -25,7 +25,7 @@ def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
 
 
 def _pinned(ledger: Ledger, image: str) -> str:
-    """The digest that the run recorded first, whoever asked the registry."""
+    """The image and digest that the run recorded first, whoever asked the registry."""
     key = f"{ledger.root}/images/{hashlib.sha256(image.encode()).hexdigest()[:16]}.txt"
     known = ledger.store.get(key)
     if known is None:

@@ -1,8 +1,8 @@
-"""Noticing that a machine is taken away while SkyPilot still waits for its ssh, which it does for ten minutes.
+"""Notice that a machine is taken away while SkyPilot still waits for its ssh, which it does for ten minutes.
 
-SkyPilot asks nobody during that time, so the cloud is asked beside it; its request is cancelled once the machine that
-was there is gone. Where the cloud can't be asked (no credentials, not AWS), SkyPilot's own patience decides. The same
-witness says since when the machine costs.
+SkyPilot asks nobody during that time, so we ask the cloud, and cancel SkyPilot's request once the machine that was
+there is gone. Where the cloud can't be asked (no credentials, not AWS), SkyPilot's own patience decides. The cloud also
+says since when the machine costs money.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class LaunchWatch:
     """Watches one launch.
 
     Afterwards `vanished` and `was_stopped` say why it was cut short, if it was, and `rented_at_s` since when the
-    machine costs (seconds since 1970; none: the cloud did not say).
+    machine costs money (seconds since 1970; None if the cloud did not say).
     """
 
     def __init__(
         self, cluster: str, offer: Offer | None, stopped: Callable[[], bool], cancel: Callable[[], None]
     ) -> None:
-        """Nothing is watched yet.
+        """Prepare a watch; `watching` begins it.
 
         Args:
             cluster: name of the cluster.
@@ -65,7 +65,7 @@ class LaunchWatch:
             yield
             if machines is not None and before is not None:
                 launched = [machine.launched_at_s for machine in _new(machines.known() or {}, before)]
-                # the first: also one that SkyPilot itself replaced has been paid for
+                # the first: a machine that SkyPilot itself replaced was paid for, too
                 self.rented_at_s = min((at_s for at_s in launched if at_s is not None), default=None)
         finally:
             self._over.set()
@@ -83,7 +83,7 @@ class LaunchWatch:
     def _is_gone(self, known: dict[str, Instance] | None, before: dict[str, Instance]) -> bool:
         """Whether machines were made for this launch, and none of them lives."""
         if known is None:
-            return False  # the cloud did not answer: not a word about the machine
+            return False  # the cloud did not answer, which says nothing about the machine
         ours = _new(known, before)
         gone = bool(ours) and not any(machine.state in ALIVE for machine in ours)
         self._missing = self._missing + 1 if gone else 0

@@ -1,4 +1,4 @@
-"""What an API server that was killed leaves: executors of 250 MB each, and the port of its queue, still taken."""
+"""What a killed API server leaves: executors of 250 MB each, and the port of its queue, still taken."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SERVER = "sky.server.server"
 """Module that an API server runs; its own children have other command lines."""
 
 GRACE_S = 10.0
-"""How long killed processes may take to go."""
+"""How long killed processes may take to be gone."""
 
 
 def end_leftovers(home: Path) -> list[int]:
-    """Kill what writes into the logs of `home`'s API server, unless a server lives; the pids.
+    """Kill what writes into the logs of `home`'s API server, unless that server lives; returns the pids.
 
-    Only for who keeps others from starting a server meanwhile: one that is being started is not one yet.
+    The caller keeps others from starting a server meanwhile: one that is being started does not count as one yet.
     """
     folders = (home / ".sky" / "api_server", home / "sky_logs" / "api_server")
     writers = [process for process in _own_processes() if _writes(process, folders)]
@@ -34,7 +34,7 @@ def end_leftovers(home: Path) -> list[int]:
 
 
 def _own_processes() -> Iterator[psutil.Process]:
-    """This user's processes, but for this one and its ancestors."""
+    """This user's processes, except this one and its ancestors."""
     lineage = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
         try:
@@ -45,12 +45,12 @@ def _own_processes() -> Iterator[psutil.Process]:
 
 
 def _writes(process: psutil.Process, folders: tuple[Path, ...]) -> bool:
-    """Whether it has a file below one of the folders open for writing; who only reads a log is somebody else."""
+    """Whether it has a file below one of the folders open for writing; a mere reader of logs is none of ours."""
     try:
         files = process.open_files()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
-    written = [Path(file.path) for file in files if getattr(file, "mode", "a") != "r"]  # modes are told on Linux only
+    written = [Path(file.path) for file in files if getattr(file, "mode", "a") != "r"]  # only Linux tells the mode
     return any(path.is_relative_to(folder) for path in written for folder in folders)
 
 

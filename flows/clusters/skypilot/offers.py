@@ -27,7 +27,7 @@ def offers(task: Any) -> list[Offer]:
     `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out.
 
     Raises:
-        sky.exceptions.CloudError: the catalogue is neither here nor can it be fetched.
+        sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
     """
     sky_server.sdk()
     from sky import sky_logging
@@ -39,7 +39,7 @@ def offers(task: Any) -> list[Offer]:
 
 
 def enabled_clouds() -> list[Any]:
-    """SkyPilot's `Cloud` objects with working credentials: its cached word, or a check (seconds) if it has none."""
+    """SkyPilot's `Cloud` objects with working credentials: from its cache, or by a check (seconds) if that is empty."""
     sky_server.sdk()
     from sky.check import get_cached_enabled_clouds_or_refresh
     from sky.clouds import CloudCapability
@@ -72,20 +72,25 @@ def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
 
 
 def _offer(exact: Any) -> Offer | None:
-    """One exact place; none where the catalogue lists the machine but no price of this kind."""
+    """One exact place; None where the catalogue lists the machine but no price of this kind."""
     cloud = str(exact.cloud).lower()
     source = _source(cloud)
     price = None if source == UNPRICED else float(exact.get_cost(3600))
     if price is not None and not math.isfinite(price):
         return None
     return Offer(
-        cloud=cloud, region=exact.region, zone=exact.zone, instance_type=exact.instance_type, spot=exact.use_spot,
-        price_usd_h=None if price is None else round(price, 6), price_source=source,
-    )  # fmt: skip
+        cloud=cloud,
+        region=exact.region,
+        zone=exact.zone,
+        instance_type=exact.instance_type,
+        spot=exact.use_spot,
+        price_usd_h=None if price is None else round(price, 6),
+        price_source=source,
+    )
 
 
 def _source(cloud: str) -> str:
-    """Which file of the catalogue, and of what day: SkyPilot fetches it anew every 7 hours."""
+    """The file of the catalogue and its date; SkyPilot fetches it anew every 7 hours."""
     from sky.catalog import common
 
     file = Path(common.get_catalog_path(f"{cloud}/vms.csv"))

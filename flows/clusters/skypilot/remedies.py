@@ -128,13 +128,13 @@ KNOWN: tuple[_Known, ...] = (
         "the cloud has none left in {}",
     ),
 )
-"""Most specific first: a refusal for want of quota also says that no resources could be acquired."""
+"""Most specific first: a refusal for lack of quota also says that no resources could be acquired."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def explain(error_text: str) -> str:
-    """An error of SkyPilot's or of a cloud's as one line: `cause; remedy: what to do`.
+    """An error of SkyPilot or of a cloud as one line: `cause; remedy: what to do`.
 
     An unknown error is quoted, shortened to its beginning and its end, without a remedy.
     """

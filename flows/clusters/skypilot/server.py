@@ -28,23 +28,23 @@ SERVER_START_S = 180.0
 """How long an API server may take to answer; 5 to 42 s were seen."""
 
 ANSWER_S = 60.0
-"""How long a server that has started may leave the question for its health unanswered: it makes its executors then."""
+"""How long a server that has started may leave health checks unanswered: it is making its executors."""
 
 PORT_FREE_S = 75.0
-"""How long a start is repeated that finds its port taken with nobody listening: SkyPilot's ports are among those that
+"""How long to repeat a start that finds its port taken though nobody listens: SkyPilot's ports are among those that
 Linux gives to outgoing connections, and keeps for 60 s after they have ended."""
 
 PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
 """SkyPilot's variable for another port."""
 
 PORT_TAKEN = ("is not available", "Address already in use")
-"""In the last words of a server that found the port of its API, or of its queue, taken."""
+"""Part of the last words of a server that found the port of its API, or of its queue, taken."""
 
 SERVER_TRIES = 6
-"""How often one call may find the server gone, or not itself, before it is given up."""
+"""How often one call may find the server gone or broken before it gives up."""
 
 SERVER_PAUSE_S = 3.0
-"""Pause before the next try; a server that was just started again answers 500 for some seconds."""
+"""Pause before the next try; a server that has just been restarted answers 500 for some seconds."""
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -80,12 +80,12 @@ def sky_errors() -> tuple[type[Exception], ...]:
 
 
 def any_error() -> tuple[type[Exception], ...]:
-    """`sky_errors`, and no API server."""
+    """`sky_errors`, and `SkyUnavailable` when there is no API server."""
     return (*sky_errors(), SkyUnavailable)
 
 
 def text_of(error: BaseException) -> str:
-    """An error of SkyPilot's on one line, without colours."""
+    """An error of SkyPilot on one line, without colours; never empty."""
     return " ".join(ANSI.sub("", str(error)).split()) or type(error).__name__
 
 
@@ -101,7 +101,7 @@ def ensure_server() -> None:
     """Start the API server if it does not answer.
 
     Raises:
-        SkyUnavailable: it is remote, or does not start.
+        SkyUnavailable: it is remote and does not answer, or it does not start.
     """
     sky = sdk()
     with _starting:
@@ -121,7 +121,7 @@ def ensure_server() -> None:
 
 
 def _start(sky: Any, log_path: Path) -> None:
-    """Start a server, again while its port is taken by a connection that has ended."""
+    """Start a server; repeat while its port is taken by a connection that has ended."""
     deadline = time.monotonic() + PORT_FREE_S
     while True:
         code = _run_start(log_path)
@@ -138,7 +138,7 @@ def _start(sky: Any, log_path: Path) -> None:
 
 
 def _run_start(log_path: Path) -> int | None:
-    """Run `sky api start`; its exit code, none: it did not end."""
+    """Run `sky api start` and return its exit code; None if it did not end."""
     marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
     env = {name: value for name, value in os.environ.items() if name not in marks}
     try:
@@ -169,7 +169,7 @@ def _answers(sky: Any, within_s: float) -> bool:
 
 
 def _somebody_listens() -> bool:
-    """Whether something that is no API server has its port."""
+    """Whether something that is not an API server listens on its port."""
     address = urlsplit(server_url())
     try:
         socket.create_connection((address.hostname or "127.0.0.1", address.port or 0), timeout=SERVER_PAUSE_S).close()
@@ -179,7 +179,7 @@ def _somebody_listens() -> bool:
 
 
 def _last_words() -> str:
-    """The last line of the API server's own log: of a start that failed, its exception."""
+    """The last line of the API server's own log: after a failed start, its exception."""
     path = Path.home() / ".sky" / "api_server" / "server.log"
     if not path.exists():
         return "it wrote no log"
@@ -197,7 +197,7 @@ def call(
     Args:
         request: given the `sky` module, returns a request id.
         log: file that gets what SkyPilot prints meanwhile.
-        started: told the request id, by which `cancel_request` ends it.
+        started: called with the request id, which `cancel_request` takes.
 
     Raises:
         SkyUnavailable: the API server was gone `SERVER_TRIES` times.
@@ -222,7 +222,7 @@ def call(
 
 
 def cancel_request(request_id: Any) -> None:
-    """End a request that is still going on; who waits for it gets `RequestCancelled`."""
+    """End a running request; whoever waits for it gets `RequestCancelled`."""
     call(lambda sky: sky.api_cancel(request_ids=[request_id]))
 
 

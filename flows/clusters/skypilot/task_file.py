@@ -1,6 +1,6 @@
 """A SkyPilot task of sky/ (or a user's own YAML), and one cell's copy of it: one exact offer, labels, secrets.
 
-What a cell's copy pins is never left to SkyPilot's optimizer, so that our policy alone decides where a cell runs.
+What a cell's copy pins is not left to SkyPilot's optimizer: our policy alone decides where a cell runs.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ class Rental(NamedTuple):
     """What one cell's task needs besides the file.
 
     Attributes:
-        offer: what is rented; none leaves the choice to SkyPilot.
-        image: the engine's container image, pinned as `name@sha256:...`; used where the task runs in a container.
+        job: the cell, its run and its store.
+        offer: what is rented; None leaves the choice to SkyPilot.
+        image: the engine's container image, pinned as `name@sha256:...`; used if the task runs in a container.
         expires_s: seconds since 1970 after which anybody may remove the cluster.
         git_sha: commit of this checkout; the node gets no .git.
-        git_dirty: whether the checkout has changes.
+        git_dirty: whether the checkout has uncommitted changes.
     """
 
     job: CellJob
@@ -82,7 +83,7 @@ def load_task(name_or_path: str) -> TaskFile:
     """Read a task: a name of sky/ without its .yaml, or a path.
 
     Raises:
-        TaskFileError: there is none, or it lacks what keeps a cluster from running for ever.
+        TaskFileError: there is none, it lacks what keeps a cluster from running for ever, or a field is wrong.
     """
     path = FOLDER / f"{name_or_path}.yaml"
     if name_or_path.endswith((".yaml", ".yml")) or os.sep in name_or_path:
@@ -153,9 +154,12 @@ def _pinned(task: Any, rental: Rental) -> Any:
     if offer is not None:
         entry = next((entry for entry in task.resources if _allows(entry, offer)), entry)
         exact = {
-            "cloud": registry.CLOUD_REGISTRY.from_str(offer.cloud), "region": offer.region, "zone": offer.zone,
-            "instance_type": offer.instance_type, "use_spot": offer.spot,
-        }  # fmt: skip
+            "cloud": registry.CLOUD_REGISTRY.from_str(offer.cloud),
+            "region": offer.region,
+            "zone": offer.zone,
+            "instance_type": offer.instance_type,
+            "use_spot": offer.spot,
+        }
     if rental.image and entry.extract_docker_image() is not None:
         exact["image_id"] = DOCKER + rental.image
     return entry.copy(labels=(entry.labels or {}) | _labels(rental), **exact)
@@ -179,7 +183,7 @@ def _labels(rental: Rental) -> dict[str, str]:
 
 
 def _label_value(text: str) -> str:
-    """The text as every cloud takes it: GCP allows lower-case letters, digits, `_` and `-`."""
+    """The text as every cloud accepts it: GCP allows lower-case letters, digits, `_` and `-`."""
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
 
 
@@ -209,7 +213,7 @@ def _envs(rental: Rental) -> dict[str, str]:
 
 
 def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) -> Any:
-    """SkyPilot's own reading of the config. Secret values go in beside it: the text that it keeps has none of them."""
+    """SkyPilot's own reading of the config. Secret values go in separately: the text that it keeps has none."""
     sky = sdk()
     config.pop("secrets", None)
     secrets = {name: os.environ[name] for name in file.secret_names if os.environ.get(name)}
