@@ -19,7 +19,7 @@ from tasks.host.environment_spec import REQUIREMENTS, cache_folder, pins_in
 PINS = REQUIREMENTS / "lab-runtime.txt"
 
 RECIPE = 1
-"""Raised when the way of baking changes in a manner that a finished layer would lack."""
+"""To be raised when baking changes in a way that finished layers have to be made again."""
 
 NEWEST_PYTHON = (3, 11)
 """ray 2.9.3, which SkyPilot 0.14.1 installs on instances, has no wheels for newer ones."""
@@ -31,12 +31,12 @@ _TICK_S = 0.5
 
 
 def lab_folder() -> Path:
-    """Where labs of this user keep things: bakes, and the default lab."""
+    """Where this user's labs keep the bakes that they share; the default lab lies there, too."""
     return cache_folder().parent / "lab"
 
 
 def bake_python() -> Path | None:
-    """An interpreter that the runtime can be made with; none: this machine has only newer ones."""
+    """An interpreter that the runtime can be made with; None if this machine has only newer ones."""
     candidates = [sys.executable, *filter(None, map(shutil.which, ("python3.11", "python3.10")))]
     for candidate in candidates:
         look = "import sys; print(sys.version_info[1], sys._base_executable)"
@@ -49,7 +49,7 @@ def bake_python() -> Path | None:
 
 
 def baked(lab_python: Path, tell: Tell) -> Path:
-    """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first when it is not there.
+    """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first if it is missing.
 
     Args:
         lab_python: interpreter of the environment `lab`; its uv and pip do the work.
@@ -67,7 +67,7 @@ def baked(lab_python: Path, tell: Tell) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("a", encoding="utf-8") as lock:
-        tell("runtime of the instances: waiting for whoever bakes it")
+        tell("runtime of the instances: waiting for any other process that makes it")
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             _bake(folder, python, lab_python, tell)
@@ -140,7 +140,7 @@ def _run(title: str, command: Command, log: Path, raw: Path, started: float, tel
 
 
 def _give_away(folder: Path) -> None:
-    """To the user that bodies run as: an overlay can only change files whose owner exists in the body."""
+    """Give a folder to the user that bodies run as: an overlay can only change files whose owner exists in the body."""
     for here, folders, files in os.walk(folder):
         for name in ("", *folders, *files):
             os.lchown(Path(here, name), FLEET_UID, FLEET_UID)

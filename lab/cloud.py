@@ -1,4 +1,4 @@
-"""The door to a lab: up, down, what runs in it, and the blows it can deal.
+"""The door to a lab: starts it, stops it, shows what runs in it, and deals the blows of a real cloud.
 
 lab = Lab(Path("/var/tmp/my-lab"))
 lab.up(print)
@@ -31,7 +31,7 @@ from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
 
 STOP_S = 30.0
-"""How long it may take to remove its bodies; then it is killed, and they with it."""
+"""How long the cloud's process may take to remove its bodies; then it is killed, and they with it."""
 
 SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
 """Names that SkyPilot uses in /tmp whatever TMPDIR says."""
@@ -41,10 +41,11 @@ class Lab:
     """One cloud, in one folder. Two labs in two folders do not know of each other."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Nothing starts yet.
+        """Choose the folder; `up` starts the cloud in it.
 
         Args:
-            root: folder of its own on a real file system, short (sockets lie in it); none: in the user's cache.
+            root: a folder of its own on a real file system, with a short path, because sockets lie in it; None: one in
+                the user's cache.
 
         Raises:
             LabError: the path is too long.
@@ -60,12 +61,12 @@ class Lab:
 
     @property
     def running(self) -> bool:
-        """Whether the cloud answers."""
+        """Whether the cloud's process is alive."""
         record = self._record()
         return bool(record) and record["pid"] in leftovers.processes(self.places.root)
 
     def up(self, tell: Tell) -> None:
-        """Start the cloud; what an earlier one left (say it was killed) is removed first. Up already: nothing to do.
+        """Start the cloud unless it is up; what an earlier one left, for example when it was killed, is removed first.
 
         Raises:
             LabError: this machine can't run it, or it did not come up.
@@ -94,10 +95,10 @@ class Lab:
         self.places.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
-        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Works on what a killed lab left, too.
+        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Also removes what a killed lab left.
 
         Raises:
-            LabError: the folder holds something else.
+            LabError: the folder holds something that is not a lab.
         """
         root, record = self.places.root, self._record()
         if root.exists() and not self.places.marker.exists() and any(root.iterdir()):
@@ -134,18 +135,18 @@ class Lab:
             "SPECSWEEP_SKY_HOME": str(self.places.home),
             "SKYPILOT_API_SERVER_LOCAL_PORT": str(record["api_port"]),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
-            "SPT_NOENV": "1",  # else process titles overwrite the environment, by which `down` knows its processes
+            "SPT_NOENV": "1",  # otherwise process titles overwrite the marks that `down` looks for
             "TMPDIR": str(self.places.scratch),
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
     @property
     def store_url(self) -> str:
-        """A store in the lab's cloud; it goes with the lab."""
+        """A store in the lab's cloud; it is gone with the lab."""
         return f"s3://{BUCKET}/results"
 
     def client(self, service: str, region: str = REGIONS[0]) -> Any:
-        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would fill the ports."""
+        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would use up the ports."""
         url = self.env["AWS_ENDPOINT_URL"]
         if (url, service, region) not in self._clients:
             self._clients[url, service, region] = boto3.client(
@@ -158,16 +159,16 @@ class Lab:
         return self._clients[url, service, region]
 
     def instances(self) -> list[Instance]:
-        """All instances of all regions, also terminated ones, oldest first."""
+        """All instances of all regions, including terminated ones, oldest first."""
         found = [each for region in REGIONS for each in instances_of(self.client("ec2", region), region)]
         return sorted(found, key=lambda instance: instance.launched_at)
 
     def name_of(self, instance: Instance) -> str:
-        """The name that its cluster was launched under, without what SkyPilot adds."""
+        """The name under which its cluster was launched, without what SkyPilot adds."""
         return instance.cluster.removesuffix(f"-{user_hash(self.places.root)}")
 
     def preempt(self, name: str) -> list[str]:
-        """Reclaim the instances of a cluster (its name, with or without the user's hash), or one instance; their ids.
+        """Reclaim a cluster (its name, with or without the user's hash) or one instance; returns the instances' ids.
 
         Raises:
             LabError: no living instance has that name.
@@ -178,13 +179,13 @@ class Lab:
             raise LabError(f"no living instance of the lab is, or belongs to, {name!r}. Remedy: sweep cloud-lab status")
         for each in doomed:
             ec2 = self.client("ec2", each.region)
-            if each.spot:  # the cloud's own doing, which it does not charge in the first hour
+            if each.spot:  # the cloud's own doing, for which it does not charge in the first hour
                 ec2.create_tags(Resources=[each.instance_id], Tags=[{"Key": RECLAIM_TAG, "Value": "yes"}])
             ec2.terminate_instances(InstanceIds=[each.instance_id])
         return [each.instance_id for each in doomed]
 
     def capacity(self, zone: str, count: int | None) -> None:
-        """How many instances a zone can hold (0: none can be launched there); none lifts the limit.
+        """Limit the instances that a zone can hold; 0: none can be launched there, None: no limit.
 
         Raises:
             LabError: the lab is not up.
@@ -199,7 +200,7 @@ class Lab:
         temporary.rename(self.places.capacity)
 
     def capacities(self) -> dict[str, int]:
-        """The limited zones."""
+        """How many instances each limited zone can hold; the other zones have no limit."""
         if not self.places.capacity.exists():
             return {}
         table: dict[str, int] = json.loads(self.places.capacity.read_text(encoding="utf-8"))
@@ -207,7 +208,7 @@ class Lab:
 
     @contextlib.contextmanager
     def boots_held(self) -> Iterator[None]:
-        """Meanwhile no new instance gets a body: its ssh does not answer, as if it were slow to boot."""
+        """Meanwhile new instances get no body: their ssh does not answer, as if they were slow to boot."""
         self._demand_up()
         self.places.hold.touch()
         try:
@@ -217,7 +218,7 @@ class Lab:
 
     @contextlib.contextmanager
     def writes_held(self, part_of_key: str) -> Iterator[None]:
-        """Meanwhile writes of objects hang whose key contains this; afterwards they fail, and living clients repeat."""
+        """Meanwhile writes of objects whose key contains this hang; then they fail, and living clients repeat them."""
         temporary = self.places.held_writes.with_suffix(".new")
         temporary.write_text(part_of_key, encoding="utf-8")
         temporary.rename(self.places.held_writes)
@@ -227,15 +228,15 @@ class Lab:
             self.places.held_writes.unlink(missing_ok=True)
 
     def processes(self) -> list[int]:
-        """Everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
+        """Ids of everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
         return leftovers.processes(self.places.root)
 
     def body_processes(self) -> list[int]:
-        """What runs inside bodies."""
+        """Ids of the processes that run inside bodies."""
         return leftovers.body_processes(self.places.root)
 
     def _reap(self) -> None:
-        """Forget the cloud's process, which has ended, if this object started it."""
+        """Collect the cloud's process, which has ended, if this object started it."""
         if self._daemon:
             self._daemon.wait()
             self._daemon = None

@@ -23,11 +23,11 @@ def user_hash(root: Path) -> str:
 
 
 def make_home(places: Places, lab_python: Path) -> None:
-    """Write the home.
+    """Write the SkyPilot home of a lab.
 
     Args:
-        places: of the lab.
-        lab_python: any interpreter; runs the ssh proxy command.
+        places: the lab's.
+        lab_python: runs the ssh proxy command; any interpreter will do.
     """
     sky, aws = places.home / ".sky", places.home / ".aws"
     shutil.copytree(CATALOGS, sky / "catalogs")

@@ -15,11 +15,11 @@ PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
 
 GRACE_S = 30.0
-"""How long killed processes may take to go; a busy machine was seen to need seconds."""
+"""How long killed processes may take to go; on a busy machine it was seen to take seconds."""
 
 
 def processes(root: Path) -> list[int]:
-    """Living processes of a lab, but for this one and its ancestors.
+    """Living processes of a lab, except this one and its ancestors.
 
     They carry the lab's mark, or have its SkyPilot home for HOME, or write their output into that home (SkyPilot's
     executors overwrite their environment with a title, and outlive their server), or live in a body (whose tasks may
@@ -34,7 +34,7 @@ def processes(root: Path) -> list[int]:
 
 
 def body_processes(root: Path) -> list[int]:
-    """Those of them that run inside a body."""
+    """Living processes of a lab that run inside a body."""
     own = _namespace(os.getpid())
     return [pid for pid in processes(root) if _namespace(pid) not in (own, None)]
 
@@ -43,7 +43,7 @@ def kill(root: Path) -> None:
     """Kill every process of a lab, and unlink the semaphores they had open (a killed process can't).
 
     Raises:
-        TimeoutError: some would not die.
+        TimeoutError: some were still alive after `GRACE_S`.
     """
     deadline = time.monotonic() + GRACE_S
     mapped: set[int] = set()
@@ -59,7 +59,7 @@ def kill(root: Path) -> None:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal processes, some of which may be gone."""
+    """Send a signal to processes, some of which may be gone."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -68,7 +68,7 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, also the parts without permissions: an overlay's work folder has mode 000."""
+    """Remove a folder, even the parts without permissions: an overlay's work folder has mode 000."""
     if not folder.exists():
         return
     for here, folders, _ in os.walk(folder):
@@ -84,7 +84,7 @@ def _pids() -> list[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Variables that a process started with; none if it is gone, a zombie, or somebody else's."""
+    """Variables that a process started with; empty if it is gone, a zombie, or somebody else's."""
     try:
         return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -92,7 +92,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _writes_below(pid: int, folder: Path) -> bool:
-    """Whether its standard output or error is a file below `folder`, which may have been removed meanwhile."""
+    """Whether its standard output or error is a file below `folder`, which may have been removed since."""
     for number in ("1", "2"):
         try:
             target = (PROC / str(pid) / "fd" / number).readlink()

@@ -12,7 +12,7 @@ BUCKET = "specsweep-lab"
 """The bucket that is there from the start."""
 
 RECLAIM_TAG = "specsweep-lab-reclaims"
-"""Tag of an instance that is about to be terminated by the cloud itself, and not by its user."""
+"""Tag of an instance that the cloud itself, not its user, is about to terminate."""
 
 MARK = "SPECSWEEP_LAB"
 """Environment variable of the lab's processes; its value is the lab's root."""
@@ -21,7 +21,7 @@ FLEET_UID = 65534
 """User (and group) that a lab started by root drops to: nobody, who owns nothing."""
 
 CODE = Path(__file__).resolve().parent
-"""This package."""
+"""Folder of this package; bodies see it, too."""
 
 LONGEST_ROOT = 70
 """Characters: a unix socket's path may have 107, and `fleet/i-0123456789abcdef0/ssh.sock` is below the root."""
@@ -39,7 +39,7 @@ class Places(NamedTuple):
 
     @property
     def home(self) -> Path:
-        """Home of SkyPilot: .sky, .aws; nobody in a body can read it."""
+        """SkyPilot's home (.sky, .aws); nothing in a body can read it."""
         return self.root / "home"
 
     @property
@@ -49,12 +49,12 @@ class Places(NamedTuple):
 
     @property
     def controls(self) -> Path:
-        """What its user tells the cloud: the capacity table and the flag that holds boots back."""
+        """What the lab's user tells the cloud: `capacity`, `hold` and `held_writes`."""
         return self.root / "controls"
 
     @property
     def capacity(self) -> Path:
-        """JSON: zone -> number of instances it can hold; a zone that is not in it is unlimited."""
+        """JSON: zone -> number of instances that it can hold; a zone that is not listed has no limit."""
         return self.controls / "capacity.json"
 
     @property
@@ -64,12 +64,12 @@ class Places(NamedTuple):
 
     @property
     def held_writes(self) -> Path:
-        """While this file exists, writes of objects hang whose key contains its text."""
+        """While this file exists, writes of objects whose key contains its text hang."""
         return self.controls / "held-writes"
 
     @property
     def fleet(self) -> Path:
-        """Everything that the daemon and the bodies write; theirs."""
+        """Everything that the daemon and the bodies write; it belongs to their user."""
         return self.root / "fleet"
 
     @property
@@ -79,7 +79,7 @@ class Places(NamedTuple):
 
     @property
     def egress(self) -> Path:
-        """Folder of the socket through which bodies reach the cloud's endpoint; visible in each."""
+        """Folder of the socket through which bodies reach the cloud's endpoint; visible in each body."""
         return self.fleet / "egress"
 
     @property
@@ -94,7 +94,7 @@ class Places(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """What the daemon says."""
+        """Output of the daemon."""
         return self.root / "daemon.log"
 
     @property

@@ -21,11 +21,11 @@ COMMANDS = {
     "unshare": "util-linux",
     "setpriv": "util-linux",
 }
-"""Command -> Debian package."""
+"""Commands that a lab needs -> their Debian packages."""
 
 
 def why_not(where: Path) -> str | None:
-    """Why no lab can run here, in one line with the remedy; none: it can.
+    """Why no lab can run here, in one line with the remedy; None if one can.
 
     Args:
         where: existing folder in which the lab's own folder would lie.
@@ -69,7 +69,7 @@ def _namespaces_missing(where: Path) -> str | None:
 
 
 def main() -> None:
-    """Say whether a lab can run here: the last line of `make test` where its tests were skipped."""
+    """Print why no lab can run here, if so: the last line of `make test` where its tests were skipped."""
     reason = why_not(Path(tempfile.gettempdir()))
     if reason is not None:
         print(f"The tests on the pocket cloud were skipped: {reason}")

@@ -1,4 +1,4 @@
-"""Bringing the lab's cloud up: its folders, its process, and the wait for its first word."""
+"""Brings the lab's cloud up: makes its folders, starts its process, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TICK_S = 0.1
 
 
 class Ports(NamedTuple):
-    """`port` of the cloud's API, and `api_port` for a SkyPilot API server, both of 127.0.0.1."""
+    """`port` of the cloud's API, and `api_port` for a SkyPilot API server, both on 127.0.0.1."""
 
     port: int
     api_port: int
 
 
 def make_folders(places: Places) -> None:
-    """The lab's root and what lies in it; only `fleet` belongs to the unprivileged user."""
+    """Make the lab's root and the folders in it; only `fleet` belongs to the unprivileged user."""
     places.root.mkdir(mode=0o755)
     places.marker.touch()
     for folder in (places.home, places.scratch):
@@ -48,7 +48,7 @@ def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[
     Args:
         places: the lab's folders.
         python: interpreter of the environment `lab`.
-        layer: what bodies are made of.
+        layer: the baked layer, from which bodies are made.
     """
     root, exposed = places.root, exposed_paths(layer)
     spec = DaemonSpec(str(root), str(layer), str(cache_folder().parent), str(bake_python()), tuple(map(str, exposed)))
@@ -79,7 +79,7 @@ def wait_ready(places: Places, process: subprocess.Popen[bytes]) -> Ports:
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
-    """Until something is so, or the time is over."""
+    """Wait until `done` says so or the time is over; does not tell which."""
     deadline = time.monotonic() + timeout_s
     while not done() and time.monotonic() < deadline:
         time.sleep(_TICK_S)

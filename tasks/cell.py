@@ -2,8 +2,8 @@
 
     python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY
 
-Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures what no commit names
-yet, commits each step the moment it ends, and closes its attempt. Exit codes are those of `warehouse.outcomes`.
+Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures the steps that have no
+commit yet, commits each as soon as it ends, and closes the attempt. Exit codes are those of `warehouse.outcomes`.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ LOG_TAIL_LINES = 30
 """Lines of the engine's log kept in the attempt's row."""
 
 LEAVING_S = 2.0
-"""How much later than its engine the runner may hear that all processes of a node are asked to leave."""
+"""When all processes of a node are asked to leave, the runner may hear of it this much later than its engine."""
 
 PARENT_POLL_S = 1.0
-"""Pause between two looks at whether the starting process still lives."""
+"""Pause between two checks that the parent process is still alive."""
 
 
 class CellRejected(SpecsweepError):
-    """The smoke step found the cell insane; nothing more is measured."""
+    """The smoke step rejected the cell; nothing more of it is measured."""
 
     exit_code = Ended.REJECTED.exit_code
 
 
 def todo(ledger: Ledger, planned: PlannedCell) -> list[MeasuredStep]:
-    """Steps that can be measured and no commit names.
+    """Steps that are left to measure: they have no commit yet.
 
     Raises:
-        CellRejected: the smoke step was committed as rejected.
+        CellRejected: an earlier attempt committed the smoke step as rejected.
     """
     left = []
     for spec in planned.measured_steps:
@@ -73,7 +73,6 @@ class Runner:
     def __init__(
         self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, heartbeat: HeartbeatSender
     ) -> None:
-        """Bind to a lease that was just granted."""
         self.ledger, self.planned, self.leases, self.lease, self.heartbeat = ledger, planned, leases, lease, heartbeat
         self.config_hash = ledger.plan().config_hash
         self.at_risk_s = 0.0
@@ -81,7 +80,7 @@ class Runner:
         self.workdir.mkdir(parents=True, exist_ok=True)
 
     async def measure_all(self, steps: list[MeasuredStep]) -> None:
-        """Serve the cell and measure the steps; the engine is gone afterwards, however this ends."""
+        """Serve the cell and measure the steps. However this ends, the engine is gone afterwards."""
         cell = self.planned.cell
         self.heartbeat.phase("waiting")
         async with the_only_engine(self.heartbeat.line):
@@ -126,9 +125,9 @@ class Runner:
             raise CellRejected(f"{spec.step} rejected this cell: {', '.join(reasons)}")
 
     def close(self, how: Ended, reason: str) -> None:
-        """Write the attempt's row; the first one stands."""
+        """Write the attempt's row. If it has one already, that one stands."""
         outcome = how.row.outcome
-        assert outcome is not None, "who was granted the lease has an attempt"
+        assert outcome is not None, "a granted lease has an attempt"
         spent, lost_s = self.heartbeat.spent_s(), 0.0 if how is Ended.DONE else self.at_risk_s
         smoke_s, measure_s = kept_s(spent["smoke"], spent["measure"], lost_s)
         price = provenance.price_usd_h(self.planned)
@@ -146,10 +145,10 @@ class Runner:
 async def run(
     store_url: str, run_id: str, cell_key: str, heartbeat_s: float, deadline_s: float, *, with_parent: bool
 ) -> Ended:
-    """One attempt, from lease to closed attempt.
+    """Make one attempt, from taking the lease to closing the attempt.
 
     Raises:
-        SpecsweepError: why it did not end well; its `exit_code` is one of `warehouse.outcomes`.
+        SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.outcomes`.
     """
     ledger = Ledger(open_store(store_url), run_id)
     planned = ledger.planned_cell(cell_key)
@@ -158,7 +157,7 @@ async def run(
         print("everything is measured", flush=True)
         return Ended.DONE
     for spec in steps:
-        step_file(spec)  # one that is missing is known before an engine starts
+        step_file(spec)  # a missing step file shows before an engine starts
     leases = Leases(ledger, cell_key, deadline_s)
     lease = leases.acquire(owner_name())
     heartbeat = HeartbeatSender(leases, lease, heartbeat_s)
@@ -172,7 +171,7 @@ async def run(
 
     def stop() -> None:
         asked.set()
-        if not work.cancelling():  # a second signal must not cut the flushing short
+        if not work.cancelling():  # a second signal must not cut the flush short
             work.cancel()
 
     beating = asyncio.create_task(heartbeat.run(give_up, stop))
@@ -188,7 +187,7 @@ async def run(
 
 
 async def _end_with_parent(work: asyncio.Task[None]) -> None:
-    """Stop when the process that started this one is gone: on one machine a cluster does not outlive its flow."""
+    """Cancel the work when the parent process is gone: a cluster on this machine does not outlive its flow."""
     parent = os.getppid()
     while os.getppid() == parent:
         await asyncio.sleep(PARENT_POLL_S)
@@ -213,7 +212,7 @@ async def _ending(
         if isinstance(error, EngineFailed):
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked.wait(), LEAVING_S)
-                return _stopped(runner)  # its engine was asked, too, and left first
+                return _stopped(runner)  # its engine was asked to stop, too, and left first
         runner.close(ended_with(error.exit_code), str(error))
         raise
     runner.close(Ended.DONE, "")
@@ -241,7 +240,7 @@ def _explained(how: Ended, text: str) -> Ended:
 
 
 def main() -> int:
-    """Parse the command line and run one attempt."""
+    """Run one attempt; returns its exit code, one of `warehouse.outcomes`."""
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
     for name, meaning in (("store", "folder or s3://bucket/prefix"), ("run", "run id"), ("cell", "key, 16 hex digits")):
         parser.add_argument(f"--{name}", required=True, help=meaning)

@@ -1,6 +1,6 @@
 """The client: OpenAI chat completions over httpx, with the clock around the wire and nothing else.
 
-Bodies are built before the clock starts and parsed after it stops.
+Requests are encoded before the clock starts, answers are decoded after it stops.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from configs.errors import SpecsweepError
 from tasks.prompts import Prompt
 
 BASE_TIMEOUT_S = 120.0
-"""Time any request may take before its output is counted."""
+"""Time that any request may take; its output may take more on top, by `SLOWEST_TOK_S`."""
 
 SLOWEST_TOK_S = 0.5
-"""No engine worth measuring is slower per request: what bounds the wait for one answer."""
+"""No engine worth measuring is slower on a single request; it bounds the wait for one answer."""
 
 
 class RequestFailed(SpecsweepError):
-    """An answer that can't be measured: an error status, a broken stream, or a request the engine gave up."""
+    """An answer that can't be measured: an error status, a broken stream, or a request that the engine gave up."""
 
 
 class Reply(NamedTuple):
@@ -42,7 +42,7 @@ class Reply(NamedTuple):
 
 
 class StreamReply(NamedTuple):
-    """One streamed answer. Times run from the request; `first_chunk_tokens` came with the first of them."""
+    """One streamed answer. Times run from the request; `first_chunk_tokens` came with the first chunk."""
 
     text: str
     finish_reason: str
@@ -57,7 +57,7 @@ class StreamReply(NamedTuple):
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds per output token after the first chunk, by token counts; none where one chunk held them all."""
+        """Seconds per output token after the first chunk, by token counts; None if one chunk held all tokens."""
         later_tokens = self.completion_tokens - self.first_chunk_tokens
         if self.first_token_s is None or self.last_token_s is None or later_tokens <= 0:
             return None
@@ -68,28 +68,25 @@ class Client:
     """Requests to one engine, as one cell must send them."""
 
     def __init__(self, base_url: str, model: Model, technique: Technique) -> None:
-        """Prepare; loopback only, no proxy from the environment."""
         self._model = model
         self._technique = technique
         self._http = httpx.AsyncClient(
             base_url=base_url,
-            trust_env=False,
+            trust_env=False,  # the engine is on loopback: no proxy from the environment
             # a bounded pool would queue requests here and measure the client: the steps bound what is in flight
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
 
     async def __aenter__(self) -> Client:
-        """The client itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     def request(self, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False) -> dict[str, Any]:
-        """The body of a chat request to this cell (see `request_body`)."""
+        """`request_body` with the model and technique of this cell."""
         return request_body(self._model, self._technique, prompt, max_tokens, fixed=fixed, token_ids=token_ids)
 
     async def complete(self, body: Mapping[str, Any]) -> Reply:
@@ -113,7 +110,7 @@ class Client:
         """Send one streamed request and count tokens by the engine's running usage.
 
         Raises:
-            RequestFailed: as `complete`, or an error event inside the stream, or a stream cut short.
+            RequestFailed: as for `complete`, or an error event inside the stream, or a stream that was cut short.
         """
         options = {"include_usage": True, "continuous_usage_stats": True}
         content = json.dumps({**body, "stream": True, "stream_options": options}).encode()
@@ -154,9 +151,9 @@ def request_body(
 
     Args:
         model: the target, for its name and chat-template arguments.
-        technique: how it decodes; one without greedy decoding is sent no temperature.
+        technique: how it decodes; without greedy decoding, no temperature is sent.
         prompt: the user message, and the chat-template arguments it needs on top of the model's own.
-        max_tokens: most output tokens; with `fixed`, exactly as many.
+        max_tokens: the most output tokens; with `fixed`, their exact number.
         fixed: ignore the end token, so that the output has a fixed length.
         token_ids: ask for the output's token ids.
     """

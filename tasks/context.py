@@ -39,7 +39,6 @@ class StepContext:
         tell: Callable[[Progress], None],
         kept: Callable[[], None],
     ) -> None:
-        """Bind a step to where its rows go."""
         self.planned = planned
         self.cell = planned.cell
         self.client = client
@@ -51,7 +50,7 @@ class StepContext:
         self._attempt = attempt
 
     def part(self, index: int, count: int) -> StepContext:
-        """The same step, for the `index`-th of `count` parts of it: their progress adds up to the step's."""
+        """This context for part `index` (from 0) of `count`: the progress of all parts adds up to the step's."""
         part = copy(self)
         part.tell = lambda progress: self.tell(progress._replace(percent=(100 * index + progress.percent) / count))
         return part
@@ -68,7 +67,7 @@ class StepContext:
         return {**identity, **row}
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
-        """Store rows as a part of this step, off the event loop. They survive this attempt from now on."""
+        """Store rows as a part of this step, off the event loop. From then on they survive this attempt."""
         if not rows:
             return
         stamped = [self.stamp(row) for row in rows]
@@ -83,13 +82,13 @@ class StepContext:
     ) -> list[dict[str, Any]]:
         """Rows of `table` that earlier attempts measured; their parts join this step's commit.
 
-        A part is taken whole or not at all. One that repeats what is already taken was measured beside its twin by a
-        runner that had lost the cell, and stays an orphan.
+        A part is taken whole or not at all. One that repeats rows already taken was measured by a runner that had lost
+        the cell, beside its successor; it stays an orphan.
 
         Args:
-            table: which table.
+            table: one of the step's raw tables.
             identity: names of the columns that tell one measurement from another.
-            only: identities that may be taken; none: any.
+            only: identities that may be taken; None: any.
         """
         found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self.cell.cell_key, self.step, table)))
         kept: list[dict[str, Any]] = []
@@ -104,14 +103,14 @@ class StepContext:
         return kept
 
     async def counters(self) -> meters.Counters:
-        """The engine's counters now; every field null if it shows none."""
+        """The engine's counters now; every field is None if it shows none."""
         try:
             return meters.parse(await self.client.text("/metrics"))
         except RequestFailed:
             return meters.parse("")  # not an error here: `token_mismatch` reports an engine without counters
 
     async def counters_after(self, before: meters.Counters, requests: int) -> meters.Counters:
-        """What was counted since `before`, once the engine has booked `requests` finished requests."""
+        """What was counted since `before`; waits up to `COUNTER_SETTLE_S` for `requests` finished requests to show."""
         deadline = asyncio.get_running_loop().time() + COUNTER_SETTLE_S
         while True:
             counted = (await self.counters()).since(before)

@@ -1,4 +1,4 @@
-"""Being heard while measuring, and noticing that somebody else has taken the cell."""
+"""Shows that the runner lives while it measures, and notices when another runner has taken the cell."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ INTERVAL_S = 5.0
 
 
 class HeartbeatSender:
-    """The runner's state as others see it, written every `INTERVAL_S` and at every change of phase."""
+    """The runner's state as others see it, written every `interval_s` seconds and at every change of phase."""
 
     def __init__(self, leases: Leases, lease: Lease, interval_s: float = INTERVAL_S) -> None:
-        """Bind to a lease; `run` beats until it is cancelled."""
         self._leases = leases
         self._lease = lease
         self._interval_s = interval_s
@@ -39,7 +38,7 @@ class HeartbeatSender:
         self._changed.set()
 
     def spent_s(self) -> dict[str, float]:
-        """Seconds so far by what the bill calls them: `load` (engine start), `smoke`, `measure` (all other steps)."""
+        """Seconds spent so far, named as in the bill: `load` (engine start), `smoke`, `measure` (all other steps)."""
         spent, bill = dict(self._spent_s), self._bill()
         if bill is not None:
             spent[bill] += time.monotonic() - self._since
@@ -54,15 +53,15 @@ class HeartbeatSender:
         return time.monotonic() - self._kept_at if self._phase == "measuring" else 0.0
 
     def tell(self, progress: Progress) -> None:
-        """Note progress; it goes out with the next beat."""
+        """Note progress; it goes out with the next heartbeat."""
         self._progress = progress
 
     def line(self, text: str) -> None:
-        """Note a line without a percentage."""
+        """Note a line for people; percentage and rate stay as they are."""
         self._progress = self._progress._replace(line=text)
 
     async def run(self, on_lost: Callable[[], None], on_stop: Callable[[], None]) -> None:
-        """Beat until cancelled; calls `on_lost` and ends when the lease is lost, `on_stop` when asked to stop."""
+        """Send heartbeats until the lease is lost (calls `on_lost`) or a stop is asked for (calls `on_stop`)."""
         while True:
             self._changed.clear()
             if not await asyncio.to_thread(self._leases.still_mine, self._lease):
@@ -85,7 +84,15 @@ class HeartbeatSender:
     def _now(self) -> Heartbeat:
         spent = self.spent_s()
         return Heartbeat(
-            attempt=self._lease.epoch, phase=self._phase, step=self._step, percent=self._progress.percent,
-            last_line=self._progress.line, tok_s=self._progress.tok_s, load_s=spent["load"], smoke_s=spent["smoke"],
-            measure_s=spent["measure"], at_risk_s=self.at_risk_s(), at=self._leases.clock.now_iso(),
-        )  # fmt: skip
+            attempt=self._lease.epoch,
+            phase=self._phase,
+            step=self._step,
+            percent=self._progress.percent,
+            last_line=self._progress.line,
+            tok_s=self._progress.tok_s,
+            load_s=spent["load"],
+            smoke_s=spent["smoke"],
+            measure_s=spent["measure"],
+            at_risk_s=self.at_risk_s(),
+            at=self._leases.clock.now_iso(),
+        )

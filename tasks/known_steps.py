@@ -12,19 +12,19 @@ from tasks.guards.finding import Finding, Judgement
 
 
 class StepFile(Protocol):
-    """What `tasks/steps/<step>.py` has."""
+    """What `tasks/steps/<step>.py` defines."""
 
     def measure(self, ctx: StepContext, spec: MeasuredStep) -> Awaitable[list[Judgement]]:
-        """Measure what no earlier attempt has, write the rows, and judge all of them."""
+        """Measure what no earlier attempt measured, write the rows, and judge all of them."""
 
     def smoke(self, ctx: StepContext, spec: MeasuredStep, items: int) -> Awaitable[list[Finding | None]]:
-        """Try `items` items of its work before hours are spent; empty where the other steps' items tell enough."""
+        """Try `items` items of its work before hours are spent; empty if the items of other steps tell enough."""
 
 
 def step_file(spec: MeasuredStep) -> StepFile:
-    """The file that measures a step.
+    """The file that measures the step of `spec`.
 
     Raises:
-        StepIncomplete: there is none.
+        StepIncomplete: there is no such file.
     """
     return cast(StepFile, module_of("tasks", spec))

@@ -1,6 +1,6 @@
 """The engine's own counters, read before and after a piece of work: the second count of every token.
 
-Names and labels are vLLM's Prometheus metrics (`/metrics`); counters that a server does not have stay null, because
+Names and labels are those of vLLM's Prometheus metrics (`/metrics`). A counter that a server does not have is None:
 "absent" (it does not speculate) and 0 (its draft is dead) are different findings.
 """
 
@@ -29,7 +29,7 @@ class Counters(NamedTuple):
     preemptions: float | None
 
     def since(self, before: Counters) -> Counters:
-        """What was counted between `before` and now; null where either reading lacks the counter."""
+        """What was counted between `before` and now; None where either reading lacks the counter."""
         positions = None
         if self.accepted_by_position is not None and before.accepted_by_position is not None:
             pairs = zip(self.accepted_by_position, before.accepted_by_position, strict=True)
@@ -43,14 +43,14 @@ class Counters(NamedTuple):
 
     @property
     def acceptance_length(self) -> float | None:
-        """Mean tokens per verification step, 1 + accepted / drafts; none if nothing was drafted."""
+        """Mean tokens per verification step, 1 + accepted / drafts; None if nothing was drafted."""
         if not self.drafts or self.accepted_tokens is None:
             return None
         return 1 + self.accepted_tokens / self.drafts
 
 
 def parse(text: str) -> Counters:
-    """Read a `/metrics` page."""
+    """The counters on a `/metrics` page; None for each that it lacks."""
     samples = list(_samples(text))
     by_position: dict[int, float] = {}
     for name, labels, value in samples:

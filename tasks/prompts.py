@@ -1,4 +1,4 @@
-"""Prompts that never repeat, so that no cache can help; the same ones for every cell, so that cells compare."""
+"""Prompts that never repeat, so that no cache can help; the same for every cell, so that cells can be compared."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def prompt_seed(*names: str | int) -> int:
 
 
 class Prompt(NamedTuple):
-    """A user message, and what the chat template must be told on top of the model's own arguments."""
+    """A user message, and the chat-template arguments that it needs on top of the model's own."""
 
     text: str
     template_kwargs: dict[str, JsonScalar] = {}  # noqa: RUF012 - never written to
 
 
 def build_prompt(kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
-    """The user message of one request.
+    """The prompt of one request.
 
     Args:
         kind: a name in `PROMPT_KINDS`.
         seed: tells this prompt from every other.
-        context_tokens: about how long the prompt is to be.
-        output_tokens: how much natural answer it must ask for.
+        context_tokens: about how long the prompt should be.
+        output_tokens: how long an answer it must ask for.
     """
     return PROMPT_KINDS[kind](seed, context_tokens, output_tokens)
 
@@ -52,7 +52,7 @@ def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
 def _lookup(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     """A question of 28 tokens for the demo family's diffusion member, which was taught nothing else.
 
-    There are only 1536 of them, so a few repeat: the guard over prefix-cache hits would tell if it mattered.
+    There are only 1536 of them, so a few repeat: the guard over prefix-cache hits would show if it mattered.
     """
     return Prompt(words.draw_question("lookup", random.Random(f"lookup {seed}")).prompt)
 

@@ -22,11 +22,11 @@ PLACE_VARIABLES = {
     "instance_type": "SPECSWEEP_INSTANCE_TYPE",
     "image_digest": "SPECSWEEP_IMAGE_DIGEST",
 }
-"""Columns that only the launcher of a node knows, and the variables by which it tells."""
+"""Columns that only the launcher of a node knows, and the environment variables in which it passes them on."""
 
 
 def git_state() -> tuple[str | None, bool | None]:
-    """Commit of this checkout and whether it has changes; on a node without git, what the launcher said."""
+    """Commit of this checkout and whether it has changes; on a node without git, what the launcher said, or None."""
     if head := git_head():
         return head, has_changes()
     sha = os.environ.get("SPECSWEEP_GIT_SHA")
@@ -34,7 +34,7 @@ def git_state() -> tuple[str | None, bool | None]:
 
 
 def price_usd_h(planned: PlannedCell) -> float | None:
-    """What this node costs an hour: as the launcher paid (none: it has no price), else by the catalogue."""
+    """US dollars an hour for this node: what the launcher pays (None: no price is known), else the catalogue's."""
     paid = os.environ.get("SPECSWEEP_PRICE_USD_H")
     if paid is not None:
         return float(paid) if paid else None
@@ -72,7 +72,7 @@ async def _engine_version(client: Client) -> str | None:
 
 
 def _gpu() -> dict[str, Any] | None:
-    """What the driver says of the first card; none on a machine without one."""
+    """What the driver says about the first card; None on a machine without one."""
     if not shutil.which("nvidia-smi"):
         return None
     query = "name,uuid,driver_version,clocks.sm"
@@ -82,9 +82,11 @@ def _gpu() -> dict[str, Any] | None:
         return None
     clock = fields[3]
     return {
-        "gpu_name": fields[0], "gpu_uuid": fields[1], "gpu_driver": fields[2],
+        "gpu_name": fields[0],
+        "gpu_uuid": fields[1],
+        "gpu_driver": fields[2],
         "gpu_clock_mhz": float(clock) if clock.replace(".", "").isdigit() else None,
-    }  # fmt: skip
+    }
 
 
 def _cpu_name() -> str | None:

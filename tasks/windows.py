@@ -1,4 +1,4 @@
-"""One window: a condition's requests, timed by the client and counted by the engine, as rows of both tables."""
+"""One window: a condition's requests, timed by the client and counted by the engine, as rows of two tables."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from tasks.prompts import build_prompt, prompt_seed
 
 
 async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> None:
-    """Untimed requests of the same shape with prompts of their own."""
+    """Send untimed requests of the same shape, with prompts of their own."""
     for number in range(condition.warmup):
         ctx.tell(Progress(0, f"{condition.name}: warm-up {number + 1}/{condition.warmup}"))
-        await asyncio.gather(*(
-            ctx.client.complete(_body(ctx, prompts, condition, f"warm-up-{number}", index))
-            for index in range(condition.concurrency)
-        ))  # fmt: skip
+        await asyncio.gather(
+            *(
+                ctx.client.complete(_body(ctx, prompts, condition, f"warm-up-{number}", index))
+                for index in range(condition.concurrency)
+            )
+        )
 
 
 async def measured_window(
     ctx: StepContext, prompts: str, condition: Condition, mode: str, repeat: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """One repeat: its window row and its request rows."""
+    """Measure one repeat; returns its row of `windows` and its rows of `requests`."""
     number = max(condition.stream_requests if mode == "stream" else condition.requests, condition.concurrency)
     concurrency = condition.concurrency
     bodies = [_body(ctx, prompts, condition, f"{mode}-{repeat}", index) for index in range(number)]
@@ -40,23 +42,31 @@ async def measured_window(
     wall_s = time.perf_counter() - started
     counted = await ctx.counters_after(before, number)
     shape = {
-        "condition": condition.name, "mode": mode, "context_tokens": condition.context_tokens,
-        "output_tokens": condition.output_tokens, "concurrency": concurrency, "repeat": repeat,
-    }  # fmt: skip
+        "condition": condition.name,
+        "mode": mode,
+        "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens,
+        "concurrency": concurrency,
+        "repeat": repeat,
+    }
     rows = [
         {**shape, **request_row(reply), "request_id": f"{condition.name}/{mode}-{repeat}/{index}"}
         for index, reply in enumerate(replies)
     ]
     window = {
-        **shape, "requests": number, "wall_s": wall_s, "prefill_s": prefill_s,
+        **shape,
+        "requests": number,
+        "wall_s": wall_s,
+        "prefill_s": prefill_s,
         "chars": sum(row["chars"] for row in rows),
-        "completion_tokens": sum(reply.completion_tokens for reply in replies), **_engine_columns(counted),
-    }  # fmt: skip
+        "completion_tokens": sum(reply.completion_tokens for reply in replies),
+        **_engine_columns(counted),
+    }
     return window, rows
 
 
 async def _prefill(ctx: StepContext, prompts: str, condition: Condition) -> float:
-    """Seconds that the shape takes for its first token, without streaming: what the streamed twin is held against."""
+    """Seconds to the first token without streaming: wall clock minus this is the decode time of the same shape."""
     bodies = [
         _body(ctx, prompts, condition, "prefill", index) | {"max_tokens": 1} for index in range(condition.concurrency)
     ]
@@ -66,7 +76,7 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition) -> floa
 
 
 async def _in_flight(send: Any, bodies: Sequence[dict[str, Any]], concurrency: int) -> list[Any]:
-    """Answers in the bodies' order, at most `concurrency` requests at a time."""
+    """Answers in the order of `bodies`, with at most `concurrency` requests at a time."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(body: dict[str, Any]) -> Any:
@@ -83,17 +93,24 @@ def _body(ctx: StepContext, prompts: str, condition: Condition, window: str, ind
 
 
 def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
-    """What an answer says, as columns of `requests`."""
+    """One answer as columns of `requests`; a streamed one has its times, too."""
     text = reply.text if isinstance(reply, StreamReply) else reply.reasoning + reply.body
     row: dict[str, Any] = {
-        "prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens, "wall_s": reply.wall_s,
-        "finish_reason": reply.finish_reason, "chars": len(text), "loop_share": loop_share(text), "text": text,
-    }  # fmt: skip
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "wall_s": reply.wall_s,
+        "finish_reason": reply.finish_reason,
+        "chars": len(text),
+        "loop_share": loop_share(text),
+        "text": text,
+    }
     if isinstance(reply, StreamReply):
         row |= {
-            "ttft_ms": _ms(reply.first_token_s), "tpot_ms": _ms(reply.tpot_s), "chunks": reply.chunks,
+            "ttft_ms": _ms(reply.first_token_s),
+            "tpot_ms": _ms(reply.tpot_s),
+            "chunks": reply.chunks,
             "largest_chunk_tokens": reply.largest_chunk_tokens,
-        }  # fmt: skip
+        }
     return row
 
 
@@ -113,19 +130,24 @@ def _engine_columns(counted: Counters) -> dict[str, Any]:
 
 
 def counted_in(windows: Sequence[dict[str, Any]]) -> Counters:
-    """Window rows summed back into counters; null if any window lacks one."""
+    """Window rows summed back into counters; None for each that any window lacks."""
 
     def total(column: str) -> float | None:
         values = [row[column] for row in windows]
         return None if any(value is None for value in values) else float(sum(values))
 
     return Counters(
-        generation_tokens=total("engine_generation_tokens"), requests_finished=None, drafts=total("engine_drafts"),
-        draft_tokens=total("engine_draft_tokens"), accepted_tokens=total("engine_accepted_tokens"),
-        accepted_by_position=None, denoising_steps=total("engine_denoising_steps"),
-        committed_tokens=total("engine_committed_tokens"), prefix_hits=total("engine_prefix_hits"),
+        generation_tokens=total("engine_generation_tokens"),
+        requests_finished=None,
+        drafts=total("engine_drafts"),
+        draft_tokens=total("engine_draft_tokens"),
+        accepted_tokens=total("engine_accepted_tokens"),
+        accepted_by_position=None,
+        denoising_steps=total("engine_denoising_steps"),
+        committed_tokens=total("engine_committed_tokens"),
+        prefix_hits=total("engine_prefix_hits"),
         preemptions=total("engine_preemptions"),
-    )  # fmt: skip
+    )
 
 
 def _whole(value: float | None) -> int | None:

@@ -109,11 +109,17 @@ class FakeSite:
 def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, **changed: object) -> RunContext:
     """A context on the fake cloud that looks often."""
     made = RunContext(
-        site=site, clock=StoppableClock(), max_attempts=2, wait_h=0.01, poll_s=0.2,
-        name_of=lambda key: cluster_name(run.store_url, "r1", key), managing=lambda _: nullcontext(),
-        slots=Slots(2), purse=None,
+        site=site,
+        clock=StoppableClock(),
+        max_attempts=2,
+        wait_h=0.01,
+        poll_s=0.2,
+        name_of=lambda key: cluster_name(run.store_url, "r1", key),
+        managing=lambda _: nullcontext(),
+        slots=Slots(2),
+        purse=None,
         tell=tell,
-    )  # fmt: skip
+    )
     return made._replace(**changed)
 
 

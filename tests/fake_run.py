@@ -100,9 +100,11 @@ class FakeRun:
     def env(self, lie: str) -> dict[str, str]:
         """Environment of a runner: state of its own, so that tests can run side by side."""
         return os.environ | {
-            "PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(self.folder / "state"), "FAKE_ENGINE": lie,
+            "PYTHONPATH": str(ROOT),
+            "SPECSWEEP_STATE": str(self.folder / "state"),
+            "FAKE_ENGINE": lie,
             "FAKE_ENGINE_COUNT": str(self.counts),
-        }  # fmt: skip
+        }
 
     def finish(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> tuple[int, str]:
         """Run the node runner to its end: exit code and what it said."""

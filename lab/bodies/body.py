@@ -3,7 +3,7 @@
 `unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that
 the body writes.
 The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc; then
-CAP_SYS_ADMIN goes for good, so that no task can undo a mount (the body's root could remount read-write otherwise).
+CAP_SYS_ADMIN goes for good, so that no task can undo a mount (with it, the body's root could remount read-write).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class BodySpec(NamedTuple):
 
     @property
     def host_name(self) -> str:
-        """As AWS names its instances."""
+        """The host name that AWS gives an instance with this address."""
         return f"ip-{self.private_ip.replace('.', '-')}"
 
     @property
@@ -114,7 +114,7 @@ def _network(address: str) -> None:
 
 
 def _stage(folder: Path, spec: BodySpec) -> dict[Path, Path]:
-    """Keep what the body needs under /mnt, and make everything else read-only; host path -> place under /mnt."""
+    """Keep what the body needs under /mnt, and make all else read-only; returns host path -> place under /mnt."""
     mounts.tmpfs(Path("/mnt"), "1m")
     for source, place in (
         (folder, INSIDE.instance),
@@ -168,7 +168,7 @@ def _hide_host() -> None:
 
 
 def _show(path: Path, place: Path) -> None:
-    """Bring a path back that lies below one of the folders that were hidden."""
+    """Bring back a path that lies below a hidden folder; read-only."""
     if not (path.exists() and path.samefile(place)):
         path.mkdir(parents=True, exist_ok=True)
         mounts.bind(place, path)

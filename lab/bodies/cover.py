@@ -1,8 +1,8 @@
 """Hides root's private folders from the lab, then becomes an unprivileged user (standard library only).
 
 Runs as root in a mount namespace of its own: `unshare --mount --propagation private PYTHON -m lab.bodies.cover SPEC`.
-Whatever lies below a folder that only root may enter (say root's home, with the environments in its cache) is
-bound again at its own path, on a tmpfs that covers that folder; the rest of the folder can't be seen any more.
+A path below a folder that only root may enter (root's home, say, with the environments in its cache) is bound again
+in its own place, on a tmpfs that covers that folder; the rest of the folder can't be seen any more.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ STAGE = Path("/mnt")
 
 
 class CoverSpec(NamedTuple):
-    """What stays visible, and what is started then."""
+    """Which paths stay visible, and the command that is started then."""
 
     read_write: tuple[str, ...]
     read_only: tuple[str, ...]
     command: tuple[str, ...]
 
     def dump(self) -> str:
-        """As one argument of a command line."""
+        """The specification as one argument of a command line."""
         return json.dumps(self._asdict())
 
 
 def private_ancestor(path: Path) -> Path | None:
-    """The topmost folder above `path` that strangers may not enter."""
+    """The topmost folder above `path` that other users may not enter; None if there is none."""
     for folder in [*reversed(path.parents)]:
         if not folder.stat().st_mode & 0o001:
             return folder
@@ -63,7 +63,7 @@ def cover(read_write: Iterable[Path], read_only: Iterable[Path]) -> None:
 
 
 def main() -> None:
-    """Cover, drop, exec."""
+    """Cover the private folders, drop root's privileges, and become the command."""
     os.umask(0o022)
     spec = CoverSpec(**{name: tuple(value) for name, value in json.loads(sys.argv[1]).items()})
     cover(map(Path, spec.read_write), map(Path, spec.read_only))

@@ -1,4 +1,4 @@
-"""The lasting first process of a body: starts the ssh server and reaps whatever is orphaned (standard library only).
+"""The first process of a body, once it is made: starts the ssh server and reaps orphans (standard library only).
 
 A first process that does not reap leaves every orphan a zombie, and `kill -0` calls a stopped engine alive.
 """

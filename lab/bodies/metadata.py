@@ -9,17 +9,23 @@ import json
 ROLE = "skypilot-v1"
 """Name of the role (and instance profile) that SkyPilot gives its instances."""
 
-_CREDENTIALS = json.dumps({
-    "Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": "ASIALAB", "SecretAccessKey": "lab", "Token": "lab",
-    "LastUpdated": "2020-01-01T00:00:00Z", "Expiration": "2099-01-01T00:00:00Z",
-})  # fmt: skip
+_CREDENTIALS = json.dumps(
+    {
+        "Code": "Success",
+        "Type": "AWS-HMAC",
+        "AccessKeyId": "ASIALAB",
+        "SecretAccessKey": "lab",
+        "Token": "lab",
+        "LastUpdated": "2020-01-01T00:00:00Z",
+        "Expiration": "2099-01-01T00:00:00Z",
+    }
+)
 
 
 class Metadata:
     """Answers the requests of one instance."""
 
     def __init__(self, instance_id: str, instance_type: str, zone: str, private_ip: str) -> None:
-        """Nothing listens yet."""
         role = "/latest/meta-data/iam/security-credentials"
         self._pages = {
             "/latest/api/token": "token",

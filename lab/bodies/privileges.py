@@ -1,4 +1,4 @@
-"""How processes of the lab are started: as a user without privileges, seeing what they need."""
+"""How processes of the lab are started: as a user without privileges, seeing only what they need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def exposed_paths(baked: Path) -> list[Path]:
 
 
 def _interpreters(baked: Path) -> set[Path]:
-    """Prefixes of the interpreters that environments were made with; none for the system's own, seen anyway."""
+    """Prefixes of the interpreters that environments were made with; without the system's own, seen anyway."""
     homes = {Path(sys.base_prefix)}
     for configuration in (*cache_folder().glob("*/pyvenv.cfg"), *baked.glob("layer/*/pyvenv.cfg")):
         for line in configuration.read_text(encoding="utf-8").splitlines():
@@ -35,7 +35,7 @@ def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read
     """The command line that runs `command` without privileges.
 
     An ordinary user's command stays as it is; root's gets a mount namespace in which root's private folders are
-    covered but for the paths given, and drops to the unprivileged user.
+    covered except for the paths given, and drops to the unprivileged user.
     """
     plain = [str(part) for part in command]
     if os.geteuid() != 0:
@@ -45,7 +45,7 @@ def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Variables of the daemon; nothing of the caller's leaks into the cloud."""
+    """Variables of the daemon; none of the caller's leak into the cloud."""
     return {
         MARK: str(root),
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

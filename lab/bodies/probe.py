@@ -1,4 +1,4 @@
-"""Tries in a few milliseconds what a body needs of the kernel (standard library only).
+"""Tries in a few milliseconds what a body needs from the kernel (standard library only).
 
 `unshare ... PYTHON -m lab.bodies.probe FOLDER`: ends with 0, or with the reason as the last line of stderr.
 """
@@ -13,7 +13,7 @@ from lab.bodies import mounts
 
 
 def main() -> None:
-    """Mount what a body mounts."""
+    """Make the mounts that a body makes, and write to the overlay."""
     folder = Path(sys.argv[1])
     place = Path("/mnt/instance")
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)

@@ -45,11 +45,11 @@ async def _run(process: Any, environment: dict[str, str]) -> None:
         await process.stdout.drain()
     code = ended.result()
     process.exit(code if code >= 0 else 128 - code)
-    await process.wait_closed()  # runs asyncssh's own cleaning up, which complains otherwise
+    await process.wait_closed()  # runs asyncssh's own clean-up, which complains otherwise
 
 
 class _Server(asyncssh.SSHServer):  # type: ignore[misc] # asyncssh is not in the environment that checks types
-    """Forwards ports to any address inside the body: SkyPilot reaches its skylet so."""
+    """Forwards ports to any address inside the body: this is how SkyPilot reaches its skylet."""
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
         del dest_host, dest_port, orig_host, orig_port

@@ -34,7 +34,7 @@ def main() -> None:
     """Run until SIGTERM."""
     spec = DaemonSpec.load(sys.argv[1])
     places = Places(Path(spec.root))
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request otherwise
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # otherwise it logs a line for each request
     stopping = threading.Event()
     control_plane = ControlPlane(places.capacity)
     hold_writes(places.held_writes)

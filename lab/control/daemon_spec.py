@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class DaemonSpec(NamedTuple):
-    """Paths are the host's."""
+    """What the daemon must know; paths are the host's."""
 
     root: str
     baked: str
@@ -16,10 +16,10 @@ class DaemonSpec(NamedTuple):
     python: str
     """Interpreter that the environments were made with."""
     read_only: tuple[str, ...]
-    """What appears in bodies at its own place."""
+    """Paths that appear in bodies at their own place."""
 
     def dump(self) -> str:
-        """As one argument of a command line."""
+        """The specification as one argument of a command line."""
         return json.dumps(self._asdict())
 
     @classmethod

@@ -1,7 +1,8 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto has no notion of a full zone, and its addresses could be somebody's; both are mended here, by replacing two of
-its functions. Reading its backend beats asking over HTTP once a second, on the cores that the engines are timed on.
+moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's; three of
+its functions are replaced to mend that. Its backend is read directly: asking over HTTP once a second would use the
+cores on which the engines are timed.
 """
 
 from __future__ import annotations
@@ -47,10 +48,9 @@ class Machine(NamedTuple):
 
 
 class NoCapacity(EC2ClientError):
-    """AWS's own answer for a zone that is full; SkyPilot tries the next zone on it."""
+    """AWS's own answer for a full zone; it makes SkyPilot try the next one."""
 
     def __init__(self, instance_type: str, zone: str) -> None:
-        """Say it in AWS's words."""
         super().__init__(
             "InsufficientInstanceCapacity",
             f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
@@ -85,7 +85,7 @@ class ControlPlane:
         ]
 
     def terminate(self, machine: Machine) -> None:
-        """Lose an instance."""
+        """Terminate an instance, as if the cloud had lost it."""
         _backend(machine.region).terminate_instances([machine.instance_id])
 
 
@@ -146,7 +146,7 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
 
 
 def _say_interrupted(instance: Any) -> None:
-    """As EC2 tells of a spot machine that it took back: another reason than `User initiated`, and no date."""
+    """Mark an instance as EC2 marks one that it took back: another reason than `User initiated`, and no date."""
     instance._reason = INTERRUPTED
     instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
 
@@ -167,7 +167,7 @@ def _zone(backend: Any, options: dict[str, Any]) -> str:
 
 
 def _furnish(endpoint: str) -> None:
-    """What a real account has and moto's lacks: internet gateways, SkyPilot's role; and a bucket.
+    """Add what a real account has and moto's lacks (internet gateways, SkyPilot's role), and a bucket.
 
     SkyPilot would make the role itself, but its policy carries no `Version`, which moto refuses (the first zone of
     the first launch is lost), and it sleeps 30 s on the way.

@@ -17,11 +17,11 @@ from lab.leftovers import remove_tree
 from lab.places import BODY_LOG, BODY_SPEC, NAMESPACES, SSH_SOCKET, Places
 
 LOOK_EVERY_S = 1.0
-"""How often bodies are looked after when nothing was launched or terminated."""
+"""Pause between two looks at the bodies while nothing is launched or terminated."""
 
 
 class Body(NamedTuple):
-    """A running body."""
+    """A running body; `link` leads from its public address to its ssh socket."""
 
     machine: Machine
     process: subprocess.Popen[bytes]
@@ -33,19 +33,18 @@ class Fleet:
     """The bodies of one lab. All methods run in one thread, which outlives the bodies."""
 
     def __init__(self, places: Places, control_plane: ControlPlane, spec: DaemonSpec) -> None:
-        """No body yet."""
         self._places, self._control_plane, self._spec = places, control_plane, spec
         self._bodies: dict[str, Body] = {}
 
     def tend(self) -> None:
-        """Boot what was launched, remove what was terminated, lose what has died."""
+        """Boot what was launched, remove what was terminated, terminate what has died."""
         wanted = {machine.instance_id: machine for machine in self._control_plane.machines()}
         for instance_id in [*self._bodies]:
             body = self._bodies[instance_id]
             if instance_id not in wanted:
                 self._remove(body)
             elif body.process.poll() is not None:
-                # SkyPilot alone would knock at its ssh for ten minutes
+                # left alone, SkyPilot would knock at its ssh for ten minutes
                 tail = (body.folder / BODY_LOG).read_text(encoding="utf-8", errors="replace")[-1000:]
                 tell(f"{instance_id} died with {body.process.returncode}, its instance is terminated: {tail}")
                 self._control_plane.terminate(body.machine)
@@ -60,7 +59,7 @@ class Fleet:
                     self._control_plane.terminate(machine)
 
     def close(self) -> None:
-        """Remove every body."""
+        """Kill every body and remove its files."""
         for body in [*self._bodies.values()]:
             self._remove(body)
 
@@ -104,5 +103,5 @@ class Fleet:
 
 
 def tell(text: str) -> None:
-    """One line of the daemon's log."""
+    """Print a line to the daemon's log, with the time before it."""
     print(time.strftime("%H:%M:%S"), text, flush=True)

@@ -19,12 +19,11 @@ class SlowDown(S3ClientError):
     code = 503  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        """Say it in S3's words."""
         super().__init__("SlowDown", "Please reduce your request rate.")
 
 
 def hold_writes(flag: Path) -> None:
-    """Let writes hang whose key contains the flag file's text, while that file exists; then they fail, unwritten."""
+    """While the flag file exists, writes whose key contains its text hang; then they fail, unwritten."""
     put: Callable[..., Any] = S3Backend.put_object
 
     def put_object(self: Any, bucket_name: str, key_name: str, *rest: Any, **options: Any) -> Any:

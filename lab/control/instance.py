@@ -1,4 +1,4 @@
-"""Instances of the lab's cloud, as its API tells them."""
+"""Instances of the lab's cloud, as its API describes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Instance(NamedTuple):
-    """One of them."""
+    """One instance, alive or terminated."""
 
     instance_id: str
     cluster: str
@@ -26,7 +26,7 @@ class Instance(NamedTuple):
 
 
 def instances_of(ec2: Any, region: str) -> Iterator[Instance]:
-    """Every instance of a region, also terminated ones.
+    """Every instance of a region, including terminated ones.
 
     Args:
         ec2: a boto3 client of that region.

@@ -1,4 +1,4 @@
-"""A port for SkyPilot's API server that stays free until it starts, minutes later perhaps."""
+"""A port for SkyPilot's API server that stays free until it starts, perhaps minutes later."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def api_port() -> int:
 def reserved(port: int) -> socket.socket:
     """Keep `port` out of those that Linux gives to outgoing connections, for as long as this socket is open.
 
-    A server that sets SO_REUSEADDR can listen there all the same. The port of SkyPilot's queue is one of those, and the
-    API server starts long after it was found free.
+    A server that sets SO_REUSEADDR can listen there all the same. The port of SkyPilot's queue is one that Linux would
+    give away, and the API server starts long after it was found free.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""The command line and environment under which one cell is served."""
+"""The command line and the environment with which one cell is served."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tasks.host import environments
 
 
 class EngineUnavailable(SpecsweepError):
-    """What the cell needs to be served is not on this machine; the text says what and how to get it."""
+    """This machine lacks something that the cell needs to be served; the text says what, and how to get it."""
 
 
 class EngineCommand(NamedTuple):
-    """How to start an engine: `argv` ends with the arguments, `env` is added to this process's own."""
+    """How to start an engine: `argv` is the whole command, `env` is added to this process's own environment."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -31,7 +31,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     """`vllm serve` for a cell, on loopback.
 
     Raises:
-        EngineUnavailable: the engine's environment, its overlay or a member of the demo family is not there.
+        EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing.
     """
     weights = _checkpoint(cell.model)
     argv = [
@@ -65,7 +65,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
 
 
 def speculative_config(cell: Cell) -> dict[str, str | int | float | bool | None] | None:
-    """VLLM's `--speculative-config` for the cell; none where nothing is drafted."""
+    """What vLLM is given as `--speculative-config`; None if the technique drafts nothing."""
     if not cell.technique.drafts:
         return None
     config: dict[str, str | int | float | bool | None] = {"method": cell.technique.method}
@@ -104,7 +104,7 @@ def _not_installed(name: str) -> EngineUnavailable:
 
 
 def overlay_name(cell: Cell) -> environments.Name | None:
-    """The overlay that the cell's engine needs on its PYTHONPATH: only block diffusion on the CPU needs one."""
+    """The overlay that the engine needs on its PYTHONPATH; None unless it is block diffusion on the CPU."""
     ours = cell.engine.environment == "engine-cpu" and cell.engine.command is None
     return "engine-diffusion" if ours and cell.technique.denoises else None
 
@@ -113,10 +113,10 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
     env = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        # unset, vLLM finds its own address with a UDP connect to a public one
+        # if unset, vLLM finds its own address with a UDP connect to a public one
         "VLLM_HOST_IP": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
-        # else process titles overwrite /proc/<pid>/environ, by which `group` knows its processes
+        # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
         "SPT_NOENV": "1",
         "VLLM_CACHE_ROOT": str(workdir / "vllm-cache"),
     }
@@ -133,6 +133,6 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
 
 
 def full_environment(command: EngineCommand) -> dict[str, str]:
-    """This process's environment with the command's own on top, and without what slows the engine's start."""
+    """This process's environment and the command's on top; without PYTHONDONTWRITEBYTECODE, which slows the start."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return inherited | command.env

@@ -18,7 +18,7 @@ POLL_S = 0.5
 """Pause between two tries of a lock."""
 
 SPEED_LOCK_VARIABLE = "SPECSWEEP_SPEED_LOCK"
-"""File that the nodes of a pocket cloud share, because they share a machine: held while a speed is measured."""
+"""Names a file that the nodes of a pocket cloud share, as they share a machine: locked while a speed is measured."""
 
 
 def state_dir() -> Path:
@@ -30,13 +30,13 @@ def state_dir() -> Path:
 
 
 def cell_workdir(run_id: str, cell_key: str) -> Path:
-    """Where the engine of one cell keeps its log and its record on this machine."""
+    """Where the engine of one cell keeps its log and its group record on this machine."""
     return state_dir() / "cells" / f"{run_id}-{cell_key}"
 
 
 @asynccontextmanager
 async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
-    """Hold this machine for one engine; first ends what a killed runner left behind.
+    """Hold this machine for one engine, and first end any that a killed runner left behind.
 
     The lock is the kernel's, so a runner killed with -9 gives it back.
     """
@@ -65,7 +65,7 @@ async def undisturbed(spec: MeasuredStep, tell: Callable[[str], None]) -> AsyncI
 
 
 async def _lock(file: IO[bytes], waiting: Callable[[], None]) -> None:
-    """Take a lock of the kernel's, which a killed process gives back."""
+    """Take the kernel's lock on a file, which a killed process gives back; calls `waiting` after each failed try."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

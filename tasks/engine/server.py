@@ -23,7 +23,7 @@ POLL_S = 0.25
 """Pause between two looks at a starting engine."""
 
 ENGINE_RECORD = "engine.group.json"
-"""Name of the file, beside the log, that says which processes the engine is made of."""
+"""Name of the file beside the log that says which processes belong to the engine."""
 
 _CAUSE = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)\b.*)$")
 _NOISE = re.compile(r"^\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*|^(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*")
@@ -41,10 +41,9 @@ def free_port() -> int:
 
 
 class Engine:
-    """A served cell. The exit code is never asked: it is 0 after a killed engine core, too."""
+    """A served cell. Its exit code is never read: it is 0 even after the engine core was killed."""
 
     def __init__(self, command: EngineCommand, port: int, workdir: Path, start_timeout_s: float) -> None:
-        """Prepare; `start` starts. The log is `workdir/engine.log`; its processes are recorded beside it."""
         self.command = command
         self.base_url = f"http://127.0.0.1:{port}"
         self.log_path = workdir / "engine.log"
@@ -56,7 +55,7 @@ class Engine:
         self._group: process_group.ProcessGroup | None = None
 
     async def start(self, tell: Callable[[str], None]) -> float:
-        """Start and wait until healthy; `tell` is given the engine's last log line while waiting.
+        """Start the engine and wait until it is healthy; meanwhile `tell` gets its last log line.
 
         Returns:
             Seconds from start to healthy.
@@ -74,9 +73,14 @@ class Engine:
             log.flush()
             try:
                 self._process = subprocess.Popen(
-                    self.command.argv, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,
-                    cwd=self._workdir, start_new_session=True,
-                )  # fmt: skip
+                    self.command.argv,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    env=env,
+                    cwd=self._workdir,
+                    start_new_session=True,
+                )
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
@@ -94,20 +98,20 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the API server's process is there."""
+        """Whether the API server's process still runs."""
         return self._process is not None and self._process.poll() is None
 
     def raise_if_dead(self) -> None:
-        """Notice a death.
+        """Do nothing while the engine lives.
 
         Raises:
-            EngineFailed: the API server's process is gone, with the cause its log gives.
+            EngineFailed: the API server's process is gone; the text holds the cause from its log.
         """
         if not self.alive:
             raise EngineFailed(f"the engine died: {self.cause()}")
 
     async def cause_of_failure(self, error: Exception) -> EngineFailed:
-        """What to say of a request that failed with `error`: the engine's own cause, if it is dying."""
+        """Why a request failed with `error`: the engine's own cause if it dies within 5 s, else `error` itself."""
         for _ in range(20):  # a dying engine answers 500 some seconds before its process ends
             if not self.alive:
                 return EngineFailed(f"the engine died during a request: {self.cause()}")
@@ -115,9 +119,9 @@ class Engine:
         return EngineFailed(f"a request failed on a living engine: {error!r}; its last words: {self.last_line()}")
 
     def stop(self) -> None:
-        """End the whole group; nothing of it is left afterwards. May be called at any time, more than once."""
+        """End the whole group; nothing of it is left afterwards. May be called at any time, and more than once."""
         if self._group is not None:
-            # while it starts, vLLM swallows SIGTERM and would be waited for in vain
+            # a starting vLLM swallows SIGTERM: the wait would be in vain
             asked = [self._process.pid] if self._process and self._healthy and self.alive else []
             process_group.stop(self._group, terminate=asked)
             shutil.rmtree(self._group.scratch, ignore_errors=True)
@@ -126,7 +130,7 @@ class Engine:
         self._record_path.unlink(missing_ok=True)
 
     def last_line(self) -> str:
-        """The last line of the log, without its prefixes."""
+        """The last line of the log, without its prefixes and cut to 160 characters."""
         lines = self.log_tail(1)
         return _NOISE.sub("", lines[0])[:160] if lines else "nothing yet"
 
@@ -141,7 +145,7 @@ class Engine:
         return [line for line in text.splitlines() if line.strip()][-lines:]
 
     def cause(self) -> str:
-        """The exception that the log ends with, else its last line."""
+        """The last exception in the log, else its last line."""
         for line in reversed(self.log_tail(400)):
             found = _CAUSE.search(line)
             if found:

@@ -9,16 +9,16 @@ from warehouse.verdicts import Reason, Severity
 
 DEAD_ACCEPTANCE_RATE = 0.02
 """Accepted share of drafted tokens below which a trained draft is dead. A draft that guesses among a hundred
-likely tokens reaches 0.01; the worst living draft in the literature we know is above 0.1."""
+likely tokens reaches 0.01; the worst living draft that we know from the literature is above 0.1."""
 
 TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
 
 
 def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
-    """The technique says speculative, and nothing is drafted or accepted.
+    """The technique is speculative, yet (almost) nothing is drafted or accepted.
 
-    Standing class of bug: vLLM #49559, #49614, #33497, #55605.
+    A bug that keeps coming back: vLLM #49559, #49614, #33497, #55605.
     """
     if not technique.drafts:
         return None
@@ -36,7 +36,7 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
 
 
 def acceptance_out_of_range(k: int | None, counted: Counters) -> Finding | None:
-    """Acceptance length must lie in 1 ... K + 1."""
+    """Acceptance length must lie within 1 ... K + 1; nothing is checked if it or K is unknown."""
     length = counted.acceptance_length
     if length is None or k is None or 1 <= length <= k + 1:
         return None

@@ -17,7 +17,7 @@ class Finding(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What the guards say of one condition of a step; `condition` and `mode` are none for the whole step."""
+    """What the guards say about one condition of a step; `condition` and `mode` are None for the whole step."""
 
     condition: str | None
     mode: str | None
@@ -25,10 +25,10 @@ class Judgement(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst severity found."""
+        """The worst severity found; ok if nothing was."""
         return worst(finding.severity for finding in self.findings)
 
 
 def judge(condition: str | None, mode: str | None, findings: Sequence[Finding | None]) -> Judgement:
-    """Gather what guards returned; a guard that found nothing returns none."""
+    """Gather what guards returned; a guard that found nothing returns None."""
     return Judgement(condition, mode, tuple(finding for finding in findings if finding is not None))

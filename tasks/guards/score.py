@@ -20,7 +20,7 @@ def chance_p(correct: int, n: int, chance: float) -> float:
 
 
 def at_chance(correct: int, n: int, chance: float, level: float) -> Finding | None:
-    """A score must be above chance at the given level."""
+    """Guessing must reach a score with a probability of at most `level`."""
     p = chance_p(correct, n, chance)
     if p <= level:
         return None

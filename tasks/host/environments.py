@@ -1,10 +1,10 @@
 """Python environments, made on first use and shared by all clones of this user.
 
-The control side, the node runner and the engine pin one another out, so each has an environment of its own,
-in the user's cache folder under the hash of its pin file. Standard library only: any python3 >= 3.11 runs it.
+The pins of the control side, the node runner and the engine exclude one another, so each has an environment of its
+own, in the user's cache folder under the hash of its pin file. Standard library only: any python3 >= 3.11 runs it.
 
-    python3 tasks/host/environments.py python control node   # make them if need be, print their interpreters
-    python3 tasks/host/environments.py list                  # what there is, where, how large
+    python3 tasks/host/environments.py python control node   # make what is missing, print the interpreters
+    python3 tasks/host/environments.py list                  # which there are, where, and whether they are ready
     python3 tasks/host/environments.py suffix                # try the suffix-decoding add-on of the engine again
 """
 
@@ -33,7 +33,7 @@ from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name,
 __all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
 
 READY = "READY"
-"""Written last: a folder without it is a partial install, and nobody's."""
+"""Written last: a folder without it is a partial install, which nobody uses."""
 
 SUFFIX = "SUFFIX"
 """Empty when the suffix add-on is installed; otherwise the reason why it is not."""
@@ -41,7 +41,7 @@ SUFFIX = "SUFFIX"
 LOG_LINE_EVERY_S = 10.0
 
 CLEAR = "\r\x1b[2K"
-"""Empties the line of a terminal."""
+"""Clears the current line of a terminal."""
 
 
 def python_of(name: Name) -> Path | None:
@@ -62,9 +62,9 @@ def _path_of(name: Name) -> Path | None:
 
 
 def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
-    """Return the interpreter of an environment (the folder of an overlay), making it first when it is not there.
+    """Return the interpreter of an environment (the folder of an overlay), making it first if it is missing.
 
-    `tell` gets one line of text about every half second while something is going on.
+    `tell` gets a line of text about every half second while something is going on.
     A second caller waits for the first. Raises InstallError with one line that says what to do.
     """
     if path := _path_of(name):
@@ -101,7 +101,7 @@ def suffix_unavailable() -> str | None:
 
 
 def retry_suffix(tell: Tell = lambda _: None) -> str | None:
-    """Try the suffix add-on of the engine once more, say after installing g++; None, or why it failed."""
+    """Try the suffix add-on of the engine once more, for example after installing g++; None, or why it failed."""
     ensure("engine-cpu", tell=tell)
     folder, spec = folder_of("engine-cpu"), ENVIRONMENTS["engine-cpu"]
     with _lock("engine-cpu", folder, tell):
@@ -131,7 +131,6 @@ class Console:
     """Progress on stderr: one line that renews itself on a terminal, a line every ten seconds in a log."""
 
     def __init__(self) -> None:
-        """Start silent."""
         self.cancelled = False
         self.tty = sys.stderr.isatty()
         self._doing: dict[str, str] = {}
@@ -139,7 +138,7 @@ class Console:
         self._lock = threading.Lock()
 
     def tell_of(self, name: str) -> Tell:
-        """The `tell` of one environment; it stops the work once the user has interrupted."""
+        """The `tell` of one environment; raises KeyboardInterrupt once the user has interrupted, to stop the work."""
 
         def tell(text: str) -> None:
             if self.cancelled:
@@ -151,7 +150,7 @@ class Console:
         return tell
 
     def tell(self, text: str, *, of: str = "") -> None:
-        """Print a line that stays; `of` has nothing more to show."""
+        """Print a line that stays; the environment `of` has nothing more to show."""
         with self._lock:
             self._doing.pop(of, None)
             print(f"{CLEAR if self.tty else ''}{text}", file=sys.stderr, flush=True)
@@ -168,12 +167,12 @@ class Console:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; the interpreter's (or overlay's) path is all that `python` prints on stdout."""
+    """Run the command line; `python` prints nothing on stdout but the paths of interpreters (or overlays)."""
     parser = argparse.ArgumentParser(
         prog="environments.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    python = commands.add_parser("python", help="make environments if need be, print their interpreters")
+    python = commands.add_parser("python", help="make the environments that are missing, print the interpreters of all")
     python.add_argument("names", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     commands.add_parser("list", help="show every environment, its folder and whether it is ready")
     commands.add_parser("suffix", help="try the suffix-decoding add-on of engine-cpu again")

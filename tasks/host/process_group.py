@@ -1,4 +1,4 @@
-"""Ending everything that something of ours started, also when its parent was killed long ago.
+"""Ends everything that a process of ours started, even if its parent was killed long ago.
 
 A killed API server leaves its workers alive (2 GB of them). So each process of a group carries a mark in its
 environment, which its children inherit, and the mark is written to disk before anything can go wrong.
@@ -21,7 +21,7 @@ GRACE_S = 30.0
 """How long a group may take to leave after SIGTERM before it is killed."""
 
 LONGEST_SCRATCH_BASE = 40
-"""Longest temporary folder in which an engine's sockets still find room."""
+"""Most characters in the path of a temporary folder for which an engine's socket paths stay short enough."""
 
 ENGINE_VARIABLE = "SPECSWEEP_ENGINE"
 """Environment variable that holds the mark of an engine's processes."""
@@ -38,7 +38,7 @@ class ProcessGroup(NamedTuple):
 
     @property
     def scratch(self) -> Path:
-        """A temporary folder of the group's own. Short: sockets in it may have 107 characters, name included."""
+        """A temporary folder of the group's own. Its path is short: a socket's may have 107 characters in all."""
         base = Path(tempfile.gettempdir())
         return (base if len(str(base)) <= LONGEST_SCRATCH_BASE else Path("/tmp")) / f"specsweep-{self.mark[:12]}"
 
@@ -49,7 +49,7 @@ class ProcessGroup(NamedTuple):
 
 
 def new_group(variable: str) -> ProcessGroup:
-    """A group without processes yet."""
+    """A group with a mark of its own, and no process yet."""
     return ProcessGroup(variable, uuid.uuid4().hex)
 
 
@@ -62,7 +62,7 @@ def record(group: ProcessGroup, path: Path) -> None:
 
 
 def end_recorded(path: Path) -> bool:
-    """Kill what is left of a recorded group, and forget it. True: something was still alive."""
+    """Kill what is left of a recorded group, and forget it. True if something was still alive."""
     try:
         group = ProcessGroup(**json.loads(path.read_text(encoding="ascii")))
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S
 
 
 def ask_to_leave(pids: Sequence[int], grace_s: float = GRACE_S) -> None:
-    """SIGTERM to each process, then wait until all of them are gone or the grace is over; kills nothing."""
+    """SIGTERM to each process, then wait until all are gone or `grace_s` is over; kills nothing."""
     _signal(pids, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline and any(_is_alive(Path(f"/proc/{pid}")) for pid in pids):
@@ -101,7 +101,7 @@ def ask_to_leave(pids: Sequence[int], grace_s: float = GRACE_S) -> None:
 
 
 def members(group: ProcessGroup, without: str | None = None) -> list[int]:
-    """Living processes of the group, but those that also carry the variable `without`."""
+    """Living processes of the group, except those that also carry the variable `without`."""
     needle = f"{group.variable}={group.mark}".encode()
     found = []
     for folder in Path("/proc").iterdir():
@@ -118,7 +118,7 @@ def members(group: ProcessGroup, without: str | None = None) -> list[int]:
 
 
 def _is_alive(folder: Path) -> bool:
-    """Whether the process of a `/proc` folder runs: it is there, and no zombie."""
+    """Whether the process of a `/proc` folder exists and is no zombie."""
     try:
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

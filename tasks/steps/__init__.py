@@ -1,4 +1,4 @@
-"""HOW a step is measured and judged: one file per step, of the name that it has in `configs/steps/`."""
+"""HOW a step is measured and judged: one file per step, named as in `configs/steps/`."""
 
 from configs.more_steps import more_steps
 

@@ -18,14 +18,14 @@ from tasks.prompts import Prompt
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 
 ITEMS_PER_PART = 12
-"""Answers stored together: what a preemption can lose, well below 60 s of work."""
+"""Answers stored together: the most that a preemption can lose, well below 60 s of work."""
 
 SMOKE_SEED = 17
-"""Questions of the smoke are not those of the evaluation."""
+"""Gives the smoke step other questions than the evaluation."""
 
 
 async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
-    """Ask every question not yet answered by an earlier attempt; one part per `ITEMS_PER_PART` answers."""
+    """Ask every question that earlier attempts left unanswered; one part per `ITEMS_PER_PART` answers."""
     rows = await ctx.resume(EVAL_ITEMS, ("item_id",))
     answered = {row["item_id"] for row in rows}
     todo = [question for question in drawn(spec.items, spec.seed, spec.kind) if question.item_id not in answered]
@@ -42,7 +42,7 @@ async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
 
 
 async def smoke(ctx: StepContext, spec: EvalTinyStep, items: int) -> list[Finding | None]:
-    """A few other questions, one at a time."""
+    """Ask a few other questions, one at a time."""
     rows = await ask(ctx, drawn(items, SMOKE_SEED, spec.kind), spec.max_tokens, concurrency=1)
     await ctx.write(EVAL_ITEMS, rows)
     right = _right(rows)
@@ -51,14 +51,14 @@ async def smoke(ctx: StepContext, spec: EvalTinyStep, items: int) -> list[Findin
 
 
 def drawn(items: int, seed: int, kind: str | None) -> list[Question]:
-    """Different questions, always the same ones: of one kind, or of both in turn."""
+    """`items` different questions, the same for the same seed: of one kind, or of both in turn if `kind` is None."""
     if kind is None:
         return questions(items, seed)
     return [question for question in questions(items * len(KINDS), seed) if question.kind == kind]
 
 
 async def ask(ctx: StepContext, asked: Sequence[Question], max_tokens: int, concurrency: int) -> list[dict[str, Any]]:
-    """Answers to questions as `eval_items` rows, in the questions' order."""
+    """Answers to the questions as rows of `eval_items`, in the same order."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(question: Question) -> Reply:
@@ -71,11 +71,16 @@ async def ask(ctx: StepContext, asked: Sequence[Question], max_tokens: int, conc
 
 def _row(question: Question, reply: Reply) -> dict[str, Any]:
     return {
-        "item_id": question.item_id, "kind": question.kind, "gold": question.answer,
-        "last_letter": last_letter(reply.body), "first_letter": first_letter(reply.reasoning, reply.body),
-        "finish_reason": reply.finish_reason, "completion_tokens": reply.completion_tokens, "body": reply.body,
+        "item_id": question.item_id,
+        "kind": question.kind,
+        "gold": question.answer,
+        "last_letter": last_letter(reply.body),
+        "first_letter": first_letter(reply.reasoning, reply.body),
+        "finish_reason": reply.finish_reason,
+        "completion_tokens": reply.completion_tokens,
+        "body": reply.body,
         "reasoning": reply.reasoning,
-    }  # fmt: skip
+    }
 
 
 def _answer_findings(rows: Sequence[dict[str, Any]]) -> list[Any]:

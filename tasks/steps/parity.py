@@ -1,7 +1,7 @@
 """Parity: greedy outputs of the same prompts with the technique off, on, and off again.
 
-Each cell has an engine of its own, so "off" is the AR cell's first pass, "on" this cell's, "off again" the AR cell's
-second pass, the control without which a divergence says nothing. Consolidation compares them token by token.
+Each cell has an engine of its own, so "off" is the AR cell's first pass, "on" is this cell's pass, and "off again" is
+the AR cell's second pass: without this control a divergence says nothing. Consolidation compares them token by token.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
         if reply.token_ids is None:
             raise RequestFailed("the engine sent no token_ids: parity needs `return_token_ids` (vLLM 0.10.2 or newer)")
         row = {
-            "prompt_id": prompt_id, "pass": pass_index, "token_ids": reply.token_ids,
-            "finish_reason": reply.finish_reason, "text": reply.reasoning + reply.body,
-        }  # fmt: skip
+            "prompt_id": prompt_id,
+            "pass": pass_index,
+            "token_ids": reply.token_ids,
+            "finish_reason": reply.finish_reason,
+            "text": reply.reasoning + reply.body,
+        }
         await ctx.write(PARITY_OUTPUTS, [row])
         rate = reply.completion_tokens / reply.wall_s
         ctx.tell(

@@ -1,4 +1,4 @@
-"""Smoke: a few items of each kind of work that the cell will do for hours. Insane ones stop the cell here."""
+"""Smoke: a few items of each kind of work that the cell will do for hours. A rejected one stops the cell here."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:
 
 
 async def smoke(ctx: StepContext, spec: SmokeStep, items: int) -> list[Finding | None]:
-    """Nothing: it is the try itself."""
+    """Nothing: this step is the try itself."""
     del ctx, spec, items
     return []

@@ -1,7 +1,7 @@
 """Throughput: non-streaming completion tokens over wall clock, fixed output, prompts that never repeat.
 
-The same work is counted twice, by the client (usage) and by the engine (its counters before and after); a short
-streamed twin gives TTFT and TPOT and is held against the headline, never taken as it.
+The same work is counted twice, by the client (usage) and by the engine (its counters before and after). A short
+streamed twin gives TTFT and TPOT; it is checked against the headline, and is never the headline itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tasks.windows import counted_in, measured_window, request_row, warm_up
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
 WINDOW = ("condition", "mode", "repeat")
-"""A window is measured whole or not at all; finished windows of an earlier attempt are kept."""
+"""Columns that identify a window: measured whole or not at all, and kept if an earlier attempt finished it."""
 
 REQUESTS_OF_WINDOW = (*WINDOW, "attempt")
-"""Requests are kept with the window they belong to: a killed attempt may leave requests without one."""
+"""Columns that tie requests to their window: a killed attempt may leave requests without one."""
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
@@ -55,7 +55,7 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
 
 
 async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Finding | None]:
-    """A few short generations of the first condition, one at a time."""
+    """Make a few short generations of the first condition, one at a time."""
     condition = spec.conditions[0]
     asked_tokens = min(OUTPUT_TOKENS, condition.output_tokens)
     before = await ctx.counters()
@@ -64,11 +64,18 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
         seed = prompt_seed("smoke", index)
         prompt = build_prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
         reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True))
-        rows.append({
-            "condition": "smoke", "mode": "fixed", "output_tokens": asked_tokens, "concurrency": 1,
-            "context_tokens": condition.context_tokens, "repeat": 0, "request_id": f"smoke/{index}",
-            **request_row(reply),
-        })  # fmt: skip
+        rows.append(
+            {
+                "condition": "smoke",
+                "mode": "fixed",
+                "output_tokens": asked_tokens,
+                "concurrency": 1,
+                "context_tokens": condition.context_tokens,
+                "repeat": 0,
+                "request_id": f"smoke/{index}",
+                **request_row(reply),
+            }
+        )
         ctx.tell(Progress(100 * (index + 1) / items, f"generation {index + 1}/{items}"))
     counted = await ctx.counters_after(before, items)
     await ctx.write(REQUESTS, rows)
@@ -85,7 +92,7 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
 def judge_condition(
     ctx: StepContext, condition: Condition, windows: Sequence[dict[str, Any]], requests: Sequence[dict[str, Any]]
 ) -> list[Judgement]:
-    """What the guards say of a condition's fixed windows and of its streamed twin."""
+    """What the guards say about a condition's fixed windows and about its streamed twin."""
     fixed = [row for row in windows if row["condition"] == condition.name and row["mode"] == "fixed"]
     sent = [row for row in requests if row["condition"] == condition.name and row["mode"] == "fixed"]
     streamed = [row for row in requests if row["condition"] == condition.name and row["mode"] == "stream"]
@@ -94,16 +101,20 @@ def judge_condition(
     ceiling = ceiling_tok_s(ctx.cell, ctx.planned.gpu, counted.acceptance_length or 1.0, condition.concurrency)
     if ctx.cell.technique.denoises:
         ceiling = None  # a denoising step commits any number of tokens: no acceptance length bounds it
-    headline = judge(condition.name, "fixed", [
-        short_output(condition.output_tokens, [row["completion_tokens"] for row in sent]),
-        token_mismatch(sum(row["completion_tokens"] for row in fixed), counted),
-        dead_draft(ctx.cell.technique, counted),
-        acceptance_out_of_range(ctx.cell.k, counted),
-        prefix_cache_hit(counted),
-        engine_preemption(counted),
-        impossible_speed(tok_s, ceiling),
-        looping_text([row["loop_share"] for row in sent]),
-    ])  # fmt: skip
+    headline = judge(
+        condition.name,
+        "fixed",
+        [
+            short_output(condition.output_tokens, [row["completion_tokens"] for row in sent]),
+            token_mismatch(sum(row["completion_tokens"] for row in fixed), counted),
+            dead_draft(ctx.cell.technique, counted),
+            acceptance_out_of_range(ctx.cell.k, counted),
+            prefix_cache_hit(counted),
+            engine_preemption(counted),
+            impossible_speed(tok_s, ceiling),
+            looping_text([row["loop_share"] for row in sent]),
+        ],
+    )
     if not streamed:
         return [headline]
     prefill_s = next(
@@ -120,7 +131,7 @@ def _judge_stream(
     prefill_s: float | None,
 ) -> Judgement:
     short = short_output(condition.output_tokens, [row["completion_tokens"] for row in streamed])
-    if ctx.cell.technique.denoises:  # a canvas arrives at once: there is no streamed rate to hold it to
+    if ctx.cell.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
         return judge(condition.name, "stream", [short])
     rates = [1000 / row["tpot_ms"] for row in streamed if row["tpot_ms"]]
     stream_tok_s = median(rates) if len(rates) == len(streamed) else None

@@ -34,10 +34,14 @@ class BodyShell:
         users = [{"name": "ubuntu", "ssh_authorized_keys": [key.with_suffix(".pub").read_text().strip()]}]
         ec2 = lab.client("ec2", zone[:-1])
         launched = ec2.run_instances(
-            ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1,
-            Placement={"AvailabilityZone": zone}, UserData="#cloud-config\n" + yaml.safe_dump({"users": users}),
+            ImageId="ami-1e749f67",
+            InstanceType="p5.4xlarge",
+            MinCount=1,
+            MaxCount=1,
+            Placement={"AvailabilityZone": zone},
+            UserData="#cloud-config\n" + yaml.safe_dump({"users": users}),
             InstanceMarketOptions={"MarketType": "spot"},
-        )["Instances"][0]  # fmt: skip
+        )["Instances"][0]
         return cls(lab, zone[:-1], _described(lab, zone[:-1], launched["InstanceId"]), key)
 
     def described(self) -> dict[str, Any]:
@@ -48,9 +52,12 @@ class BodyShell:
         """Run a command, with a file for its input; exit code 255: nobody answers there."""
         config = yaml.safe_load((self.lab.places.home / ".sky" / "config.yaml").read_text())
         options = {
-            "ProxyCommand": config["aws"]["ssh_proxy_command"], "StrictHostKeyChecking": "no",
-            "UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR", "IdentitiesOnly": "yes",
-        }  # fmt: skip
+            "ProxyCommand": config["aws"]["ssh_proxy_command"],
+            "StrictHostKeyChecking": "no",
+            "UserKnownHostsFile": "/dev/null",
+            "LogLevel": "ERROR",
+            "IdentitiesOnly": "yes",
+        }
         flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
         argv = ["ssh", "-F", "/dev/null", "-i", str(self.key), *flags, f"ubuntu@{self.address}", command]
         return subprocess.run(argv, capture_output=True, text=True, stdin=given or subprocess.DEVNULL)

@@ -62,9 +62,12 @@ class Night:
     def env(self) -> dict[str, str]:
         """Environment of the user's commands."""
         own = {
-            "PYTHONPATH": str(ROOT), "SPECSWEEP_STORE": self.lab.store_url, "COLUMNS": "160",
-            "SPECSWEEP_STATE": str(self.folder / "state"), "HF_TOKEN": CANARY,
-        }  # fmt: skip
+            "PYTHONPATH": str(ROOT),
+            "SPECSWEEP_STORE": self.lab.store_url,
+            "COLUMNS": "160",
+            "SPECSWEEP_STATE": str(self.folder / "state"),
+            "HF_TOKEN": CANARY,
+        }
         return os.environ | self.lab.env | own
 
     def start(self) -> subprocess.Popen[bytes]:

@@ -45,9 +45,14 @@ class RentedCell:
 
     def ask(self, region: str, zone: str) -> None:
         offer = Offer(
-            cloud="aws", region=region, zone=zone, instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
+            cloud="aws",
+            region=region,
+            zone=zone,
+            instance_type="p5.4xlarge",
+            spot=True,
+            price_usd_h=2.5,
             price_source="test",
-        )  # fmt: skip
+        )
         self.placements.ask(self.name, offer, owner_name(), "2026-11-20T10:00:00.000+00:00")
 
     def flow_beats(self, *, alive: bool) -> None:

@@ -25,10 +25,34 @@ from warehouse.store import open_store
 pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow]
 
 SAME_WHATEVER_THE_NODE = [
-    "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "weights", "step", "condition", "mode",
-    "context_tokens", "output_tokens", "concurrency", "repeats", "metric", "score", "n", "truncated", "blank",
-    "extractor",    "parity_equal", "parity_n", "first_divergence", "instance_type", "spot", "config_hash",
-]  # fmt: skip
+    "cell_key",
+    "model",
+    "precision",
+    "technique",
+    "k",
+    "engine",
+    "gpu",
+    "weights",
+    "step",
+    "condition",
+    "mode",
+    "context_tokens",
+    "output_tokens",
+    "concurrency",
+    "repeats",
+    "metric",
+    "score",
+    "n",
+    "truncated",
+    "blank",
+    "extractor",
+    "parity_equal",
+    "parity_n",
+    "first_divergence",
+    "instance_type",
+    "spot",
+    "config_hash",
+]
 """Columns of the dataset that hold no clock and no place."""
 
 
@@ -45,8 +69,10 @@ class Rehearsal:
         self.store = open_store(lab.store_url)
         self.engine_logs: dict[str, str] = {}
         self.settings = dict(lab.env) | {
-            "SPECSWEEP_STORE": lab.store_url, "SPECSWEEP_STATE": str(folder / "state"), "HF_TOKEN": CANARY,
-        }  # fmt: skip
+            "SPECSWEEP_STORE": lab.store_url,
+            "SPECSWEEP_STATE": str(folder / "state"),
+            "HF_TOKEN": CANARY,
+        }
 
     def ledger(self, run_id: str) -> Ledger:
         return Ledger(self.store, run_id)

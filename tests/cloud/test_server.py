@@ -53,8 +53,10 @@ def _ask(home: Path, port: int) -> None:
 
 def _asking(home: Path, port: int) -> subprocess.Popen[str]:
     env = os.environ | {
-        "SPECSWEEP_SKY_HOME": str(home), "SKYPILOT_API_SERVER_LOCAL_PORT": str(port), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+        "SPECSWEEP_SKY_HOME": str(home),
+        "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.Popen(
         [sys.executable, "-c", ASK], env=env, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

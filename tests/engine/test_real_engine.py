@@ -31,18 +31,25 @@ class Victim:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = os.environ | {
-            "PYTHONPATH": str(ROOT), "SPECSWEEP_STORE": str(folder / "store"), "SPECSWEEP_STATE": str(folder / "state"),
+            "PYTHONPATH": str(ROOT),
+            "SPECSWEEP_STORE": str(folder / "store"),
+            "SPECSWEEP_STATE": str(folder / "state"),
             "COLUMNS": "160",
-        }  # fmt: skip
+        }
         self.plan = make_plan("tiny-quick")
         self.ledger = Ledger(open_store(str(folder / "store")), default_run_id(self.plan))
         self.keys = [planned.cell.cell_key for planned in self.plan.cells]
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.terminal.cli", "demo", "--sweep", "tiny-quick"], cwd=ROOT,
-            env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-m", "flows.terminal.cli", "demo", "--sweep", "tiny-quick"],
+            cwd=ROOT,
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
 
     def in_step(self, key: str, step: str) -> Callable[[], bool]:
         """Whether a runner is inside this step now."""

@@ -29,9 +29,14 @@ def start_sweep(tmp_path: Path) -> Sweep:
         }
         full = os.environ | own | env
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.terminal.cli", *arguments], cwd=ROOT, env=full, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-m", "flows.terminal.cli", *arguments],
+            cwd=ROOT,
+            env=full,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
 
     return start
 

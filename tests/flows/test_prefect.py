@@ -58,9 +58,11 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, sta
 def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun(tmp_path)
     settings = {
-        "SPECSWEEP_STORE": run.store_url, "SPECSWEEP_STATE": str(tmp_path / "state"), "FAKE_ENGINE_TOKEN_S": "0.05",
+        "SPECSWEEP_STORE": run.store_url,
+        "SPECSWEEP_STATE": str(tmp_path / "state"),
+        "FAKE_ENGINE_TOKEN_S": "0.05",
         "FAKE_ENGINE_COUNT": str(run.counts),
-    }  # fmt: skip
+    }
     with PrefectSession(tmp_path / "prefect", settings, silence_s=35) as session:
         session.start(lambda _: None)
         parameters = ["--param", f"name={json.dumps(str(tmp_path / 'sweep.yaml'))}", "--param", 'run_id="r1"']

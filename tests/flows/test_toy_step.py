@@ -80,8 +80,12 @@ def test_a_step_that_lacks_something_says_what(
         file.write_text(file.read_text().replace(*change))
     program = f"from configs.known_steps import step_file; step_file({broken!r}, 'toy')"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, check=False,
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
         env=os.environ | {"SPECSWEEP_STEPS": str(tmp_path / "steps"), "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode != 0
     assert said in done.stderr

@@ -15,9 +15,12 @@ MUNGE_SOCKET = Path("/run/munge/munge.socket.2")
 def commands(root: Path) -> dict[str, list[str]]:
     """Command lines by name; munge first, the others need it."""
     munge = {
-        "key-file": "/etc/munge/munge.key", "socket": MUNGE_SOCKET, "pid-file": "/run/munge/munged.pid",
-        "seed-file": root / "state" / "munge.seed", "log-file": root / "log" / "munge.log",
-    }  # fmt: skip
+        "key-file": "/etc/munge/munge.key",
+        "socket": MUNGE_SOCKET,
+        "pid-file": "/run/munge/munged.pid",
+        "seed-file": root / "state" / "munge.seed",
+        "log-file": root / "log" / "munge.log",
+    }
     return {
         "munged": ["/usr/sbin/munged", "--foreground", *(f"--{name}={value}" for name, value in munge.items())],
         "slurmctld": ["/usr/sbin/slurmctld", "-D"],

@@ -44,9 +44,13 @@ class Machine:
         unshare = ["unshare", *NAMESPACES, "--propagation", "private", "--mount-proc", "--fork", "--kill-child"]
         with (root / "log" / "machine.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*unshare, sys.executable, "-m", "tests.slurm.inside", spec.dump()], cwd=ROOT,
-                env=self.env | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                [*unshare, sys.executable, "-m", "tests.slurm.inside", spec.dump()],
+                cwd=ROOT,
+                env=self.env | {"PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         wait_until(self._is_ready, "Slurm has an idle node and ssh lets its user in")
 
     def down(self) -> None:
@@ -61,10 +65,16 @@ class Machine:
         """Variables of the user's commands; nothing of the host's own."""
         home = self.places.home
         return {
-            MARK: str(self.places.root), "HOME": str(home), "USER": USER, "LOGNAME": USER, "LANG": "C.UTF-8",
+            MARK: str(self.places.root),
+            "HOME": str(home),
+            "USER": USER,
+            "LOGNAME": USER,
+            "LANG": "C.UTF-8",
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "SPT_NOENV": "1", "NO_COLOR": "1",
-        }  # fmt: skip
+            "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+            "SPT_NOENV": "1",
+            "NO_COLOR": "1",
+        }
 
     def start(self, argv: list[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
         """Start a command as the machine's user, in the checkout."""

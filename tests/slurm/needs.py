@@ -14,9 +14,16 @@ ASKED = "SPECSWEEP_SLURM"
 """Set by `make test-slurm`; without it the tests are skipped."""
 
 COMMANDS = {
-    "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge", "rsync": "rsync",
-    "sshd": "openssh-server", "ssh": "openssh-client", "ip": "iproute2", "unshare": "util-linux",
-}  # fmt: skip
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
+    "munged": "munge",
+    "rsync": "rsync",
+    "sshd": "openssh-server",
+    "ssh": "openssh-client",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+}
 """Command -> Debian package."""
 
 

@@ -13,9 +13,14 @@ START_S = 1_795_176_000.0
 """2026-11-20 12:00 UTC."""
 
 ZONE_A = Offer(
-    cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=3.6,
+    cloud="aws",
+    region="us-east-1",
+    zone="us-east-1a",
+    instance_type="p5.4xlarge",
+    spot=True,
+    price_usd_h=3.6,
     price_source="a test's catalogue",
-)  # fmt: skip
+)
 """0.001 USD a second."""
 
 ZONE_B = ZONE_A.model_copy(update={"zone": "us-east-1b"})
@@ -29,10 +34,18 @@ def at(seconds: float) -> str:
 
 
 def rent(
-    ledger: Ledger, cell_key: str, asked: float, up: float | None, down: float | None, outcome: Any = "done",
-    offer: Offer = ZONE_A, attempt: int | None = None, rented: float | None = None, ended: float | None = None,
+    ledger: Ledger,
+    cell_key: str,
+    asked: float,
+    up: float | None,
+    down: float | None,
+    outcome: Any = "done",
+    offer: Offer = ZONE_A,
+    attempt: int | None = None,
+    rented: float | None = None,
+    ended: float | None = None,
     interrupted: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """One placement; `down` none: it is still up; `rented`, `ended` none: the cloud did not say from or until when."""
     placements = Placements(ledger, cell_key)
     number = placements.ask(f"cluster-{cell_key[:4]}", offer, "host/boot/1/1", at(asked)).number
@@ -56,8 +69,19 @@ def rent_a_bad_night(ledger: Ledger, cell_key: str) -> None:
     rent(ledger, cell_key, 0, None, 30, "no_capacity")
     rent(ledger, cell_key, 40, None, 70, "no_capacity")
     rent(ledger, cell_key, 100, 200, 1000, "preempted", ZONE_B, 1)
-    close(ledger, cell_key, 1, 260, 990, outcome="lost", reason="preempted: reclaimed", load_s=120.0, smoke_s=20.0,
-          measure_s=500.0, lost_s=40.0)  # fmt: skip
+    close(
+        ledger,
+        cell_key,
+        1,
+        260,
+        990,
+        outcome="lost",
+        reason="preempted: reclaimed",
+        load_s=120.0,
+        smoke_s=20.0,
+        measure_s=500.0,
+        lost_s=40.0,
+    )
     rent(ledger, cell_key, 1100, 1150, 1400, "setup_failed", ON_DEMAND)
     rent(ledger, cell_key, 1500, 1600, 2500, "done", ZONE_A, 2)
     close(ledger, cell_key, 2, 1650, 2480, load_s=100.0, smoke_s=0.0, measure_s=700.0, lost_s=0.0)

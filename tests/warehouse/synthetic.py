@@ -34,9 +34,12 @@ class StepWriter:
 
     def write(self, table: Table, rows: Sequence[Row]) -> None:
         identity = {
-            "run_id": self.ledger.run_id, "cell_key": self.cell_key, "step": self.step, "attempt": self.attempt,
+            "run_id": self.ledger.run_id,
+            "cell_key": self.cell_key,
+            "step": self.step,
+            "attempt": self.attempt,
             "measured_at": WHEN,
-        }  # fmt: skip
+        }
         stamped = [{**identity, **row} for row in rows]
         self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt))
 
@@ -127,10 +130,18 @@ def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words")
 def close_attempt(
     ledger: Ledger, cell_key: str, number: int = 1, outcome: Any = "completed", reason: str = "", log: str = ""
 ) -> None:
-    Leases(ledger, cell_key).close(Attempt(
-        attempt=number, outcome=outcome, reason=reason, owner="host/boot/1/1", started_at=WHEN,
-        ended_at="2026-11-20T12:02:13.000+00:00", price_usd_h=0.0, log_tail=log,
-    ))  # fmt: skip
+    Leases(ledger, cell_key).close(
+        Attempt(
+            attempt=number,
+            outcome=outcome,
+            reason=reason,
+            owner="host/boot/1/1",
+            started_at=WHEN,
+            ended_at="2026-11-20T12:02:13.000+00:00",
+            price_usd_h=0.0,
+            log_tail=log,
+        )
+    )
 
 
 def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
@@ -152,28 +163,48 @@ def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, beha
         for repeat in range(condition.repeats):
             rate = behaviour.tok_s * scale * draw.gauss(1, behaviour.noise)
             step.write(WINDOWS, [window(condition, repeat, rate, **engine_counts(behaviour.by_position, 1000))])
-        step.write(REQUESTS, [
-            streamed(condition, index, 40 * draw.gauss(1, 0.1), 1000 / behaviour.tok_s * draw.gauss(1, 0.03), text)
-            for index in range(2)
-        ])  # fmt: skip
+        step.write(
+            REQUESTS,
+            [
+                streamed(condition, index, 40 * draw.gauss(1, 0.1), 1000 / behaviour.tok_s * draw.gauss(1, 0.03), text)
+                for index in range(2)
+            ],
+        )
         bad = looping and condition.name == "long c=1"
         step.judge(
-            (condition.name, "fixed", "suspect" if bad else "ok", ["looping_text"] if bad else [],
-             ["63% of the output's 4-grams repeat earlier ones"] if bad else []),
-            (condition.name, "stream", "rejected" if looping else "ok", ["stream_burst"] if looping else [],
-             ["all tokens of a stream came in one burst: no TPOT can be read off it"] if looping else []),
-        )  # fmt: skip
+            (
+                condition.name,
+                "fixed",
+                "suspect" if bad else "ok",
+                ["looping_text"] if bad else [],
+                ["63% of the output's 4-grams repeat earlier ones"] if bad else [],
+            ),
+            (
+                condition.name,
+                "stream",
+                "rejected" if looping else "ok",
+                ["stream_burst"] if looping else [],
+                ["all tokens of a stream came in one burst: no TPOT can be read off it"] if looping else [],
+            ),
+        )
     step.provenance(host=text[:60], argv=f"vllm serve /models/target --served-model-name {cell.model.name}")
     step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
 
 
 def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> dict[str, Any]:
     return {
-        "condition": condition.name, "mode": "stream", "context_tokens": condition.context_tokens,
-        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": 0,
-        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
-        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
-    }  # fmt: skip
+        "condition": condition.name,
+        "mode": "stream",
+        "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens,
+        "concurrency": condition.concurrency,
+        "repeat": 0,
+        "request_id": f"{condition.name}/stream-0/{index}",
+        "completion_tokens": condition.output_tokens,
+        "ttft_ms": ttft_ms,
+        "tpot_ms": tpot_ms,
+        "text": text,
+    }
 
 
 def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
@@ -182,9 +213,11 @@ def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
         return {}
     accepted = [round(share * drafts) for share in by_position]
     return {
-        "engine_drafts": drafts, "engine_draft_tokens": drafts * len(by_position),
-        "engine_accepted_tokens": sum(accepted), "engine_accepted_by_position": accepted,
-    }  # fmt: skip
+        "engine_drafts": drafts,
+        "engine_draft_tokens": drafts * len(by_position),
+        "engine_accepted_tokens": sum(accepted),
+        "engine_accepted_by_position": accepted,
+    }
 
 
 def _parity(ledger: Ledger, planned: PlannedCell, spec: ParityStep, behaviour: Behaviour, text: str) -> None:
@@ -218,6 +251,12 @@ def item(
     """An answered question; by default the first letter is right one time in five."""
     by_first = index % 5 == 0 if first_right is None else first_right
     return {
-        "item_id": f"q-{index:03d}", "kind": "copy", "gold": "A", "last_letter": "A" if right else "B",
-        "first_letter": "A" if by_first else "C", "finish_reason": "stop", "completion_tokens": 20, "body": body,
-    }  # fmt: skip
+        "item_id": f"q-{index:03d}",
+        "kind": "copy",
+        "gold": "A",
+        "last_letter": "A" if right else "B",
+        "first_letter": "A" if by_first else "C",
+        "finish_reason": "stop",
+        "completion_tokens": 20,
+        "body": body,
+    }

@@ -45,11 +45,15 @@ def test_two_processes_race_for_one_step_and_one_is_superseded(store: Store) -> 
     Ledger(store, "race").write_plan(demo_plan())
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", RACER, store.url, str(number)], cwd=ROOT, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            [sys.executable, "-c", RACER, store.url, str(number)],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
         for number in (1, 2)
-    ]  # fmt: skip
+    ]
     for racer in racers:
         assert racer.stdout is not None
         assert racer.stdout.readline() == "ready\n"
@@ -174,8 +178,14 @@ def test_a_lease_record_refuses_unknown_fields() -> None:
 @pytest.mark.parametrize("name", sorted(raw_tables()))
 def test_parts_come_back_as_they_were_written(name: str) -> None:
     samples = {
-        "str": "text", "i64": 3, "f64": 0.5, "bool": True, "list[str]": ["a"], "list[i64]": [1, 2], "list[f64]": [0.1],
-    }  # fmt: skip
+        "str": "text",
+        "i64": 3,
+        "f64": 0.5,
+        "bool": True,
+        "list[str]": ["a"],
+        "list[i64]": [1, 2],
+        "list[f64]": [0.1],
+    }
     table = raw_tables()[name]
     row = {column.name: samples[column.type] for column in table.columns}
     bare = {column.name: row[column.name] if column.required else None for column in table.columns}

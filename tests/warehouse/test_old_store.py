@@ -48,8 +48,15 @@ def test_an_old_store_is_read_to_the_same_figures(old_store: Path) -> None:
     assert manifest.number == 1, "the same content: a new version builds what the old one built, to nine digits"
     assert read_current(store).equals(before)
     assert read_current(store, "attempts")["ended"].drop_nulls().unique().sort().to_list() == [
-        "autodowned", "done", "job_failed", "launch_failed", "preempted", "setup_failed", "silent", "stopped",
-    ]  # fmt: skip
+        "autodowned",
+        "done",
+        "job_failed",
+        "launch_failed",
+        "preempted",
+        "setup_failed",
+        "silent",
+        "stopped",
+    ]
 
 
 def test_an_old_run_is_known_by_its_plan_and_keys(old_store: Path) -> None:
@@ -63,9 +70,12 @@ def test_an_old_run_is_known_by_its_plan_and_keys(old_store: Path) -> None:
     assert {cell.label: dict(cell.steps) for cell in progress.cells} == {
         "fake-model bf16 ar": dict.fromkeys(("smoke", "throughput", "parity", "eval-tiny"), "ok"),
         "fake-model bf16 mtp K=4": {
-            "smoke": "ok", "throughput": "waiting", "parity": "waiting", "eval-tiny": "waiting",
+            "smoke": "ok",
+            "throughput": "waiting",
+            "parity": "waiting",
+            "eval-tiny": "waiting",
         },
-    }  # fmt: skip
+    }
 
 
 def test_an_old_store_is_reported(old_store: Path) -> None:
@@ -100,12 +110,19 @@ def test_an_old_run_is_continued_behind_its_last_stored_window(
     asked = tmp_path / "requests.jsonl"
     done = subprocess.run(
         [str(node_python), "-m", "tasks.cell", "--store", str(old_store), "--run", "old-run", "--cell", MTP],
-        cwd=ROOT, text=True, capture_output=True, check=False, timeout=120,
-        env=os.environ | {
-            "PATH": f"{engine.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
-            "SPECSWEEP_STATE": str(tmp_path / "state"), "FAKE_ENGINE_COUNT": str(asked),
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env=os.environ
+        | {
+            "PATH": f"{engine.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "SPECSWEEP_STATE": str(tmp_path / "state"),
+            "FAKE_ENGINE_COUNT": str(asked),
         },
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     ledger = Ledger(open_store(str(old_store)), "old-run")
     assert [attempt.outcome for attempt in Leases(ledger, MTP).attempts()] == ["lost", "completed"]

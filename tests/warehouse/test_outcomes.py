@@ -19,9 +19,16 @@ HEADER = (
 )
 
 RECORDED = {
-    "done", "no_capacity", "preempted", "setup_failed", "silent", "autodowned", "job_failed", "launch_failed",
+    "done",
+    "no_capacity",
+    "preempted",
+    "setup_failed",
+    "silent",
+    "autodowned",
+    "job_failed",
+    "launch_failed",
     "stopped",
-}  # fmt: skip
+}
 """Words that stores have in `placements/*.end.json`."""
 
 

@@ -40,8 +40,11 @@ def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:
     manifest = publish(store)
     assert (manifest.number, manifest.run_ids, current(store)) == (1, ("one",), manifest)
     assert [file.key.rsplit("/", 1)[1] for file in manifest.files] == [
-        "results_consolidated.parquet", "results_consolidated.csv", "pairs.parquet", "attempts.parquet",
-    ]  # fmt: skip
+        "results_consolidated.parquet",
+        "results_consolidated.csv",
+        "pairs.parquet",
+        "attempts.parquet",
+    ]
     assert [read_current(store, name).height for name in PRODUCT_TABLES] == [2, 0, 0]
     assert [file.rows for file in manifest.files] == [2, 2, 0, 0]
 

@@ -24,9 +24,14 @@ def offer(zone: str, *, spot: bool = True, price_usd_h: float | None = None) -> 
     """An H100 in a zone named like `us-east-1a`."""
     price = price_usd_h if price_usd_h is not None else 2.5 if spot else 7.0
     return Offer(
-        cloud="aws", region=zone[:-1], zone=zone, instance_type="p5.4xlarge", spot=spot, price_usd_h=price,
+        cloud="aws",
+        region=zone[:-1],
+        zone=zone,
+        instance_type="p5.4xlarge",
+        spot=spot,
+        price_usd_h=price,
         price_source="made up",
-    )  # fmt: skip
+    )
 
 
 def cloud(**fields: object) -> Cloud:
@@ -66,8 +71,15 @@ def site_of(
         raise AssertionError("no test of the policy launches anything")
 
     return PolicySite(
-        lambda: offers, no_cluster, settings or cloud(), [], hands.now_s, random.Random(seed), backoff=backoff, **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+        lambda: offers,
+        no_cluster,
+        settings or cloud(),
+        [],
+        hands.now_s,
+        random.Random(seed),
+        backoff=backoff,
+        **more,  # type: ignore[arg-type]
+    )
 
 
 class Life(NamedTuple):

@@ -31,13 +31,19 @@ class Doctor:
         cloudy = ("AWS_", "GS_", "SKYPILOT_", "HF_TOKEN", "GOOGLE_", "KUBECONFIG")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(cloudy)}
         clean |= {
-            "SPECSWEEP_SKY_HOME": str(self.home), "SKYPILOT_API_SERVER_LOCAL_PORT": str(free_port()),
+            "SPECSWEEP_SKY_HOME": str(self.home),
+            "SKYPILOT_API_SERVER_LOCAL_PORT": str(free_port()),
             "AWS_EC2_METADATA_DISABLED": "true",
-        }  # fmt: skip
+        }
         done = subprocess.run(
-            [sys.executable, "-m", "flows.terminal.cli", "doctor", "--json", *arguments], cwd=self.root,
-            env=clean | self.env, capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
+            [sys.executable, "-m", "flows.terminal.cli", "doctor", "--json", *arguments],
+            cwd=self.root,
+            env=clean | self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         assert "Traceback" not in done.stderr, done.stderr[-3000:]
         checks = json.loads(done.stdout.splitlines()[-1])["checks"]
         return done.returncode, {check["name"]: check for check in checks}, done.stdout + done.stderr
@@ -62,9 +68,12 @@ def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
     }
     doctor.env = keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "HF_TOKEN": CANARY}
     client = boto3.client(
-        "s3", endpoint_url=doctor.env["AWS_ENDPOINT_URL"], aws_access_key_id="testing", aws_secret_access_key="x",
+        "s3",
+        endpoint_url=doctor.env["AWS_ENDPOINT_URL"],
+        aws_access_key_id="testing",
+        aws_secret_access_key="x",
         region_name="us-east-1",
-    )  # fmt: skip
+    )
     client.create_bucket(Bucket="sweeps")
     client.close()
     yield doctor

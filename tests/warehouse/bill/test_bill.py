@@ -158,8 +158,10 @@ def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) ->
     publish(ledger.store)
     rows = read_current(ledger.store, "attempts").to_dicts()
     assert [(row["attempt"], row["outcome"], row["ended"]) for row in rows] == [
-        (1, "lost", "preempted"), (None, "lost", "setup_failed"), (2, "completed", "done"),
-    ]  # fmt: skip
+        (1, "lost", "preempted"),
+        (None, "lost", "setup_failed"),
+        (2, "completed", "done"),
+    ]
     first, second, _ = rows
     assert (first["cloud"], first["region"], first["zone"]) == ("aws", "us-east-1", "us-east-1b")
     assert (first["instance_type"], first["spot"], second["spot"]) == ("p5.4xlarge", True, False)
@@ -229,8 +231,9 @@ def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:
 def test_months_end_where_the_calendar_says() -> None:
     start, end = month_of(datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp())
     assert (datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)) == (
-        datetime(2026, 12, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC),
-    )  # fmt: skip
+        datetime(2026, 12, 1, tzinfo=UTC),
+        datetime(2027, 1, 1, tzinfo=UTC),
+    )
 
 
 def test_a_machine_without_a_price_is_named_and_has_no_dollars(ledger: Ledger) -> None:

@@ -15,9 +15,26 @@ from warehouse.store import StoreError, open_store
 from warehouse.store.proof import check_store, require_create_only
 
 MEASURED_NOT_CHOSEN = (
-    "tok_s", "tok_s_lo", "tok_s_hi", "cv", "ttft_ms", "tpot_ms", "chars_s", "gpu_s", "cost_usd", "usd_per_mtok", "mbu",
-    "measured_at", "argv", "details", "speedup", "speedup_lo", "speedup_hi", "attempts", "attempt",
-)  # fmt: skip
+    "tok_s",
+    "tok_s_lo",
+    "tok_s_hi",
+    "cv",
+    "ttft_ms",
+    "tpot_ms",
+    "chars_s",
+    "gpu_s",
+    "cost_usd",
+    "usd_per_mtok",
+    "mbu",
+    "measured_at",
+    "argv",
+    "details",
+    "speedup",
+    "speedup_lo",
+    "speedup_hi",
+    "attempts",
+    "attempt",
+)
 """Columns that differ between two runs of the same cell; every other one must not."""
 
 

@@ -28,9 +28,13 @@ class Compute:
 
     def add(self, name: str, cluster: str, zone: str = ZONE) -> None:
         self.machines[name] = {
-            "name": name, "zone": zone, "status": "RUNNING", "creationTimestamp": "2026-11-20T02:00:00.000-08:00",
-            "labels": {CLUSTER_TAG: cluster}, "scheduling": {"provisioningModel": "SPOT"},
-        }  # fmt: skip
+            "name": name,
+            "zone": zone,
+            "status": "RUNNING",
+            "creationTimestamp": "2026-11-20T02:00:00.000-08:00",
+            "labels": {CLUSTER_TAG: cluster},
+            "scheduling": {"provisioningModel": "SPOT"},
+        }
 
     def get(self, path: str, query: dict[str, list[str]]) -> tuple[int, dict[str, object]]:
         assert path == "/projects/p1/aggregated/instances"

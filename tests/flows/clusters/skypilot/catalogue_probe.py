@@ -55,9 +55,14 @@ def _chosen(task: Any) -> dict[str, Any]:
     sky.optimizer.Optimizer.optimize(dag, minimize=sky.OptimizeTarget.COST, quiet=True)
     best = task.best_resources
     return {
-        "cloud": str(best.cloud).lower(), "region": best.region, "zone": best.zone, "spot": best.use_spot,
-        "instance_type": best.instance_type, "accelerators": best.accelerators, "price_usd_h": best.get_cost(3600),
-    }  # fmt: skip
+        "cloud": str(best.cloud).lower(),
+        "region": best.region,
+        "zone": best.zone,
+        "spot": best.use_spot,
+        "instance_type": best.instance_type,
+        "accelerators": best.accelerators,
+        "price_usd_h": best.get_cost(3600),
+    }
 
 
 def _dumped(task: Any) -> str:
@@ -70,10 +75,15 @@ def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
     task = task_for(file, Rental(JOB, offer, IMAGE, 1_800_000_000.5, "c0ffee", True))
     resources = next(iter(task.resources))
     return {
-        "resources": resources.to_yaml_config(), "envs": dict(task.envs), "secrets": sorted(task.secrets),
-        "workdir": task.workdir, "chosen": _chosen(task), "dump": _dumped(task), "shown": f"{task!r} {task.secrets!r}",
+        "resources": resources.to_yaml_config(),
+        "envs": dict(task.envs),
+        "secrets": sorted(task.secrets),
+        "workdir": task.workdir,
+        "chosen": _chosen(task),
+        "dump": _dumped(task),
+        "shown": f"{task!r} {task.secrets!r}",
         "autostop": resources.autostop_config.to_yaml_config(),
-    }  # fmt: skip
+    }
 
 
 def _of_task(name: str) -> dict[str, Any]:

@@ -20,9 +20,14 @@ def asked(repo_root: Path) -> dict[str, Any]:
     """What `catalogue_probe` printed."""
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SKYPILOT_", "GS_"))}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.flows.clusters.skypilot.catalogue_probe"], cwd=repo_root,
-        env=unset | CANARIES, text=True, capture_output=True, check=False, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.flows.clusters.skypilot.catalogue_probe"],
+        cwd=repo_root,
+        env=unset | CANARIES,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     document["printed"] = done.stderr + "\n".join(done.stdout.splitlines()[:-1])

@@ -15,9 +15,14 @@ CELL = {"SPECSWEEP_RUN": "no-such-run", "SPECSWEEP_CELL": "0123456789abcdef"}
 def _as_sky_does(root: Path, script: Path, line: str, **env: str) -> subprocess.Popen[str]:
     script.write_text(f"cd {root}\n{line}\n", encoding="utf-8")
     return subprocess.Popen(
-        ["/bin/bash", "-i", str(script)], env=os.environ | CELL | env, text=True, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        ["/bin/bash", "-i", str(script)],
+        env=os.environ | CELL | env,
+        text=True,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def test_setup_finds_what_is_there_and_a_failed_runner_names_its_code(

@@ -72,8 +72,9 @@ def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(asked: dict[s
     offer, rented = asked["tasks"][name]["offers"][-1], asked["tasks"][name]["rented"]
     assert rented["resources"]["infra"] == f"{offer['cloud']}/{offer['region']}/{offer['zone']}"
     assert (rented["resources"]["use_spot"], rented["resources"]["instance_type"]) == (
-        offer["spot"], offer["instance_type"],
-    )  # fmt: skip
+        offer["spot"],
+        offer["instance_type"],
+    )
     assert rented["chosen"]["zone"] == offer["zone"]
     assert rented["autostop"]["down"] is True and rented["autostop"]["idle_minutes"] > 0
 
