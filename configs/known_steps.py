@@ -33,10 +33,10 @@ def module_of(room: str, spec: StepSpec) -> ModuleType:
     Raises:
         StepIncomplete: there is none.
     """
-    return step_file(room, type(spec).__module__.rpartition(".")[2])
+    return step_module(room, type(spec).__module__.rpartition(".")[2])
 
 
-def step_file(room: str, name: str) -> ModuleType:
+def step_module(room: str, name: str) -> ModuleType:
     """The module `<room>/steps/<name>.py`.
 
     Raises:
@@ -54,7 +54,7 @@ def step_file(room: str, name: str) -> ModuleType:
 
 def _spec(name: str) -> type[StepSpec]:
     """The one spec class in a step's file; none, several or an abstract one is an error."""
-    module = step_file("configs", name)
+    module = step_module("configs", name)
     own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
     specs = [each for each in own if issubclass(each, MeasuredStep)]
     file = f"configs/steps/{name}.py"

@@ -40,6 +40,11 @@ class Budget(Frozen):
     run_usd: float | None = Field(None, gt=0)
     month_usd: float | None = Field(None, gt=0, description="all runs of the store, by calendar month, UTC")
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any limit."""
+        return any(limit is not None for limit in (self.cell_usd, self.run_usd, self.month_usd))
+
 
 class Cloud(Frozen):
     """How a sweep's clusters are rented. It is no part of what is measured: another budget continues the same run."""

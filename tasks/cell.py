@@ -27,7 +27,7 @@ from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.guards.finding import Judgement
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
-from tasks.known_steps import step_file
+from tasks.known_steps import file_of
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt, Lease, Leases, kept_s, owner_name
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended, ended_with
@@ -108,7 +108,7 @@ class Runner:
             )
             try:
                 async with undisturbed(spec, self.heartbeat.line):
-                    judgements = await step_file(spec).measure(ctx, spec)
+                    judgements = await file_of(spec).measure(ctx, spec)
                 await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, self.config_hash)])
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
@@ -157,7 +157,7 @@ async def run(
         print("everything is measured", flush=True)
         return Ended.DONE
     for spec in steps:
-        step_file(spec)  # a missing step file shows before an engine starts
+        file_of(spec)  # a missing step file shows before an engine starts
     leases = Leases(ledger, cell_key, deadline_s)
     lease = leases.acquire(owner_name())
     heartbeat = HeartbeatSender(leases, lease, heartbeat_s)

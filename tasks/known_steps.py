@@ -21,7 +21,7 @@ class StepFile(Protocol):
         """Try `items` items of its work before hours are spent; empty if the items of other steps tell enough."""
 
 
-def step_file(spec: MeasuredStep) -> StepFile:
+def file_of(spec: MeasuredStep) -> StepFile:
     """The file that measures the step of `spec`.
 
     Raises:

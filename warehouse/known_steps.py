@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
-from configs.known_steps import module_of, step_file, step_names
+from configs.known_steps import module_of, step_module, step_names
 from configs.step import MeasuredStep
 from warehouse.columns import Table
 from warehouse.consolidate.inputs import Group
@@ -39,7 +39,7 @@ def file_of(spec: MeasuredStep) -> StepFile:
 
 
 def _files() -> list[StepFile]:
-    return [cast(StepFile, step_file("warehouse", name)) for name in step_names()]
+    return [cast(StepFile, step_module("warehouse", name)) for name in step_names()]
 
 
 def raw_tables() -> dict[str, Table]:

@@ -133,7 +133,7 @@ class Purse:
 
     def fits(self, forecast: Forecast) -> list[Fit]:
         """Every budget that is set, against what is spent and what is forecast."""
-        if self._budget == Budget.model_validate({}):
+        if not self._budget.is_set:
             return []
         run = self._spending.of_run(self._run_id, fresh=True)
         month = NOTHING_SPENT if self._budget.month_usd is None else self._spending.of_month(fresh=True)

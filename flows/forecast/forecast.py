@@ -15,7 +15,7 @@ from configs.step import MeasuredStep, StepSpec
 from flows.forecast.estimates import assumptions, decode_tok_s, launch_s, start_s, step_s
 from warehouse.price import SECONDS_PER_HOUR, usd_of
 
-StepState = Literal["measured", "to measure", "not built yet"]
+ForecastState = Literal["measured", "to measure", "not built yet"]
 """Committed already, still to do, or planned but beyond this version."""
 
 HEADLINE_CONTEXT_TOKENS = 256
@@ -26,7 +26,7 @@ class StepForecast(Frozen):
     """One step of one cell; `seconds` is what is still to be spent on it."""
 
     step: str
-    state: StepState
+    state: ForecastState
     seconds: float
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from configs.schema import Budget, Cloud, Plan
+from configs.schema import Cloud, Plan
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, Cluster
@@ -39,7 +39,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) ->
 
     def known_offers() -> list[Offer]:
         found = offers(sky_task(file))
-        if cloud.budget != Budget.model_validate({}):  # a machine without a price can't be kept within a budget
+        if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
             found = [offer for offer in found if offer.price_usd_h is not None]
         return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
 

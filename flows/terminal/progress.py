@@ -11,9 +11,9 @@ from configs.step import MeasuredStep
 from warehouse.bill.spending import Spending, Spent
 from warehouse.lease import Heartbeat, Leases
 from warehouse.ledger import Ledger
-from warehouse.verdicts import VERDICTS
+from warehouse.verdicts import VERDICTS, Verdict
 
-StepState = Literal["ok", "suspect", "rejected", "running", "waiting", "skipped", "not built"]
+StepState = Verdict | Literal["running", "waiting", "skipped", "not built"]
 
 
 class CellProgress(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from configs.steps.smoke import SmokeStep
 from tasks.context import StepContext
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.known_steps import step_file
+from tasks.known_steps import file_of
 
 
 async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:
@@ -13,7 +13,7 @@ async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:
     tried = [step for step in ctx.planned.measured_steps if not step.is_gate]
     findings: list[Finding | None] = []
     for index, step in enumerate(tried):
-        findings += await step_file(step).smoke(ctx.part(index, len(tried)), step, spec.items)
+        findings += await file_of(step).smoke(ctx.part(index, len(tried)), step, spec.items)
     return [judge(None, None, findings)]
 
 

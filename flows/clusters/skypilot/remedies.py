@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from flows.clusters.skypilot.server import ANSI
+
 LONGEST = 300
 """Characters kept of an error that nothing here knows."""
 
@@ -130,15 +132,13 @@ KNOWN: tuple[_Known, ...] = (
 )
 """Most specific first: a refusal for lack of quota also says that no resources could be acquired."""
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
 
 def explain(error_text: str) -> str:
     """An error of SkyPilot or of a cloud as one line: `cause; remedy: what to do`.
 
     An unknown error is quoted, shortened to its beginning and its end, without a remedy.
     """
-    text = " ".join(_ANSI.sub("", error_text).split())
+    text = " ".join(ANSI.sub("", error_text).split())
     for known in KNOWN:
         found = re.search(known.pattern, text, re.IGNORECASE)
         if found:
