@@ -89,6 +89,7 @@ def s3_server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     server = make_server(request.param, tmp_path)
     for name, value in {**KEYS, "AWS_ENDPOINT_URL": server.url}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which keeps the keys that it saw first
     server.start()
     try:
         server.make_bucket()
