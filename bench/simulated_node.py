@@ -17,8 +17,8 @@ from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from flows.clusters.protocol import CellJob
 from flows.forecast.estimates import start_s, step_s
-from tasks.cell import todo
 from tasks.heartbeat import INTERVAL_S
+from tasks.runner import todo
 from warehouse.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger import Ledger, Part
 from warehouse.outcomes import Ended

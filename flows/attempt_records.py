@@ -9,9 +9,10 @@ from typing import NamedTuple
 from flows.clusters.protocol import Ending
 from flows.run_context import RunContext
 from warehouse.clock import moment_s
-from warehouse.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt, owner_name
+from warehouse.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
+from warehouse.owner import owner_name
 from warehouse.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements
 
 STOP_GRACE_S = 30.0

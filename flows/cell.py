@@ -10,7 +10,7 @@ from flows.attempt import AttemptRun
 from flows.clusters.protocol import CellNeed, Ending, Launch
 from flows.forecast.estimates import step_s
 from flows.run_context import OverBudget, RunContext
-from tasks.cell import CellRejected, todo
+from tasks.runner import CellRejected, todo
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.placement import Placements

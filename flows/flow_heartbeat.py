@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from warehouse.lease import owner_name
 from warehouse.ledger import Ledger
+from warehouse.owner import owner_name
 from warehouse.placement import FlowHeartbeat, Placements
 
 BEAT_EVERY_S = 10.0

@@ -11,15 +11,12 @@ Ages are read from the store's own clock, so that two machines never compare the
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
-
 from pydantic import BaseModel, ConfigDict
 
 from warehouse.clock import seconds_between
 from warehouse.ledger import Ledger
 from warehouse.outcomes import AttemptOutcome, Ended
+from warehouse.owner import lives_here
 from warehouse.price import usd_of
 from warehouse.store import StoreError
 
@@ -84,19 +81,6 @@ class LeaseHeld(StoreError):
     """Somebody else is measuring this cell and was heard from within the deadline."""
 
     exit_code = Ended.LEASE_HELD.exit_code
-
-
-def owner_name() -> str:
-    """This process as leases name it: host, boot, process id and the tick at which it started."""
-    return f"{socket.gethostname()}/{_boot_id()}/{os.getpid()}/{_start_tick(os.getpid())}"
-
-
-def lives_here(owner: str) -> bool | None:
-    """Whether the owning process still runs, if it is one of this machine; None: it is another machine's."""
-    host, boot, pid, tick = owner.rsplit("/", 3)
-    if host != socket.gethostname():
-        return None
-    return boot == _boot_id() and _start_tick(int(pid)) == tick
 
 
 class Leases:
@@ -242,16 +226,3 @@ def kept_s(smoke_s: float, measure_s: float, lost_s: float) -> tuple[float, floa
     """Seconds of smoke and of the other steps, less those whose work was not kept; the later steps lose first."""
     from_measure_s = min(measure_s, lost_s)
     return max(0.0, smoke_s - (lost_s - from_measure_s)), measure_s - from_measure_s
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
-
-
-def _start_tick(pid: int) -> str | None:
-    """When the process started, which tells it from a later one with the same id; None: gone, or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] == "Z" else fields[19]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from warehouse.clock import iso_of
-from warehouse.lease import lives_here
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
+from warehouse.owner import lives_here
 
 FLOW_DEADLINE_S = 120.0
 """Silence after which a flow no longer counts as managing its clusters; it beats every 10 s."""
@@ -97,7 +97,7 @@ class PlacementEnd(_Record):
 
 
 class FlowHeartbeat(_Record):
-    """Who manages a cell's clusters now (`warehouse.lease.owner_name`). `released`: it no longer does."""
+    """Who manages a cell's clusters now (`warehouse.owner.owner_name`). `released`: it no longer does."""
 
     owner: str
     at: str

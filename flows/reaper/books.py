@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flows.clusters.names import cluster_name, store_hash
-from warehouse.lease import LeaseHeld, Leases, gone_attempt, owner_name
+from warehouse.lease import LeaseHeld, Leases, gone_attempt
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
+from warehouse.owner import owner_name
 from warehouse.placement import PlacementEnd, Placements, PlacementStory
 from warehouse.store import Store
 
@@ -20,7 +21,7 @@ class CellOfRun(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.lease.owner_name`)."""
+    """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.owner.owner_name`)."""
 
     name: str
     doing: str

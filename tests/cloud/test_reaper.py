@@ -20,8 +20,8 @@ from lab.cloud import Lab
 from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
 from tests.fake_run import FakeRun
-from warehouse.lease import owner_name
 from warehouse.ledger import Ledger
+from warehouse.owner import owner_name
 from warehouse.placement import FlowHeartbeat, Offer, Placements
 
 pytestmark = pytest.mark.cloud

@@ -15,8 +15,8 @@ from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import SYSTEM
-from warehouse.lease import owner_name
 from warehouse.outcomes import Ended
+from warehouse.owner import owner_name
 from warehouse.placement import FlowHeartbeat, MachineEnd, Placements
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}

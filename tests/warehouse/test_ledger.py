@@ -13,8 +13,9 @@ import pytest
 from configs.checkout import ROOT
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
 from warehouse.known_steps import raw_tables
-from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, lives_here, owner_name
+from warehouse.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases
 from warehouse.ledger import Ledger, run_ids
+from warehouse.owner import lives_here, owner_name
 from warehouse.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.snapshot import publish, read_current
 from warehouse.steps.eval_tiny import EVAL_ITEMS
@@ -142,7 +143,7 @@ def _attempt(outcome: str) -> Attempt:
 
 
 def test_a_dead_process_of_this_machine_frees_its_cell_at_once(leases: Leases) -> None:
-    code = "from warehouse.lease import owner_name; print(owner_name())"
+    code = "from warehouse.owner import owner_name; print(owner_name())"
     dead = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
     leases.acquire(dead.strip())
     assert leases.acquire(owner_name()).epoch == 2

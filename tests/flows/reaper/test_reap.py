@@ -29,7 +29,8 @@ from flows.reaper.report import Reaped
 from flows.terminal.prefect_session import our_environment
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import KEYS, S3Server, make_server
-from warehouse.lease import Heartbeat, owner_name
+from warehouse.lease import Heartbeat
+from warehouse.owner import owner_name
 from warehouse.placement import FlowHeartbeat, Offer, Placements, PlacementStory
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
