@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from configs.errors import SpecsweepError
+
 VARIABLE = "SPECSWEEP_STEPS"
 """Environment variable: a folder with more steps, in `configs/steps/`, `tasks/steps/` and `warehouse/steps/`."""
 
@@ -12,4 +14,10 @@ VARIABLE = "SPECSWEEP_STEPS"
 def more_steps(room: str) -> list[str]:
     """Folders to search for a room's steps besides its own; empty where the variable isn't set."""
     folder = os.environ.get(VARIABLE)
-    return [str(Path(folder).absolute() / room / "steps")] if folder else []
+    if not folder:
+        return []
+    path = Path(folder).absolute()
+    if not path.is_dir():
+        raise SpecsweepError(f"{VARIABLE} is {folder!r}: no such folder; name one that has configs/steps/, or unset it")
+    os.environ[VARIABLE] = str(path)  # processes that are started from here may work in another folder
+    return [str(path / room / "steps")]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from configs.schema import PlannedCell
 from flows.attempt_records import AttemptRecords, RunnerSeen
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.launch_slots import Slot
 from flows.run_context import RunContext
+from tasks.runner import todo
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
@@ -35,7 +37,7 @@ class AttemptRun:
     def __init__(
         self,
         ledger: Ledger,
-        cell_key: str,
+        planned: PlannedCell,
         context: RunContext,
         offer: Offer | None,
         *,
@@ -46,12 +48,14 @@ class AttemptRun:
 
         Args:
             ledger: the run.
-            cell_key: the cell.
+            planned: the cell and its steps.
             context: what the cells of the run share.
             offer: what to rent; None on this machine.
             placement: the one that an earlier flow opened, if any.
             slot: the right to launch, held until the launch is over.
         """
+        cell_key = planned.cell.cell_key
+        self._ledger, self._planned = ledger, planned
         self._job = CellJob(ledger.store.url, ledger.run_id, cell_key)
         self._context, self._offer, self._slot = context, offer, slot
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
@@ -156,7 +160,9 @@ class AttemptRun:
         """The ending, with the reason that the runner wrote itself if it got that far."""
         closed = self._records.runner().closed
         if ending.code is None and (done := self._work_done(closed)) is not None:
-            return done  # the node was lost after its work was done
+            ending = done  # the node was lost after its work was done
+        if ending.how is Ended.DONE and todo(self._ledger, self._planned):
+            return Ending(None, Ended.FAILED, "the node runner said that it was done, and it was not")
         if ending.how is Ended.STOPPED and self._offer is not None:
             return Ending(None, Ended.PREEMPTED, "the node was told to leave; what it had finished is kept")
         if ending.code is not None and ending.code < 0:

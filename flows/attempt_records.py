@@ -38,19 +38,20 @@ class AttemptRecords:
         self._leases = Leases(ledger, cell_key)
         self._placements = Placements(ledger, cell_key)
         self._placement = placement
-        self._before = self._leases.current()
+        self._found = self._leases.current()
+        self._epoch = _next(self._found)
 
     def claim_lease(self) -> None:
         """Treat the lease found at the start as the open placement's, unless its attempt is closed."""
-        lease = self._before
+        lease = self._found
         if lease is not None and self._leases.closed(lease.epoch) is None:
-            self._before = None
+            self._epoch = lease.epoch
 
     def wait_for_owner(self) -> None:
         """Wait while a live runner holds the cell: it measures what we want."""
         while (lease := self._leases.current()) is not None and not self._leases.is_free(lease):
             self._context.clock.sleep(self._context.poll_s)
-        self._before = lease
+        self._epoch = _next(lease)
 
     def ask(self) -> None:
         """Record that a machine is about to be rented; nothing is recorded for this machine."""
@@ -97,21 +98,25 @@ class AttemptRecords:
             self._close_attempt(lease, ending, tail)
         if self._placement is None:
             return
+        number = None if lease is None else lease.epoch
         end = PlacementEnd(
             at=self._context.clock.now_iso(),
             outcome=ending.how.row.recorded,
             detail=ending.detail,
-            attempt=None if lease is None else lease.epoch,
+            attempt=self._epoch if ending.how is Ended.SUPERSEDED else number,
         )
         self._placements.end(self._placement.number, end, machine_end(moment_s(self._placement.asked_at)))
 
     def _own_lease(self) -> Lease | None:
-        """The lease that this placement's node was granted; None until then."""
+        """The lease that this placement's node was granted, or the one that took over from it; None until then."""
         lease = self._leases.current()
-        return lease if lease != self._before else None
+        return None if lease is None or lease.epoch < self._epoch else lease
 
     def _lease_to_close(self, how: Ended) -> Lease | None:
-        """The lease of the attempt to close, taken now if the node never got one; None if no row is ours to write."""
+        """The lease of the attempt to close, taken now if the node never got one.
+
+        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself.
+        """
         if how.row.outcome is None or how is Ended.SUPERSEDED:
             return None
         lease = self._own_lease()
@@ -136,3 +141,8 @@ class AttemptRecords:
                 log_tail="\n".join(tail),
             )
         )
+
+
+def _next(lease: Lease | None) -> int:
+    """Number of the attempt that comes after a lease."""
+    return 1 if lease is None else lease.epoch + 1

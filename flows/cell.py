@@ -89,15 +89,11 @@ class CellRun:
 
     def _is_over(self, ending: Ending) -> bool:
         """Note how an attempt ended; return whether the cell is finished."""
-        how, self._reason = ending.how, ending.detail
-        if how is Ended.REJECTED:
+        self._reason = ending.detail
+        if ending.how in (Ended.DONE, Ended.REJECTED):
             return True
-        if how is Ended.DONE:
-            if not todo(self._ledger, self._planned):
-                return True
-            how, self._reason = Ended.FAILED, "the node runner said that it was done, and it was not"
-        self._faults += how.row.is_failed_try
-        self._context.tell(f"{self._label}: {how}: {self._reason}")
+        self._faults += ending.how.row.is_failed_try
+        self._context.tell(f"{self._label}: {ending.how}: {ending.detail}")
         return False
 
     def _next_attempt(self) -> AttemptRun | None:
@@ -112,7 +108,7 @@ class CellRun:
                     self._reason = decision.why
                     self._context.tell(f"{self._label}: {decision.why}")
                 if isinstance(decision, Launch):
-                    return AttemptRun(self._ledger, self._key, self._context, decision.offer, slot=slot.keep())
+                    return AttemptRun(self._ledger, self._planned, self._context, decision.offer, slot=slot.keep())
             if self._context.clock.now_s() - waiting_since > self._context.wait_h * 3600:
                 return None
             self._context.clock.sleep(decision.until_s - self._context.clock.now_s())
@@ -122,7 +118,7 @@ class CellRun:
         story = self._placements.open()
         if story is None:
             return None
-        attempt = AttemptRun(self._ledger, self._key, self._context, story.asked.offer, placement=story.asked)
+        attempt = AttemptRun(self._ledger, self._planned, self._context, story.asked.offer, placement=story.asked)
         if attempt.adopt():
             self._context.tell(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
             return attempt

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from configs.more_steps import VARIABLE as STEPS_VARIABLE
 from configs.schema import Plan, PlannedCell
 from warehouse.clock import SYSTEM, Clock
 from warehouse.columns import Table
@@ -28,6 +29,8 @@ RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
 """What a run may be called: it becomes a folder name and part of a cluster name."""
 
 CommitResult = Literal["committed", "superseded"]
+
+_M = TypeVar("_M", bound=BaseModel)
 
 
 class Part(BaseModel):
@@ -109,7 +112,7 @@ class Ledger:
         Raises:
             StoreError: there is no such run.
         """
-        return Plan.model_validate_json(self._require(f"{self.root}/plan.json", f"no run {self.run_id!r}"))
+        return self._read(Plan, f"{self.root}/plan.json", f"no run {self.run_id!r}")
 
     def planned_cell(self, cell_key: str) -> PlannedCell:
         """One cell of the run, with its steps.
@@ -118,7 +121,7 @@ class Ledger:
             StoreError: the run has no such cell.
         """
         key = f"{self.cell_root(cell_key)}/cell.json"
-        return PlannedCell.model_validate_json(self._require(key, f"run {self.run_id!r} has no cell {cell_key!r}"))
+        return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
 
     def write_part(self, cell_key: str, step: str, table: Table, rows: Sequence[Row], attempt: int) -> Part:
         """Store rows as one new part. Readers ignore it until a commit names it."""
@@ -181,11 +184,19 @@ class Ledger:
                 found.setdefault(parts[3], []).append(parts[-2])
         return found
 
-    def _require(self, key: str, missing: str) -> bytes:
+    def _read(self, model: type[_M], key: str, missing: str) -> _M:
         data = self.store.get(key)
         if data is None:
             raise StoreError(f"{missing} in {self.store.url}")
-        return data
+        try:
+            return model.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StoreError(
+                f"run {self.run_id!r} was written by another version of specsweep, or with other steps in "
+                f"{STEPS_VARIABLE}: {where}: {first['msg']}"
+            ) from error
 
 
 def run_ids(store: Store) -> list[str]:

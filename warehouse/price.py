@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import overload
 
-SECONDS_PER_HOUR = 3600
+from warehouse.clock import HOUR_S
 
 
 @overload
@@ -13,7 +13,7 @@ def usd_of(price_usd_h: float, seconds: float) -> float: ...
 def usd_of(price_usd_h: float | None, seconds: float) -> float | None: ...
 def usd_of(price_usd_h: float | None, seconds: float) -> float | None:
     """Dollars for this many seconds; None without a price."""
-    return None if price_usd_h is None else price_usd_h * seconds / SECONDS_PER_HOUR
+    return None if price_usd_h is None else price_usd_h * seconds / HOUR_S
 
 
 def dollars(usd: float | None) -> str:

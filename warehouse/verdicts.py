@@ -57,7 +57,10 @@ class Reason(StrEnum):
     """The run has no measured AR cell to compare with."""
 
 
-def worst(verdicts: Iterable[str]) -> Verdict:
-    """The worst of several verdicts; ok if there are none."""
-    found = set(verdicts)
-    return "rejected" if "rejected" in found else "suspect" if "suspect" in found else "ok"
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of them; ok if there is none.
+
+    Raises:
+        ValueError: a word that is no verdict.
+    """
+    return max(verdicts, key=VERDICTS.index, default="ok")

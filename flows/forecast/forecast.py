@@ -13,7 +13,8 @@ from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep, StepSpec
 from flows.forecast.estimates import assumptions, decode_tok_s, launch_s, start_s, step_s
-from warehouse.price import SECONDS_PER_HOUR, usd_of
+from warehouse.clock import HOUR_S
+from warehouse.price import usd_of
 
 ForecastState = Literal["measured", "to measure", "not built yet"]
 """Committed already, still to do, or planned but beyond this version."""
@@ -50,7 +51,7 @@ class CellForecast(Frozen):
     @property
     def gpu_h(self) -> float:
         """The same in GPU-hours: a cell has one GPU."""
-        return self.total_s / SECONDS_PER_HOUR
+        return self.total_s / HOUR_S
 
 
 class Forecast(Frozen):
@@ -86,7 +87,7 @@ class Forecast(Frozen):
         places = [0.0] * self.concurrency
         for cell in self.cells:
             heapq.heapreplace(places, places[0] + cell.total_s)
-        return max(places) / SECONDS_PER_HOUR
+        return max(places) / HOUR_S
 
     @property
     def unbuilt(self) -> dict[str, int]:

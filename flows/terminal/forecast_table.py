@@ -12,8 +12,8 @@ from rich.text import Text
 
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, Forecast
-from warehouse.clock import duration
-from warehouse.price import SECONDS_PER_HOUR, dollars
+from warehouse.clock import HOUR_S, duration
+from warehouse.price import dollars
 
 
 def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
@@ -62,7 +62,7 @@ def summary(forecast: Forecast) -> str:
     at_once = f"{forecast.concurrency} at a time" if forecast.concurrency > 1 else "one after another"
     return (
         f"{len(forecast.cells)} cells, {left} steps to measure, {done} measured: about "
-        f"{duration(forecast.wall_h * SECONDS_PER_HOUR)}, {at_once}; {cost}."
+        f"{duration(forecast.wall_h * HOUR_S)}, {at_once}; {cost}."
     )
 
 

@@ -75,7 +75,7 @@ class Night:
         argv = [
             sys.executable,
             "-m",
-            "flows.terminal.cli",
+            "flows.terminal",
             "run",
             str(self.folder / "sweep.yaml"),
             "--run-id",
@@ -88,7 +88,7 @@ class Night:
 
     def sweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Any `sweep` command, to its end."""
-        argv = [sys.executable, "-m", "flows.terminal.cli", *arguments]
+        argv = [sys.executable, "-m", "flows.terminal", *arguments]
         return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True)
 
     @property

@@ -28,7 +28,7 @@ def typed(lab: Lab) -> Typed:
     """Runs `sweep cloud-lab` on a terminal of 80 columns; what it prints on both channels is in `stdout`."""
 
     def run(*arguments: str, root: Path = lab.places.root) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "flows.terminal.cli", "cloud-lab", *arguments, "--root", str(root)]
+        argv = [sys.executable, "-m", "flows.terminal", "cloud-lab", *arguments, "--root", str(root)]
         env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
         return subprocess.run(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

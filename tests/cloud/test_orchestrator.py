@@ -32,7 +32,7 @@ def night(lab: Lab, tmp_path: Path) -> Iterator[Night]:
 def _orchestrators(folder: Path) -> list[int]:
     """Processes of the command, its flow and its Prefect; not SkyPilot's API server, which serves others too."""
     ours = processes_with(str(folder / "state"))
-    return [pid for pid in ours if "flows.terminal.cli" in _command(pid) or pid in processes_with("SPECSWEEP_SESSION=")]
+    return [pid for pid in ours if "flows.terminal" in _command(pid) or pid in processes_with("SPECSWEEP_SESSION=")]
 
 
 def _command(pid: int) -> str:

@@ -78,7 +78,7 @@ def reap(lab: Lab, run: FakeRun) -> Reap:
     """Runs `sweep reap ARGUMENTS --json`; its document."""
 
     def go(*arguments: str) -> dict[str, Any]:
-        argv = [sys.executable, "-m", "flows.terminal.cli", "reap", "--store", run.store_url, "--json", *arguments]
+        argv = [sys.executable, "-m", "flows.terminal", "reap", "--store", run.store_url, "--json", *arguments]
         env = os.environ | lab.env | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

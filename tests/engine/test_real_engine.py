@@ -42,7 +42,7 @@ class Victim:
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.terminal.cli", "demo", "--sweep", "tiny-quick"],
+            [sys.executable, "-m", "flows.terminal", "demo", "--sweep", "tiny-quick"],
             cwd=ROOT,
             env=self.env,
             text=True,

@@ -29,7 +29,7 @@ def start_sweep(tmp_path: Path) -> Sweep:
         }
         full = os.environ | own | env
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.terminal.cli", *arguments],
+            [sys.executable, "-m", "flows.terminal", *arguments],
             cwd=ROOT,
             env=full,
             text=True,

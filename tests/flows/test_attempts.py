@@ -15,6 +15,7 @@ from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import SYSTEM
+from warehouse.lease import Attempt
 from warehouse.outcomes import Ended
 from warehouse.owner import owner_name
 from warehouse.placement import FlowHeartbeat, MachineEnd, Placements
@@ -124,7 +125,7 @@ class EndedWith(FakeCluster):
 
 @pytest.mark.parametrize(
     ("code", "recorded", "row"),
-    [(1, "job_failed", "failed"), (137, "job_failed", "lost"), (75, "stopped", None), (0, "done", "completed")],
+    [(1, "job_failed", "failed"), (137, "job_failed", "lost"), (75, "stopped", None), (0, "job_failed", "failed")],
 )
 def test_a_runner_that_does_not_measure_is_tried_so_often_and_leaves_the_same_words_everywhere(
     run: FakeRun, node_python: Path, code: int, recorded: str, row: str | None
@@ -138,6 +139,26 @@ def test_a_runner_that_does_not_measure_is_tried_so_often_and_leaves_the_same_wo
     remembered = recorded if recorded == "job_failed" else None
     assert site.memory == [("east-1a", remembered)] * 2, "as a flow that starts later reads it off the record"
     assert len(said) == 2 and outcome.reason in said[0]
+
+
+class Superseded(FakeCluster):
+    """A node whose runner lost the cell to another one, which failed in its turn."""
+
+    def launch(self, job: CellJob) -> None:
+        for outcome, exit_code in (("superseded", 76), ("failed", 1)):
+            lease = self.run.leases.acquire("elsewhere/boot/1/1")
+            self.run.leases.close(
+                Attempt(attempt=lease.epoch, outcome=outcome, exit_code=exit_code, ended_at="2026-11-22T12:00:00+00:00")
+            )
+
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
+        return Ending.of_runner(76)
+
+
+def test_a_superseded_node_is_billed_to_its_own_attempt(run: FakeRun, node_python: Path) -> None:
+    assert measured(run, context(run, FakeSite([Superseded(run, node_python)]))).ended == "failed"
+    ended = [story.end for story in Placements(run.ledger, run.key).stories() if story.end is not None]
+    assert [(end.outcome, end.attempt) for end in ended] == [("stopped", 1), ("stopped", 3)]
 
 
 class SpentAfter:

@@ -58,6 +58,8 @@ def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(
 
     code, said = finish_sweep("plan", sweep)
     assert code == 1 and "'toy' isn't known" in said, "without the folder nobody has heard of it"
+    code, said = finish_sweep("status")
+    assert code == 1 and said.count("\n") == 1 and "other steps in SPECSWEEP_STEPS" in said
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,13 @@ def test_a_step_that_lacks_something_says_what(
     )
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_what_is_wrong_with_own_steps_is_one_line(tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]) -> None:
+    code, said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "nowhere"))
+    assert code == 1 and said.startswith("sweep: SPECSWEEP_STEPS is ") and said.count("\n") == 1
+    shutil.copytree(TOY, tmp_path / "steps")
+    spec = tmp_path / "steps" / "configs" / "steps" / "toy.py"
+    spec.write_text(spec.read_text().replace("def workload", "def work"))
+    code, said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "steps"))
+    assert code == 1 and "ToyStep has no workload" in said and said.count("\n") == 1

@@ -104,7 +104,7 @@ class SlurmNight:
         return {"SPECSWEEP_STORE": self.store_url, "SPECSWEEP_STATE": state, "COLUMNS": "160", "HF_TOKEN": CANARY}
 
     def _argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "flows.terminal.cli", *arguments]
+        return [sys.executable, "-m", "flows.terminal", *arguments]
 
     def _sweep(self, names: list[str]) -> str:
         cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]

@@ -36,7 +36,7 @@ class Doctor:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         done = subprocess.run(
-            [sys.executable, "-m", "flows.terminal.cli", "doctor", "--json", *arguments],
+            [sys.executable, "-m", "flows.terminal", "doctor", "--json", *arguments],
             cwd=self.root,
             env=clean | self.env,
             capture_output=True,
