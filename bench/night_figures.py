@@ -15,6 +15,7 @@ from warehouse.lease import Leases
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer, Placements
+from warehouse.price import usd_of
 
 MEASURED_GOAL = 0.95
 """Share of the billed GPU seconds, loading left out, that should measure something."""
@@ -132,8 +133,8 @@ def figures(
         no_capacity=ends[Ended.NO_CAPACITY],
         on_demand_share=sum(line.rented_s or 0.0 for line in charged if not _spot(line)) / sum(phases),
         usd=sum(line.cost_usd or 0.0 for line in lines),
-        always_on_demand_usd=once_s * _cheapest_usd_h(offers, spot=False) / 3600,
-        spot_without_loss_usd=once_s * _cheapest_usd_h(offers, spot=True) / 3600,
+        always_on_demand_usd=usd_of(_cheapest_usd_h(offers, spot=False), once_s),
+        spot_without_loss_usd=usd_of(_cheapest_usd_h(offers, spot=True), once_s),
     )
 
 
