@@ -23,6 +23,9 @@ READERS = 16
 Identity = tuple[str, str, str]
 """What raw rows call a committed step: run, cell, step."""
 
+STEP = ("run_id", "cell_key", "step")
+"""The columns that tie a raw row to its committed step."""
+
 
 class CommittedStep(NamedTuple):
     """One step of one cell that a commit made visible."""

@@ -10,13 +10,10 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from warehouse.columns import ColumnType, Table
-from warehouse.consolidate.inputs import READERS, CommittedStep, Identity
+from warehouse.consolidate.inputs import READERS, STEP, CommittedStep, Identity
 from warehouse.ledger import Part
 from warehouse.parts import sha256_hex
 from warehouse.store import Store, StoreError
-
-STEP = ("run_id", "cell_key", "step")
-"""The columns that tie a raw row to its committed step."""
 
 Rows = list[dict[str, Any]]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from warehouse.columns import Table
-from warehouse.consolidate.inputs import CommittedStep, Group, baseline_of
+from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.consolidate.pairs import accuracy_pair
 from warehouse.consolidate.rows import Made, Row, base_row, judged, plain_row, verdict_columns
 from warehouse.statistics.compare import PairedAccuracy, compare_accuracy, proportion_stderr
@@ -26,9 +26,7 @@ def graded(items: pl.LazyFrame) -> pl.LazyFrame:
     import polars as pl
 
     return items.select(
-        "run_id",
-        "cell_key",
-        "step",
+        *STEP,
         "item_id",
         pl.col("last_letter").eq_missing(pl.col("gold")).alias("right_last"),
         pl.col("first_letter").eq_missing(pl.col("gold")).alias("right_first"),
@@ -42,7 +40,7 @@ def counted(items: pl.LazyFrame) -> pl.LazyFrame:
     import polars as pl
 
     sums = pl.col("right_last", "right_first", "truncated", "blank").sum()
-    return graded(items).group_by("run_id", "cell_key", "step").agg(pl.len().alias("n"), sums)
+    return graded(items).group_by(*STEP).agg(pl.len().alias("n"), sums)
 
 
 def smoke_row(step: CommittedStep, raw: Raw, items: Table) -> Row:

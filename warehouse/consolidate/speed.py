@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Gpu, Technique
-from warehouse.consolidate.inputs import CommittedStep, Group, Identity, baseline_of
+from warehouse.consolidate.inputs import STEP, CommittedStep, Group, Identity, baseline_of
 from warehouse.consolidate.pairs import speed_pair
 from warehouse.consolidate.rows import Judged, Made, Row, base_row, judged, plain_row, verdict_columns, verdict_of
 from warehouse.price import usd_of
@@ -48,7 +48,7 @@ def stream_medians(requests: pl.LazyFrame) -> pl.LazyFrame:
     shape = ("context_tokens", "output_tokens", "concurrency")
     return (
         requests.filter(pl.col("mode") == "stream")
-        .group_by("run_id", "cell_key", "step", "condition")
+        .group_by(*STEP, "condition")
         .agg(
             *(pl.col(name).min() for name in shape),
             pl.col("repeat").n_unique().alias("repeats"),

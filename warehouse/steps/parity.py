@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from warehouse.columns import Column, Table
-from warehouse.consolidate.inputs import CommittedStep, Group, baseline_of
+from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.consolidate.rows import Made, Row, base_row, judged, verdict_columns
 from warehouse.display import figures
 from warehouse.display.claims import control_of
@@ -78,7 +78,7 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
 
 def _ids(frame: pl.LazyFrame) -> pl.LazyFrame:
     """The outputs without their texts, which nobody compares."""
-    return frame.select("run_id", "cell_key", "step", "prompt_id", "pass", "token_ids").sort("pass", "prompt_id")
+    return frame.select(*STEP, "prompt_id", "pass", "token_ids").sort("pass", "prompt_id")
 
 
 def outputs(step: CommittedStep, raw: Raw, number: int) -> Outputs:
