@@ -18,12 +18,6 @@ class UnbuiltStep(StepSpec):
         "prompts",
         "needle",
         "memory",
-        "eval-gpqa",
-        "eval-gpqa-inspect",
-        "eval-mmlu-pro",
-        "eval-ifeval",
-        "eval-haerae",
-        "eval-kmmlu",
     ]
     items: int | None = Field(None, gt=0)
     params: dict[str, Any] = Field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -115,10 +115,22 @@ RESULTS_CONSOLIDATED = Table(
         Column("n", "i64", "items scored"),
         Column("truncated", "i64", "items cut off by the length limit"),
         Column("blank", "i64", "items without an answer body"),
-        Column("extractor", "str", "how the answer was read: last-letter, first-letter"),
+        Column(
+            "extractor", "str", "how the answer was read: last-in-body (or last-letter) counts, others are diagnostics"
+        ),
+        Column("score_lo", "f64", "lower end of the score's 95 % interval over items"),
+        Column("score_hi", "f64", "upper end"),
+        Column("samples", "i64", "answers per item"),
+        Column(
+            "readers_agree", "f64", "share of items that another reading of the body finds the same answer in, 0 to 1"
+        ),
+        Column("framework", "str", "which evaluation framework asked: lm-eval, inspect, hret"),
+        Column("framework_version", "str", "of its package"),
         Column("parity_equal", "i64", "prompts whose greedy output equals the AR cell's, token for token"),
         Column("parity_n", "i64", "prompts compared"),
         Column("first_divergence", "i64", "smallest token index at which an output left the AR cell's", "tokens"),
+        Column("parity_near_ties", "i64", "prompts whose outputs parted at a near tie of the two best tokens"),
+        Column("divergence_margin", "f64", "largest gap between the two best tokens where outputs parted", "nats"),
         Column("gpu_s", "f64", "seconds of the node spent on this step", "s"),
         Column("cost_usd", "f64", "those seconds at price_usd_h", "USD"),
         Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),
@@ -225,6 +237,19 @@ PAIRS = Table(
         Column("margin", "f64", "loss that still counts as none"),
         Column("bound_lo", "f64", "one-sided 95 % lower bound of delta; above -margin: non-inferior"),
         Column("mde", "f64", "smallest difference that n items show with 80 % power"),
+        Column("samples", "i64", "accuracy: answers per item of both"),
+        Column("boot_lo", "f64", "lower end of the 95 % bootstrap interval of delta, items resampled"),
+        Column("boot_hi", "f64", "upper end"),
+        Column("mcnemar_p_holm", "f64", "p that the two differ, corrected for the cells of the run (Holm)"),
+        Column("ni_p", "f64", "one-sided p that the loss reaches the margin"),
+        Column("ni_p_holm", "f64", "the same, corrected for the cells of the run (Holm)"),
+        Column("look", "i64", "accuracy: interim look at which the evaluation ended, from 1; null: it had none"),
+        Column("n_needed", "i64", "items that would carry the margin at the discordance seen; null: enough there are"),
+        Column("truncated_delta", "f64", "share cut off minus the AR cell's"),
+        Column(
+            "served_differently", "list[str]", "serving arguments in which the two cells differ, e.g. max_model_len"
+        ),
+        Column("wording", "str", "the comparison in words, made from the figures"),
         Column("conclusion", "str", "non-inferior, worse, faster or slower where the data carry it, else inconclusive"),
     ),
 )

@@ -12,7 +12,9 @@ from typing import Literal, get_args
 
 from configs.checkout import ROOT
 
-Name = Literal["control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab"]
+Name = Literal[
+    "control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab", "lm-eval", "inspect", "hret"
+]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 REQUIREMENTS = ROOT / "requirements"
@@ -54,7 +56,7 @@ ENVIRONMENTS: dict[Name, Environment] = {
     "node": Environment(
         "the runner next to the engine",
         "node.txt",
-        "httpx, httptools, uvloop, pyarrow, boto3, pydantic, yaml",
+        "aiohttp, httpx, httptools, uvloop, pyarrow, boto3, pydantic, yaml",
         0.6,
     ),
     "dev": Environment(
@@ -75,6 +77,16 @@ ENVIRONMENTS: dict[Name, Environment] = {
         "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 3, over="engine-cpu"
     ),
     "lab": Environment("the pocket cloud of `sweep cloud-lab`", "lab.txt", "moto.server, asyncssh, boto3, yaml", 1),
+    "lm-eval": Environment(
+        "GPQA, MMLU-Pro, IFEval through lm-eval",
+        "lm-eval.txt",
+        "lm_eval, datasets, langdetect, nltk, immutabledict",
+        1.5,
+    ),
+    "inspect": Environment(
+        "GPQA through inspect_ai", "inspect.txt", "inspect_ai, inspect_evals, openai, datasets", 1.5
+    ),
+    "hret": Environment("HAE-RAE and KMMLU through HRET", "hret.txt", "llm_eval, openai, datasets", 4, torch_cpu=True),
 }
 
 

@@ -1,0 +1,71 @@
+"""The base of every evaluation step: which items, how they are sampled, and what the result must be able to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pydantic import Field
+
+from configs.cell import Cell
+from configs.evals.suites import Framework, SuiteFacts
+from configs.files.document import Loc
+from configs.step import Load, MeasuredStep
+
+HUB, TWIN = "hub", "twin"
+"""Values of `dataset` that name no file: the suite's own items; a copy of their shape that the demo family knows."""
+
+TWIN_ITEMS = 192
+"""Items of a twin."""
+
+MOST_AT_ONCE = 256
+"""Requests in flight where a step names no concurrency and the KV cache would carry more: vLLM's own default limit."""
+
+
+class EvalStep(MeasuredStep):
+    """One suite through one framework, thinking on."""
+
+    items: int | None = Field(None, gt=0, description="how many, drawn with `seed`; none: all")
+    samples: int = Field(1, gt=0, le=64, description="answers per item, each with a seed of its own")
+    seed: int = Field(0, ge=0, description="draws the items; sample i of an item is asked for with seed + i")
+    dataset: str = Field(HUB, description="hub, twin, or a file in the dataset's shape: .jsonl .json .csv .parquet")
+    revision: str | None = Field(None, description="commit of the hub's dataset; none: the suite's")
+    max_tokens: int = Field(32768, gt=0)
+    temperature: float = Field(0.6, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    concurrency: int | None = Field(None, gt=0, description="none: as many as the KV cache carries")
+    answer_tokens: int | None = Field(None, gt=0, description="expected answer, for the forecast; none: the suite's")
+    margin: float = Field(0.05, gt=0, lt=1, description="loss of score that still counts as none")
+    discordance: float = Field(0.15, gt=0, lt=1, description="share of items on which two arms will differ, for power")
+    looks: tuple[float, ...] = Field((1.0,), description="shares of the items after which it may stop; the last is 1")
+
+    framework: ClassVar[Framework]
+    suite: ClassVar[SuiteFacts]
+
+    @property
+    def n_items(self) -> int:
+        """How many items are asked for."""
+        there = TWIN_ITEMS if self.dataset == TWIN else self.suite.items
+        return min(self.items or there, there)
+
+    @property
+    def expected_tokens(self) -> int:
+        """Tokens of one answer, thinking included, as the forecast takes it."""
+        return min(self.answer_tokens or self.suite.answer_tokens, self.max_tokens)
+
+    def problems(self) -> Iterator[tuple[Loc, str]]:
+        """Looks that don't rise to 1."""
+        rising = all(a < b for a, b in zip(self.looks, self.looks[1:], strict=False))
+        if not (rising and self.looks and self.looks[0] > 0 and self.looks[-1] == 1.0):
+            yield ("looks",), f"{list(self.looks)} must rise to 1; accepted: e.g. [0.5, 0.75, 1]"
+
+    def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
+        """A prompt and the longest answer allowed."""
+        del cell
+        yield f"step {self.step!r}", self.suite.prompt_tokens + self.max_tokens
+
+    def workload(self, cell: Cell) -> tuple[Load, ...]:
+        """Every item, as often as it has samples, each with an answer of the expected length."""
+        del cell
+        requests = self.n_items * self.samples
+        return (Load(requests, self.suite.prompt_tokens, self.expected_tokens, self.concurrency or MOST_AT_ONCE),)

@@ -1,0 +1,7 @@
+"""MMLU-Pro through lm-eval."""
+
+from __future__ import annotations
+
+from tasks.evals.run import measure, smoke
+
+__all__ = ["measure", "smoke"]

@@ -1,0 +1,1 @@
+"""What all evaluation steps write and what is made of it: raw tables, scores and comparisons, report sections."""
