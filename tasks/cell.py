@@ -16,16 +16,15 @@ import sys
 from contextlib import suppress
 
 from configs.errors import SpecsweepError, leave
-from tasks.engine.command import EngineUnavailable
 from tasks.engine.server import EngineFailed
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import file_of
-from tasks.runner import CellRejected, Runner, todo
+from tasks.runner import Runner, todo
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Leases
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended, ended_with
 from warehouse.owner import owner_name
-from warehouse.store import StoreError, open_store
+from warehouse.store import open_store
 
 LEAVING_S = 2.0
 """When all processes of a node are asked to leave, the runner may hear of it this much later than its engine."""
@@ -100,7 +99,7 @@ async def _ending(
             runner.close(Ended.SUPERSEDED, "another runner took the cell over")
             return _explained(Ended.SUPERSEDED, "another runner took the cell over")
         return _stopped(runner)
-    except (CellRejected, EngineFailed, EngineUnavailable, StoreError) as error:
+    except SpecsweepError as error:
         if isinstance(error, EngineFailed):
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked.wait(), LEAVING_S)

@@ -68,6 +68,7 @@ class Client:
     """Requests to one engine, as one cell must send them."""
 
     def __init__(self, base_url: str, model: Model, technique: Technique) -> None:
+        self.base_url = base_url
         self._model = model
         self._technique = technique
         self._http = httpx.AsyncClient(

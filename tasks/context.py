@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
-from configs.schema import PlannedCell
+from configs.schema import Plan, PlannedCell
 from tasks import meters
 from tasks.client import Client, RequestFailed
+from tasks.evals.frameworks.process import Frameworks
 from warehouse.columns import Table
 from warehouse.ledger import Ledger, Part
 from warehouse.parts import Row
@@ -38,6 +39,7 @@ class StepContext:
         attempt: int,
         tell: Callable[[Progress], None],
         kept: Callable[[], None],
+        frameworks: Frameworks,
     ) -> None:
         self.planned = planned
         self.cell = planned.cell
@@ -45,7 +47,10 @@ class StepContext:
         self.step = step
         self.tell = tell
         self._kept = kept
+        self.frameworks = frameworks
         self.parts: list[Part] = []
+        self.facts: dict[str, Any] = {}
+        """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
         self._ledger = ledger
         self._attempt = attempt
 
@@ -101,6 +106,14 @@ class StepContext:
                 kept += rows
                 self.parts.append(part)
         return kept
+
+    def plan(self) -> Plan:
+        """The run that this cell belongs to."""
+        return self._ledger.plan()
+
+    def committed_rows(self, cell_key: str, step: str, table: Table) -> list[dict[str, Any]]:
+        """Rows of a step that another cell of the run has committed; empty while it has not."""
+        return self._ledger.committed_rows(cell_key, step, table)
 
     async def counters(self) -> meters.Counters:
         """The engine's counters now; every field is None if it shows none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from configs.known_steps import module_of
@@ -12,7 +12,11 @@ from tasks.guards.finding import Finding, Judgement
 
 
 class StepFile(Protocol):
-    """What `tasks/steps/<step>.py` defines."""
+    """What `tasks/steps/<step>.py` defines.
+
+    A file may also define `make_ready(spec, tell)`: what can be fetched, installed or found missing before an engine
+    is started.
+    """
 
     def measure(self, ctx: StepContext, spec: MeasuredStep) -> Awaitable[list[Judgement]]:
         """Measure what no earlier attempt measured, write the rows, and judge all of them."""
@@ -28,3 +32,14 @@ def file_of(spec: MeasuredStep) -> StepFile:
         StepIncomplete: there is no such file.
     """
     return cast(StepFile, module_of("tasks", spec))
+
+
+def make_ready(spec: MeasuredStep, tell: Callable[[str], None]) -> None:
+    """Do what the step can do before there is an engine; most have nothing to do.
+
+    Raises:
+        SpecsweepError: the step can't be measured here; the text says why, and what to do.
+    """
+    prepare = getattr(file_of(spec), "make_ready", None)
+    if prepare is not None:
+        prepare(spec, tell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from configs.errors import SpecsweepError
@@ -15,7 +16,8 @@ from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, free_port
 from tasks.guards.finding import Judgement
 from tasks.heartbeat import HeartbeatSender
-from tasks.known_steps import file_of
+from tasks.evals.frameworks.process import Frameworks
+from tasks.known_steps import file_of, make_ready
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
@@ -63,8 +65,11 @@ class Runner:
     async def measure_all(self, steps: list[MeasuredStep]) -> None:
         """Serve the cell and measure the steps. However this ends, the engine is gone afterwards."""
         cell = self.planned.cell
+        self.heartbeat.phase("preparing")
+        for spec in steps:
+            await asyncio.to_thread(make_ready, spec, self.heartbeat.line)
         self.heartbeat.phase("waiting")
-        async with the_only_engine(self.heartbeat.line):
+        async with the_only_engine(self.heartbeat.line), Frameworks(self.workdir) as frameworks:
             port = free_port()
             command = engine_command(cell, port, self.workdir)
             engine = Engine(command, port, self.workdir, cell.engine.start_timeout_s)
@@ -73,24 +78,34 @@ class Runner:
                 healthy_s = await engine.start(self.heartbeat.line)
                 print(f"engine healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
                 for spec in steps:
-                    await self._measure(spec, engine, command)
+                    await self._measure(spec, engine, command, frameworks)
             finally:
                 self.at_risk_s = self.heartbeat.at_risk_s()
                 self.heartbeat.phase("stopping")
                 engine.stop()
 
-    async def _measure(self, spec: MeasuredStep, engine: Engine, command: EngineCommand) -> None:
+    async def _measure(
+        self, spec: MeasuredStep, engine: Engine, command: EngineCommand, frameworks: Frameworks
+    ) -> None:
         self.heartbeat.phase("measuring", spec.step)
         cell, started = self.planned.cell, time.monotonic()
         async with Client(engine.base_url, cell.model, cell.technique) as client:
             attempt = self.lease.epoch
             ctx = StepContext(
-                self.planned, client, self.ledger, spec.step, attempt, self.heartbeat.tell, self.heartbeat.kept
+                self.planned,
+                client,
+                self.ledger,
+                spec.step,
+                attempt,
+                self.heartbeat.tell,
+                self.heartbeat.kept,
+                frameworks,
             )
             try:
                 async with undisturbed(spec, self.heartbeat.line):
                     judgements = await file_of(spec).measure(ctx, spec)
-                await ctx.write(PROVENANCE, [await provenance.gather(self.planned, command, client, self.config_hash)])
+                gathered = await provenance.gather(self.planned, command, client, self.config_hash)
+                await ctx.write(PROVENANCE, [gathered | ctx.facts])
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tasks.evals.run import measure, smoke
+from tasks.evals.run import make_ready, measure, smoke
 
-__all__ = ["measure", "smoke"]
+__all__ = ["make_ready", "measure", "smoke"]

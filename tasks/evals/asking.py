@@ -1,0 +1,110 @@
+"""One framework asks items of a suite through the tape; what comes back is paired with what the engine really said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from configs.evals.spec import EvalStep
+from tasks.client import RequestFailed
+from tasks.context import StepContext
+from tasks.evals.concurrency import at_once
+from tasks.evals.frameworks.job import Item, Job, Result
+from tasks.evals.frameworks.process import FrameworkFailed
+from tasks.evals.grading import sample_row
+from tasks.evals.items import Prepared
+from tasks.evals.pairing import paired
+from tasks.evals.policy import policy_of
+from tasks.evals.progress import TokenProgress
+from tasks.evals.tape import Tape
+from warehouse.evals.tables import EXCHANGES
+from warehouse.parts import Row
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TELL_EVERY_S = 2.0
+"""Pause between two lines of progress."""
+
+
+class Asked:
+    """Graded rows of every item asked so far, and the framework's last word on them."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.result: Result | None = None
+
+
+class Asker:
+    """Asks items of one evaluation step; what was answered before, in this attempt or an earlier one, is replayed."""
+
+    def __init__(self, ctx: StepContext, spec: EvalStep, prepared: Prepared, tape: Tape, concurrency: int) -> None:
+        self._ctx, self._spec, self._prepared, self._tape, self._concurrency = ctx, spec, prepared, tape, concurrency
+        self._progress = TokenProgress(spec)
+
+    async def ask(self, items: Sequence[Item], samples: int) -> Asked:
+        """Every item, `samples` times, each time as a job of its own with a seed of its own.
+
+        Raises:
+            RequestFailed: the engine is gone, stands still, or refuses a request.
+            FrameworkFailed: the framework failed though the engine did not.
+            PairingError: the framework graded something that the engine did not answer to that item.
+        """
+        asked = Asked()
+        for sample in range(samples):
+            self._tape.begin()
+            asked.result = await self._one_job(items, sample)
+            pairs = paired(asked.result, items, self._tape.answers_to, sample)
+            asked.rows += [sample_row(pair, self._spec, asked.result.framework, sample) for pair in pairs]
+        return asked
+
+    async def _one_job(self, items: Sequence[Item], sample: int) -> Result:
+        spec, framework = self._spec, self._ctx.frameworks.get(self._spec.framework)
+        job = Job(
+            do="ask",
+            suite=spec.suite.name,
+            items=tuple(items),
+            base_url=self._tape.url(sample),
+            model=self._ctx.cell.model.name,
+            max_tokens=spec.max_tokens,
+            concurrency=self._concurrency,
+            plain=self._prepared.plain,
+            workdir=str(self._ctx.frameworks.workdir / spec.step),
+        )
+        asking = asyncio.create_task(framework.run(job, f"{self._ctx.step}-{spec.step}-{len(items)}-{sample}"))
+        failing = asyncio.create_task(self._tape.failed())
+        telling = asyncio.create_task(self._tell(len(items) * spec.samples))
+        try:
+            await asyncio.wait({asking, failing}, return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                raise RequestFailed(failing.result())
+            return asking.result()
+        except FrameworkFailed as error:
+            if self._tape.refusal is not None:
+                raise RequestFailed(f"{spec.step}: the engine refused a request: {self._tape.refusal}") from error
+            raise
+        finally:
+            for task in (asking, failing, telling):
+                task.cancel()
+            await asyncio.gather(asking, failing, telling, return_exceptions=True)
+
+    async def _tell(self, wanted: int) -> None:
+        while True:
+            self._ctx.tell(self._progress.of(self._tape.count, wanted, await self._ctx.counters()))
+            await asyncio.sleep(TELL_EVERY_S)
+
+
+@asynccontextmanager
+async def asker(ctx: StepContext, spec: EvalStep, prepared: Prepared, known: Sequence[Row]) -> AsyncIterator[Asker]:
+    """Put a tape between the frameworks and the engine; what it heard is stored when this ends, however it ends."""
+    concurrency, why = at_once(spec, ctx.cell, await ctx.client.text("/metrics"))
+    print(f"{spec.step}: {concurrency} requests at a time: {why}", flush=True)
+
+    async def write(rows: Sequence[Row]) -> None:
+        await ctx.write(EXCHANGES, rows)
+
+    tape = Tape(ctx.client.base_url, policy_of(ctx.cell, spec), spec.step, known, write)
+    async with tape:
+        yield Asker(ctx, spec, prepared, tape, concurrency)

@@ -1,0 +1,67 @@
+"""An evaluation with several looks ends early where its verdict against the AR cell is clear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from configs.cell import Cell
+from configs.evals.spec import EvalStep
+from configs.schema import Plan
+from tasks.context import StepContext
+from warehouse.evals.tables import EVAL_SAMPLES
+from warehouse.parts import Row
+from warehouse.statistics.paired import compare
+from warehouse.statistics.sequential import early_conclusion, levels
+
+
+async def early_verdict(ctx: StepContext, spec: EvalStep, look: int, rows: Sequence[Row]) -> str | None:
+    """Why the step may end after this look, in one sentence; None: it goes on.
+
+    The AR cell itself always answers everything, and so does a cell whose AR cell has not committed the step yet.
+    """
+    cell = ctx.cell
+    if cell.technique.is_baseline:
+        return None
+    theirs = await asyncio.to_thread(_baseline, ctx, spec.step)
+    ours = _means(rows)
+    common = sorted(set(ours) & set(theirs))
+    if len(common) < len(ours):
+        return None
+    identity = f"{ctx.cell.cell_key}/{spec.step}/{look}"
+    found = compare([theirs[i] for i in common], [ours[i] for i in common], spec.samples, spec.margin, identity)
+    level = levels(spec.looks)[look - 1]
+    conclusion = early_conclusion(found, level)
+    if conclusion is None:
+        return None
+    share = f"{len(common)} items, look {look} of {len(spec.looks)}, level {level:.4f}"
+    return f"ended early, {conclusion} ({share})"
+
+
+def _means(rows: Sequence[Row]) -> dict[str, float]:
+    """Share of right answers by item."""
+    answers: dict[str, list[bool]] = {}
+    for row in rows:
+        answers.setdefault(row["item_id"], []).append(row["correct"])
+    return {item: sum(right) / len(right) for item, right in answers.items()}
+
+
+def _baseline(ctx: StepContext, step: str) -> dict[str, float]:
+    """The AR cell's share of right answers by item; empty where it has not committed the step."""
+    for key in baseline_keys(ctx.plan(), ctx.cell):
+        rows = ctx.committed_rows(key, step, EVAL_SAMPLES)
+        if rows:
+            return _means(rows)
+    return {}
+
+
+def baseline_keys(plan: Plan, cell: Cell) -> list[str]:
+    """AR cells of the run that a cell is compared with, those with its own serving arguments first."""
+    alike = [
+        planned.cell
+        for planned in plan.cells
+        if planned.cell.technique.is_baseline
+        and (planned.cell.model.name, planned.cell.precision.name, planned.cell.engine.name)
+        == (cell.model.name, cell.precision.name, cell.engine.name)
+    ]
+    return [each.cell_key for each in sorted(alike, key=lambda one: (one.serving != cell.serving, one.cell_key))]

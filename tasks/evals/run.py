@@ -1,0 +1,78 @@
+"""One evaluation step: its items asked, graded, scored and judged; it goes on behind the last answer that was stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import ceil
+from typing import cast
+
+from configs.evals.spec import EvalStep
+from tasks.context import StepContext
+from tasks.evals.asking import Asked, asker
+from tasks.evals.frameworks.job import Item
+from tasks.evals.grading import score_rows
+from tasks.evals.interim import early_verdict
+from tasks.evals.items import Prepared, prepared
+from tasks.guards.answers import gate_findings, step_findings
+from tasks.guards.finding import Finding, Judgement, judge
+from tasks.host import environments
+from tasks.host.environment_spec import cache_folder
+from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+
+DATASETS = "datasets"
+"""Folder of the user's cache in which fetched items are kept."""
+
+
+def make_ready(spec: EvalStep, tell: Callable[[str], None]) -> None:
+    """Install the framework and fetch the items, before an engine is started.
+
+    Raises:
+        InstallError: the framework's environment can't be made.
+        DatasetUnavailable: the items can't be had, or have the wrong shape.
+    """
+    environments.ensure(cast(environments.Name, spec.framework), tell=tell)
+    _items(spec, tell)
+
+
+async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
+    """Ask every item that no earlier attempt asked, then grade and judge all of them."""
+    ready = await asyncio.to_thread(_items, spec, _said)
+    ctx.facts |= {"dataset_revision": ready.revision, "seed": spec.seed}
+    known = await ctx.resume(EXCHANGES, ("sample", "request_hash", "occurrence"))
+    async with asker(ctx, spec, ready, known) as asking:
+        for look, items in enumerate(_looks(spec, ready.items), start=1):
+            asked = await asking.ask(items, spec.samples)
+            if len(items) < len(ready.items) and (why := await early_verdict(ctx, spec, look, asked.rows)):
+                print(f"{spec.step}: {why}", flush=True)
+                break
+    await _write(ctx, spec, asked, ready.revision)
+    return [judge(None, None, step_findings(asked.rows, spec.suite))]
+
+
+async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | None]:
+    """The first few items, once, through the same framework and the same tape."""
+    ready = await asyncio.to_thread(_items, spec, _said)
+    async with asker(ctx, spec, ready, ()) as asking:
+        asked = await asking.ask(ready.items[:items], samples=1)
+    await _write(ctx, spec, asked, ready.revision)
+    return [*gate_findings(asked.rows, spec.suite)]
+
+
+def _looks(spec: EvalStep, items: Sequence[Item]) -> list[Sequence[Item]]:
+    """The items of each look: the first ones, more each time, in the end all of them."""
+    return [items[: ceil(share * len(items))] for share in spec.looks]
+
+
+async def _write(ctx: StepContext, spec: EvalStep, asked: Asked, revision: str) -> None:
+    assert asked.result is not None, "no job was run"
+    await ctx.write(EVAL_SAMPLES, asked.rows)
+    await ctx.write(EVAL_SCORES, score_rows(asked.rows, asked.result, spec, revision))
+
+
+def _items(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:
+    return prepared(spec, cache_folder().parent / DATASETS, tell)
+
+
+_said = partial(print, flush=True)

@@ -1,0 +1,172 @@
+"""Three real frameworks ask the real vLLM through the tape: killed in the middle of each, resumed, graded, compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from configs.checkout import ROOT
+from configs.expand import expand
+from configs.load import load_sweep
+from tasks.evals.tape import FLUSH_ITEMS
+from tasks.family.recipe import family_dir, recipe_hash
+from tasks.host.environments import ensure
+from tests.tasks.test_cell import processes_with, wait_until
+from warehouse.ledger import Ledger
+from warehouse.parts import decode
+from warehouse.snapshot import publish, read_current
+from warehouse.store import open_store
+
+pytestmark = pytest.mark.engine
+
+ITEMS, SMOKE_ITEMS = 150, 5
+
+EVALS = ("eval-gpqa", "eval-gpqa-inspect", "eval-haerae")
+"""One suite of each framework."""
+
+SWEEP = """
+name: evals
+engine: mine
+gpu: cpu
+suite: evals
+spot: false
+serving: {max_model_len: 2048, max_num_seqs: 8}
+cells:
+  - {model: tiny-gemma4, precision: bf16, technique: ar}
+  - {model: tiny-gemma4, precision: bf16, technique: mtp, k: 2, draft: {family_member: mtp}}
+"""
+
+ENGINE = """
+name: mine
+command: [%(python)s, %(root)s/tests/engine/damaged_vllm.py, %(vllm)s, %(damaged)s]
+args: [--enforce-eager, --generation-config=vllm, --language-model-only]
+env: {VLLM_CPU_KVCACHE_SPACE: "1"}
+start_timeout_s: 300
+"""
+
+
+def suite() -> str:
+    """Smoke, and every suite's twin: 150 questions that the demo family was taught."""
+    steps = [f"  - {{step: smoke, items: {SMOKE_ITEMS}}}"]
+    steps += [f"  - {{step: {name}, dataset: twin, items: {ITEMS}, max_tokens: 64}}" for name in EVALS]
+    return "\n".join(["name: evals", "steps:", *steps])
+
+
+class EvalRun:
+    """An AR cell, and an MTP cell whose server quietly has damaged weights."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")}
+        engine_python, damaged = ensure("engine-cpu"), folder / "damaged"
+        subprocess.run(
+            [engine_python, ROOT / "tests/engine/damage.py", family_dir() / "target", damaged], check=True, timeout=120
+        )
+        names = {"root": ROOT, "damaged": damaged, "python": engine_python, "vllm": engine_python.parent / "vllm"}
+        files = {"sweep.yaml": SWEEP, "suites/evals.yaml": suite(), "engines/mine.yaml": ENGINE % names}
+        for name, text in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe=recipe_hash())
+        self.store = open_store(str(folder / "store"))
+        self.ledger = Ledger(self.store, "evals")
+        self.ledger.write_plan(plan)
+        self.ar, self.mtp = (planned.cell.cell_key for planned in plan.cells)
+
+    def start(self, key: str) -> subprocess.Popen[str]:
+        argv = [str(ensure("node")), "-m", "tasks.cell", "--store", self.store.url, "--run", "evals", "--cell", key]
+        argv += ["--heartbeat-s", "1", "--deadline-s", "3"]
+        return subprocess.Popen(
+            argv, cwd=ROOT, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def parts(self, key: str, step: str) -> list[Path]:
+        return sorted((self.folder / f"store/runs/evals/cells/{key}/steps/{step}/parts").glob("exchanges-*"))
+
+    def recorded(self, key: str, step: str) -> int:
+        """Answers that the tape has stored."""
+        return sum(len(decode(part.read_bytes(), str(part))) for part in self.parts(key, step))
+
+    def asked(self, key: str) -> int:
+        """Answers that the engine of the last attempt gave, by its own log."""
+        log = (self.folder / "state/cells" / f"evals-{key}" / "engine.log").read_text(errors="replace")
+        return log.count('"POST /v1/chat/completions HTTP/1.1" 200')
+
+    def scores(self, key: str, step: str) -> dict[str, float]:
+        """Scores by the name of the reader, ours."""
+        rows = self.rows(key, step, "eval_scores")
+        return {row["extractor"]: row["value"] for row in rows if row["source"] == "ours"}
+
+    def rows(self, key: str, step: str, table: str) -> list[dict[str, object]]:
+        commit = self.ledger.read_commit(key, step)
+        assert commit is not None, f"{step} is not committed"
+        parts = [self.store.get(part.key) for part in commit.parts if part.table == table]
+        return [row for data in parts if data is not None for row in decode(data, table)]
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvalRun, list[int]]:
+    """Both cells measured; the AR cell's runner was killed -9 in the middle of each framework's questions.
+
+    The second value has the answers that the engine gave in each attempt at the AR cell.
+    """
+    run, asked = EvalRun(tmp_path_factory.mktemp("evals")), list[int]()
+    for step in EVALS:
+        process = run.start(run.ar)
+        wait_until(_part_of(run, step), f"a part of the tape of {step}", 300)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        asked.append(run.asked(run.ar))
+        assert run.ledger.read_commit(run.ar, step) is None, "the kill came too late"
+    for key in (run.ar, run.mtp):
+        process = run.start(key)
+        said, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, said
+    return run, [*asked, run.asked(run.ar)]
+
+
+def _part_of(run: EvalRun, step: str) -> Callable[[], bool]:
+    return lambda: bool(run.parts(run.ar, step))
+
+
+def test_no_answered_item_was_asked_of_the_engine_again(survived: tuple[EvalRun, list[int]]) -> None:
+    run, asked = survived
+    rows = [row for step in ("smoke", *EVALS) for row in run.rows(run.ar, step, "exchanges")]
+    assert len(rows) == len(EVALS) * (SMOKE_ITEMS + ITEMS), "every item has one answer on the tape"
+    kept = [sum(row["attempt"] == attempt for row in rows) for attempt in (1, 2, 3, 4)]
+    assert min(kept) > 0, "each attempt added something"
+    lost = [answers - on_tape for answers, on_tape in zip(asked, kept, strict=True)]
+    assert all(0 <= answers < FLUSH_ITEMS for answers in lost[:3]), "a kill loses what was not stored yet"
+    assert lost[3] == 0, "the last attempt asked what was missing, and nothing else"
+
+
+def test_every_framework_scores_what_the_model_knows(survived: tuple[EvalRun, list[int]]) -> None:
+    run, _ = survived
+    for step in EVALS:
+        scores = run.scores(run.ar, step)
+        assert scores["last-in-body"] > 0.9, (step, scores)
+        assert scores["first"] < 0.5, "the trap: the first letter of the thinking"
+        samples = run.rows(run.ar, step, "eval_samples")
+        assert len({row["item_id"] for row in samples}) == len(samples) == ITEMS
+        assert not any(row["truncated"] or row["blank"] for row in samples)
+
+
+def test_a_damaged_sibling_is_caught_as_worse(survived: tuple[EvalRun, list[int]]) -> None:
+    run, _ = survived
+    publish(run.store)
+    pairs = read_current(run.store, "pairs").filter(pl.col("kind") == "accuracy")
+    assert pairs["step"].to_list() == sorted(EVALS)
+    assert pairs["conclusion"].to_list() == ["worse"] * 3
+    assert (pairs["n"] == ITEMS).all()
+    assert all(text.startswith("worse by") for text in pairs["wording"])
+
+
+def test_nothing_is_left_running(survived: tuple[EvalRun, list[int]]) -> None:
+    run, _ = survived
+    assert processes_with(str(run.folder / "state")) == []
