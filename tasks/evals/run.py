@@ -1,4 +1,4 @@
-"""One evaluation step: its items asked, graded, scored and judged; it goes on behind the last answer that was stored."""
+"""One evaluation step: its items asked, graded, scored and judged; it goes on behind the last stored answer."""
 
 from __future__ import annotations
 
