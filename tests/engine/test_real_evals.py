@@ -54,7 +54,7 @@ start_timeout_s: 300
 def suite() -> str:
     """Smoke, and every suite's twin: 150 questions that the demo family was taught."""
     steps = [f"  - {{step: smoke, items: {SMOKE_ITEMS}}}"]
-    steps += [f"  - {{step: {name}, dataset: twin, items: {ITEMS}, max_tokens: 64}}" for name in EVALS]
+    steps += [f"  - {{step: {name}, dataset: twin, items: {ITEMS}, max_tokens: 64, temperature: 0}}" for name in EVALS]
     return "\n".join(["name: evals", "steps:", *steps])
 
 
