@@ -106,11 +106,12 @@ class Engine(Frozen):
 
 
 class Gpu(Frozen):
-    """A machine's memory and bandwidth, which set its speed ceiling, and its catalogue price."""
+    """A machine's memory, bandwidth and FLOPS, which set its speed ceiling, and its catalogue price."""
 
     name: str
     memory_gib: float | None = Field(None, gt=0)
     bandwidth_gb_s: float | None = Field(None, gt=0)
+    bf16_tflops: float | None = Field(None, gt=0, description="dense, in 16 bits; for the forecast")
     price_spot_usd_h: float | None = Field(None, ge=0)
     price_on_demand_usd_h: float | None = Field(None, ge=0)
     price_source: str | None = None

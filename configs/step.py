@@ -16,12 +16,16 @@ from configs.frozen import Frozen
 
 
 class Load(NamedTuple):
-    """Part of a step's work: this many equal requests, `concurrency` at a time. Tokens are per request."""
+    """Part of a step's work: this many requests, `concurrency` at a time. Tokens are per request.
+
+    `output_tokens` is the mean where outputs differ; then `longest_output_tokens` is what any of them may take.
+    """
 
     requests: int
     prompt_tokens: int
     output_tokens: int
     concurrency: int = 1
+    longest_output_tokens: int = 0
 
 
 class StepSpec(Frozen):

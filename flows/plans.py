@@ -6,6 +6,7 @@ import os
 
 from configs.cell import Technique
 from configs.checkout import ROOT
+from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
@@ -45,6 +46,12 @@ def engine_environments(plan: Plan) -> list[str]:
     cells = [planned.cell for planned in plan.cells]
     engines = {cell.engine.environment for cell in cells if not cell.engine.command}
     return sorted(name for name in engines | {overlay_name(cell) for cell in cells} if name)
+
+
+def framework_environments(plan: Plan) -> list[str]:
+    """Environments of the frameworks that ask the plan's evaluations, sorted."""
+    evals = (step for planned in plan.cells for step in planned.steps if isinstance(step, EvalStep))
+    return sorted({step.framework for step in evals})
 
 
 def _unavailable(technique: Technique) -> str | None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
 from configs.cell import Cell
+from configs.checkout import ROOT
 from configs.evals.suites import Framework, SuiteFacts
-from configs.files.document import Loc
+from configs.files.document import Loc, accepted
 from configs.step import Load, MeasuredStep
 
 HUB, TWIN = "hub", "twin"
 """Values of `dataset` that name no file: the suite's own items; a copy of their shape that the demo family knows."""
+
+FILE_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
+"""What a user's own file may end in."""
 
 TWIN_ITEMS = 192
 """Items of a twin."""
@@ -43,21 +48,41 @@ class EvalStep(MeasuredStep):
     suite: ClassVar[SuiteFacts]
 
     @property
+    def items_there(self) -> int:
+        """How many items there are to draw from; of a user's file nobody knows yet, so the suite's figure stands in."""
+        return TWIN_ITEMS if self.dataset == TWIN else self.suite.items
+
+    @property
     def n_items(self) -> int:
         """How many items are asked for."""
-        there = TWIN_ITEMS if self.dataset == TWIN else self.suite.items
-        return min(self.items or there, there)
+        return min(self.items or self.items_there, self.items_there)
 
     @property
     def expected_tokens(self) -> int:
         """Tokens of one answer, thinking included, as the forecast takes it."""
         return min(self.answer_tokens or self.suite.answer_tokens, self.max_tokens)
 
+    @property
+    def dataset_file(self) -> Path | None:
+        """The user's file; a relative path is relative to the checkout, which is what nodes get."""
+        return None if self.dataset in (HUB, TWIN) else ROOT / self.dataset
+
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """Looks that don't rise to 1."""
+        """A file that can't be read as a dataset, and looks that don't rise to 1."""
+        yield from self._file_problems()
         rising = all(a < b for a, b in zip(self.looks, self.looks[1:], strict=False))
         if not (rising and self.looks and self.looks[0] > 0 and self.looks[-1] == 1.0):
             yield ("looks",), f"{list(self.looks)} must rise to 1; accepted: e.g. [0.5, 0.75, 1]"
+
+    def _file_problems(self) -> Iterator[tuple[Loc, str]]:
+        file = self.dataset_file
+        if file is None:
+            return
+        if file.suffix not in FILE_FORMATS:
+            said = f"{self.dataset!r} is no dataset; {accepted(self.dataset, [HUB, TWIN])}"
+            yield ("dataset",), f"{said}, or a file that ends in {', '.join(FILE_FORMATS)}"
+        elif not file.is_file():
+            yield ("dataset",), f"no file {str(file)!r}; accepted: a file that is there, relative to {ROOT}"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """A prompt and the longest answer allowed."""
@@ -65,7 +90,14 @@ class EvalStep(MeasuredStep):
         yield f"step {self.step!r}", self.suite.prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Every item, as often as it has samples, each with an answer of the expected length."""
+        """Every item, as often as it has samples, with answers of the expected length on average."""
         del cell
-        requests = self.n_items * self.samples
-        return (Load(requests, self.suite.prompt_tokens, self.expected_tokens, self.concurrency or MOST_AT_ONCE),)
+        return (
+            Load(
+                self.n_items * self.samples,
+                self.suite.prompt_tokens,
+                self.expected_tokens,
+                self.concurrency or MOST_AT_ONCE,
+                self.max_tokens,
+            ),
+        )

@@ -1,4 +1,4 @@
-"""How long things take before anyone has measured them: the forecast's formulas and assumed numbers.
+"""How long things take before anyone has measured them: launch, start, and each step by its workload.
 
 The assumptions are constants with their source, and the sentences that users read are built from those
 constants, so that the two can't disagree.
@@ -11,35 +11,19 @@ import math
 from configs.cell import Cell, Gpu
 from configs.step import Load, MeasuredStep
 from configs.steps import parity, smoke
-
-BANDWIDTH_EFFICIENCY = 0.8
-"""Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
-of mtp-diffusion-h100 (docs/sources.md)."""
-
-STEP_OVERHEAD_S = 0.0032
-"""Time per decoding step that no bandwidth explains (launches, sampling, host); fitted to the same rows."""
-
-KV_BYTES_PER_VALUE = 2
-"""The key/value cache stays in 16 bits, whatever the weights are."""
-
-GAIN_BY_METHOD = {
-    "ar": 1.0,
-    "mtp": 1.7,
-    "diffusion": 3.8,
-    "dflash": 2.0,
-    "draft_model": 1.4,
-    "eagle3": 1.4,
-    "ngram": 1.0,
-    "suffix": 1.0,
-}
-"""Expected speed over AR. mtp and diffusion: middle of mtp-diffusion-h100; dflash: mtp-dflash-h100 (docs/sources.md);
-the rest: cautious."""
-
-BATCH_EFFICIENCY = 0.85
-"""Of several requests at a time, each runs at this share of its speed alone."""
-
-CPU_TOK_S = 500.0
-"""Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
+from flows.forecast.decoding import (
+    BANDWIDTH_EFFICIENCY,
+    BATCH_EFFICIENCY,
+    COMPUTE_EFFICIENCY,
+    CPU_MOST_AT_ONCE,
+    CPU_TOK_S,
+    GAIN_BY_METHOD,
+    GAIN_HALVES_AT,
+    STEP_OVERHEAD_S,
+    at_once,
+    compute_s,
+    decode_tok_s,
+)
 
 CPU_START_S = 25.0
 """An engine start on a CPU, its packages already byte-compiled (measured 19-29 s)."""
@@ -58,37 +42,6 @@ CHECKPOINT_BYTES_PER_PARAM = 2.0
 
 STEP_SETUP_S = 2.0
 """Fixed cost of a step: prompts, counters before and after, commit."""
-
-
-def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, concurrency: int = 1) -> float:
-    """Expected tokens per second of one cell, all requests together.
-
-    A decoding step reads every active weight and the cache of every token so far, so
-
-        seconds per step = bytes read / (bandwidth x efficiency) + overhead
-        bytes read       = active params x bytes per param + context x 2 x layers x kv heads x head dim x 2
-
-    times the technique's expected gain. The first term is the usual bound for small batches (Pope et
-    al. 2022, "Efficiently Scaling Transformer Inference", arXiv:2211.05102); the two fitted constants give
-    the ten AR figures of mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is
-    used.
-    """
-    gain = GAIN_BY_METHOD[cell.technique.method]
-    at_once = min(concurrency, cell.serving.max_num_seqs or concurrency)
-    batch = at_once * BATCH_EFFICIENCY if at_once > 1 else 1.0
-    if gpu.bandwidth_gb_s is None:
-        return CPU_TOK_S * gain * batch
-    gigabytes = cell.model.active_params_b * cell.precision.bytes_per_param + kv_gb(cell, context_tokens)
-    step_s = gigabytes / (gpu.bandwidth_gb_s * BANDWIDTH_EFFICIENCY) + STEP_OVERHEAD_S
-    return gain * batch / step_s
-
-
-def kv_gb(cell: Cell, context_tokens: int) -> float:
-    """Gigabytes of key/value cache read per step; 0 where the model's file doesn't say."""
-    kv = cell.model.kv
-    if kv is None:
-        return 0.0
-    return context_tokens * 2 * kv.layers * kv.kv_heads * kv.head_dim * KV_BYTES_PER_VALUE / 1e9
 
 
 def launch_s(gpu: Gpu) -> float:
@@ -111,21 +64,30 @@ def step_s(cell: Cell, gpu: Gpu, step: MeasuredStep) -> float:
 
 
 def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
-    """Seconds of one load: all its output tokens, at the rate of a context with half the output in it."""
+    """Seconds of one load: its prompts read, its answers decoded, and its longest answer ending alone.
+
+    Answers are decoded at the rate of a context with half an answer in it. Where answers may get longer than expected,
+    the longest one is taken to run alone behind the others: the bound of any order (Graham 1966, "Bounds for Certain
+    Multiprocessing Anomalies").
+    """
+    longest_tokens = max(load.output_tokens, load.longest_output_tokens)
+    batch = at_once(cell, gpu, min(load.concurrency, load.requests), load.prompt_tokens + longest_tokens)
     context_tokens = load.prompt_tokens + load.output_tokens // 2
-    return load.requests * load.output_tokens / decode_tok_s(cell, gpu, context_tokens, load.concurrency)
+    answers_s = load.requests * load.output_tokens / decode_tok_s(cell, gpu, context_tokens, batch)
+    alone_s = (longest_tokens - load.output_tokens) / decode_tok_s(cell, gpu, load.prompt_tokens + longest_tokens)
+    return compute_s(cell, gpu, load.requests * load.prompt_tokens) + answers_s + alone_s
 
 
-def assumptions(gpu: Gpu, methods: set[str], spot: bool) -> tuple[str, ...]:
+def assumptions(gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False) -> tuple[str, ...]:
     """What the estimates rest on, as sentences, for this GPU and these techniques."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
     said = [
         *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu)),
-        *([f"Expected gain over AR: {gains} (published elsewhere, docs/sources.md; not a result)."] if gains else []),
-        f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of their speed alone; reading the "
-        "prompt isn't counted.",
-        f"An eval answer uses all of its max_tokens; a smoke answer {smoke.OUTPUT_TOKENS}; parity is "
+        *([_gain_sentence(gains)] if gains else []),
+        f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
+        f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens; an eval-tiny answer all of its max_tokens; parity is "
         f"{parity.PASSES_OF_BASELINE} passes of an AR cell and one of any other.",
+        *([_EVAL_SENTENCE] if has_evals else []),
     ]
     if gpu.price_source:
         said.append(f"Prices: {gpu.price_source}")
@@ -134,11 +96,25 @@ def assumptions(gpu: Gpu, methods: set[str], spot: bool) -> tuple[str, ...]:
     return tuple(said)
 
 
+_EVAL_SENTENCE = (
+    "An eval's answers have their suite's usual length, which is our assumption until a run has measured it; as many "
+    "are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after the others."
+)
+
+
+def _gain_sentence(gains: str) -> str:
+    return (
+        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
+        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
+    )
+
+
 def _cpu_sentences() -> list[str]:
     """The basis of an estimate without a GPU."""
     return [
-        f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family "
-        f"(measured on two cores), {CPU_START_S:g} s for an engine start."
+        f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family (measured on two "
+        f"cores), no faster beyond {CPU_MOST_AT_ONCE} at a time, {CPU_START_S:g} s for an engine start. Reading the "
+        "prompt isn't counted."
     ]
 
 
@@ -146,7 +122,11 @@ def _gpu_sentences(gpu: Gpu) -> list[str]:
     """The basis of an estimate with a GPU."""
     bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
     return [
-        f"Decoding: active weights and cache read at {BANDWIDTH_EFFICIENCY:.0%} of {bandwidth:g} GB/s, plus "
-        f"{STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, docs/sources.md).",
+        f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "
+        f"{bandwidth:g} GB/s, plus {STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, "
+        "docs/sources.md).",
+        f"Prompts, and large batches: {COMPUTE_EFFICIENCY:.0%} of {gpu.bf16_tflops:g} TFLOPS in 16 bits."
+        if gpu.bf16_tflops
+        else f"gpus/{gpu.name}.yaml has no bf16_tflops: reading prompts isn't counted, nor that large batches compute.",
         f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s, engine start {GPU_START_S:g} s.",
     ]

@@ -12,7 +12,9 @@ from typing import Literal
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep, StepSpec
-from flows.forecast.estimates import assumptions, decode_tok_s, launch_s, start_s, step_s
+from flows.forecast.decoding import decode_tok_s
+from flows.forecast.estimates import assumptions, launch_s, start_s, step_s
+from flows.forecast.evaluations import EvalForecast, eval_forecasts, total
 from warehouse.clock import HOUR_S
 from warehouse.price import usd_of
 
@@ -55,7 +57,7 @@ class CellForecast(Frozen):
 
 
 class Forecast(Frozen):
-    """A whole plan: its cells, what isn't run, and what the figures rest on."""
+    """A whole plan: its cells, its evaluations, what isn't run, and what the figures rest on."""
 
     sweep: str
     gpu: str
@@ -63,6 +65,7 @@ class Forecast(Frozen):
     spot: bool
     concurrency: int
     cells: tuple[CellForecast, ...]
+    evaluations: tuple[EvalForecast, ...]
     left_out: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
 
@@ -74,12 +77,12 @@ class Forecast(Frozen):
     @property
     def usd_spot(self) -> float | None:
         """Dollars at the spot price; None if there is none."""
-        return _total([cell.usd_spot for cell in self.cells])
+        return total([cell.usd_spot for cell in self.cells])
 
     @property
     def usd_on_demand(self) -> float | None:
         """Dollars at the on-demand price; None if there is none."""
-        return _total([cell.usd_on_demand for cell in self.cells])
+        return total([cell.usd_on_demand for cell in self.cells])
 
     @property
     def wall_h(self) -> float:
@@ -108,6 +111,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
     """
     spot = any(planned.spot for planned in plan.cells)
     methods = {str(planned.cell.technique.method) for planned in plan.cells}
+    evaluations = eval_forecasts(plan, committed)
     return Forecast(
         sweep=plan.sweep,
         gpu=plan.gpu.name,
@@ -115,8 +119,9 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         spot=spot,
         concurrency=plan.concurrency,
         cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ())) for one in plan.cells),
+        evaluations=evaluations,
         left_out=plan.left_out,
-        assumptions=assumptions(plan.gpu, methods, spot),
+        assumptions=assumptions(plan.gpu, methods, spot, has_evals=bool(evaluations)),
     )
 
 
@@ -146,9 +151,3 @@ def _step_forecast(planned: PlannedCell, step: StepSpec, done: Collection[str]) 
     if not isinstance(step, MeasuredStep):
         return StepForecast(step=step.step, state="not built yet", seconds=0.0)
     return StepForecast(step=step.step, state="to measure", seconds=step_s(planned.cell, planned.gpu, step))
-
-
-def _total(costs: list[float | None]) -> float | None:
-    """The sum, or None if any of them isn't known."""
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
+from typing import get_args
 
+from configs.evals.suites import Framework
 from flows.terminal.doctor_sky import sky_checks
 from flows.terminal.doctor_store import store_checks
 from tasks.engine.machine import state_dir
@@ -41,10 +43,11 @@ def _machine() -> list[Check]:
 
 def _environments() -> list[Check]:
     checks = []
-    wanted: tuple[environments.Name, ...] = ("control", "node", "engine-cpu")
+    wanted: tuple[environments.Name, ...] = ("control", "node", "engine-cpu", *get_args(Framework))
     for name in wanted:
         python = environments.python_of(name)
-        remedy = "" if python else f"`bin/environment {name}` makes it; `make demo` does so by itself"
+        first = "the first run with one of its evaluations" if name in get_args(Framework) else "`make demo`"
+        remedy = "" if python else f"`bin/environment {name}` makes it; {first} does so by itself"
         checks.append(Check(f"environment {name}", True, str(python or "not made yet"), remedy, remark=python is None))
     if environments.python_of("engine-cpu"):
         reason = environments.suffix_unavailable()

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from configs.evals.suites import SUITES
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.offers import enabled_clouds, offers
 from flows.clusters.skypilot.remedies import explain
@@ -34,8 +35,10 @@ TASK = "h100-spot"
 
 OFFERS_SHOWN = 3
 
+_GATED = ", ".join(facts.title for facts in SUITES.values() if facts.gated)
+
 SECRETS = {
-    "HF_TOKEN": "gated models can't be fetched without it",
+    "HF_TOKEN": f"gated models and datasets ({_GATED}) can't be fetched without it",
     "AWS_ACCESS_KEY_ID": "nodes on other clouds need it for an s3:// store",
     "GS_ACCESS_KEY_ID": "a gs:// store needs it, with GS_SECRET_ACCESS_KEY",
 }

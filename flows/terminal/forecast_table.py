@@ -12,8 +12,15 @@ from rich.text import Text
 
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, Forecast
+from flows.terminal import evaluation_table
 from warehouse.clock import HOUR_S, duration
 from warehouse.price import dollars
+
+EVALS = "evals"
+"""The column that all evaluations share."""
+
+CELL_COLUMNS = 20
+"""Narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow."""
 
 
 def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
@@ -21,6 +28,8 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
     parts: list[RenderableType] = [cells_table(forecast), Text(summary(forecast))]
     if budgets:
         parts += [_heading("Budgets"), budgets_table(budgets)]
+    if forecast.evaluations:
+        parts += [_heading(evaluation_table.HEADING), *_evaluations(forecast)]
     if forecast.unbuilt:
         parts += [_heading("Planned, but not built yet (not in any figure above)"), _unbuilt_table(forecast)]
     if forecast.left_out:
@@ -30,24 +39,27 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
 
 
 def cells_table(forecast: Forecast) -> Table:
-    """The matrix: one row per cell, one column per step that this version can run, and the totals."""
-    steps = _built_steps(forecast)
+    """The matrix: one row per cell, one column per step that this version can run, and the totals.
+
+    All evaluations share one column: each has a row of its own further down.
+    """
+    columns = _columns(forecast)
     title = f"{forecast.sweep} on {forecast.gpu}, expected"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=True, padding=0)
-    table.add_column("cell", "total", no_wrap=True, overflow="ellipsis")
+    table.add_column("cell", "total", min_width=CELL_COLUMNS)
     table.add_column("tok/s", justify="right", no_wrap=True)
     ready_s = sum(_ready_s(cell) for cell in forecast.cells)
     table.add_column("start", duration(ready_s), justify="right", no_wrap=True)
-    for step in steps:
-        total_s = sum(_step_s(cell, step) for cell in forecast.cells)
-        table.add_column(step, duration(total_s), justify="right", no_wrap=True)
+    for name, steps in columns.items():
+        total_s = sum(_steps_s(cell, steps) for cell in forecast.cells)
+        table.add_column(name, duration(total_s), justify="right", no_wrap=True)
     hours = "hours" if forecast.is_free else "GPU-h"
     table.add_column(hours, f"{forecast.gpu_h:.2f}", justify="right", no_wrap=True)
     if not forecast.is_free:
         table.add_column("spot", dollars(forecast.usd_spot), justify="right", no_wrap=True)
         table.add_column("on-dem.", dollars(forecast.usd_on_demand), justify="right", no_wrap=True)
     for cell in forecast.cells:
-        times = [duration(_ready_s(cell)), *(_step_text(cell, step) for step in steps)]
+        times = [duration(_ready_s(cell)), *(_steps_text(cell, steps) for steps in columns.values())]
         prices = [] if forecast.is_free else [dollars(cell.usd_spot), dollars(cell.usd_on_demand)]
         table.add_row(cell.label, f"{cell.tok_s:.0f}", *times, f"{cell.gpu_h:.2f}", *prices)
     return table
@@ -125,21 +137,32 @@ def _heading(text: str) -> Padding:
     return Padding(Text(text, style="bold"), (1, 0, 0, 0))
 
 
-def _built_steps(forecast: Forecast) -> list[str]:
-    """The steps that can be run, in the order in which they are run."""
-    steps = [step for cell in forecast.cells for step in cell.steps if step.state != "not built yet"]
-    return list(dict.fromkeys(step.step for step in steps))
+def _evaluations(forecast: Forecast) -> list[RenderableType]:
+    """What each evaluation costs and can show, what the words mean, and where its items come from."""
+    table = evaluation_table.evaluations_table(forecast.evaluations, forecast.is_free)
+    return [table, Text(evaluation_table.LEGEND), evaluation_table.sources_table(forecast.evaluations)]
 
 
-def _step_s(cell: CellForecast, name: str) -> float:
-    """Seconds still to be spent on a step of a cell."""
-    return sum(step.seconds for step in cell.steps if step.step == name)
+def _columns(forecast: Forecast) -> dict[str, list[str]]:
+    """The steps that can be run, in the order in which they are run, under the name of their column."""
+    evals = {one.step for one in forecast.evaluations}
+    columns: dict[str, list[str]] = {}
+    for step in (step.step for cell in forecast.cells for step in cell.steps if step.state != "not built yet"):
+        steps = columns.setdefault(EVALS if step in evals else step, [])
+        if step not in steps:
+            steps.append(step)
+    return columns
 
 
-def _step_text(cell: CellForecast, name: str) -> str:
-    """`done`, a length of time, or `-` where the cell does not have the step."""
-    states = {step.step: step.state for step in cell.steps}
-    return "done" if states.get(name) == "measured" else duration(_step_s(cell, name))
+def _steps_s(cell: CellForecast, names: Sequence[str]) -> float:
+    """Seconds still to be spent on some steps of a cell."""
+    return sum(step.seconds for step in cell.steps if step.step in names)
+
+
+def _steps_text(cell: CellForecast, names: Sequence[str]) -> str:
+    """`done`, a length of time, or `-` where the cell has none of the steps."""
+    states = {step.state for step in cell.steps if step.step in names}
+    return "done" if states == {"measured"} else duration(_steps_s(cell, names))
 
 
 def _ready_s(cell: CellForecast) -> float:

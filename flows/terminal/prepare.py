@@ -13,7 +13,7 @@ from rich.console import Console
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.schema import Plan
-from flows.plans import engine_environments, family_members
+from flows.plans import engine_environments, family_members, framework_environments
 from tasks.family.recipe import family_dir, missing
 from tasks.host import environments
 
@@ -26,18 +26,23 @@ class PreparationFailed(SpecsweepError):
 
 
 def prepare(plan: Plan, console: Console) -> None:
-    """Make the environments and the members of the demo family that the plan needs.
+    """Make the environments and the members of the demo family that the plan needs on this machine.
 
     Raises:
         InstallError: an environment could not be made.
         PreparationFailed: the family could not be trained.
     """
     with console.status("looking at environments") as status:
-        for name in ("node", *engine_environments(plan)):
+        for name in ("node", *engine_environments(plan), *_frameworks_here(plan)):
             environments.ensure(cast(environments.Name, name), tell=status.update)
     wanted = family_members(plan)
     if missing(family_dir(), wanted):
         build_family(wanted, console)
+
+
+def _frameworks_here(plan: Plan) -> list[str]:
+    """Environments of evaluation frameworks; a rented node makes its own."""
+    return framework_environments(plan) if plan.cloud is None else []
 
 
 def build_family(members: Sequence[str], console: Console) -> None:

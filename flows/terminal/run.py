@@ -12,6 +12,7 @@ from configs.checkout import ROOT
 from configs.expand import default_run_id
 from configs.schema import Plan
 from flows.plans import make_plan
+from flows.preflight import require_datasets
 from flows.results import results_table
 from flows.run_context import require_budget
 from flows.terminal.live_view import RunWatcher
@@ -35,11 +36,13 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
         ConfigError: the sweep is wrong.
         StoreError: the store can't be trusted, or the run exists with another plan.
         BudgetExceeded: what is left of it would cost more than it may.
+        DatasetUnreachable: an evaluation's items could not be read where it runs.
     """
     plan = make_plan(name)
     store = open_store(store_url)
     require_create_only(store)
     ledger = Ledger(store, run_id or default_run_id(plan))
+    require_datasets(plan, ledger.committed_steps())
     ledger.write_plan(plan)
     require_budget(ledger, plan)
     return ledger, plan

@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from configs.cell import Technique
+from configs.evals.spec import EvalStep
 from configs.expand import default_run_id, expand
 from configs.files.library import Folder
 from configs.load import (
@@ -61,7 +62,7 @@ def test_full_is_the_eleven_cells_of_its_source_served_as_it_says() -> None:
         for cell in cells
         if cell.technique.method != "diffusion"
     }
-    assert by_method == {("ar", 40960, 0.92), ("mtp", 16384, 0.85)}
+    assert by_method == {("ar", 40960, 0.92), ("mtp", 40960, 0.85)}
 
 
 def test_full_measures_short_and_8k_at_512_tokens_and_runs_on_spot() -> None:
@@ -69,6 +70,21 @@ def test_full_measures_short_and_8k_at_512_tokens_and_runs_on_spot() -> None:
     assert all(planned.spot for planned in full.cells)
     step = next(step for step in full.cells[0].steps if isinstance(step, ThroughputStep))
     assert [(one.name, one.output_tokens) for one in step.conditions] == [("short c=1", 512), ("8k c=1", 512)]
+
+
+def test_full_has_every_evaluation_of_its_source_with_thinking_and_room_for_the_longest_answer() -> None:
+    for planned in plan("full").cells:
+        evals = {step.step: step for step in planned.steps if isinstance(step, EvalStep)}
+        assert {name: (step.n_items, step.framework) for name, step in evals.items()} == {
+            "eval-gpqa": (198, "lm-eval"),
+            "eval-gpqa-inspect": (198, "inspect"),
+            "eval-mmlu-pro": (500, "lm-eval"),
+            "eval-ifeval": (541, "lm-eval"),
+            "eval-haerae": (500, "hret"),
+            "eval-kmmlu": (500, "hret"),
+        }
+        assert {(step.max_tokens, step.temperature, step.top_p) for step in evals.values()} == {(32768, 0.6, 0.95)}
+        assert planned.cell.serving.max_model_len > 32768
 
 
 def test_a_model_with_an_embedded_head_needs_no_draft() -> None:

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from configs.checkout import ROOT
-from flows.forecast.estimates import CPU_TOK_S, STEP_SETUP_S
+from flows.forecast.decoding import CPU_TOK_S
+from flows.forecast.estimates import STEP_SETUP_S
 from tests.fake_run import write_user_configs
 
 TOY = ROOT / "tests" / "toy_step"

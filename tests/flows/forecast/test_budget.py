@@ -198,7 +198,7 @@ def test_plan_shows_the_budgets_and_whether_they_fit(
     tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
 ) -> None:
     sweep = yaml.safe_load((ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8"))
-    sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 20}}}
+    sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 200}}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
     code, said = finish_sweep("plan", str(tmp_path / "mine.yaml"))
     assert code == 0, said

@@ -128,6 +128,8 @@ def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doc
     assert code == 0
     for name in ("environment engine-cpu", "demo family"):
         assert checks[name]["ok"] and checks[name]["remark"] and "make demo" in checks[name]["remedy"]
+    for name in ("environment lm-eval", "environment inspect", "environment hret"):
+        assert checks[name]["ok"] and checks[name]["remark"] and "first run with one" in checks[name]["remedy"]
     doctor.env["SKYPILOT_API_SERVER_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
     code, checks, _ = doctor(*store)
     assert code == 1

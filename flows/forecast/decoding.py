@@ -1,0 +1,143 @@
+"""How fast a cell reads prompts and decodes before anyone has measured it: a roofline, and how many fit at a time.
+
+A decoding step of a batch reads weights and cache, or computes, whichever takes longer (Pope et al. 2022, "Efficiently
+Scaling Transformer Inference", arXiv:2211.05102):
+
+    seconds per step = max(gigabytes read / bandwidth, operations / FLOPS) + overhead
+    gigabytes read   = weights that a batch touches + batch x cache of one context
+    operations       = 2 x active parameters x batch
+
+What was fitted was fitted to published figures (docs/sources.md); what is assumed says so.
+"""
+
+from __future__ import annotations
+
+from configs.cell import Cell, Gpu
+
+BANDWIDTH_EFFICIENCY = 0.8
+"""Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
+of mtp-diffusion-h100 (docs/sources.md)."""
+
+COMPUTE_EFFICIENCY = 0.4
+"""Share of the data sheet's dense 16-bit FLOPS that is reached. The five AR rows of mtp-diffusion-h100 lose 0.14 to
+0.73 s of each request to an 8K prompt: 0.35 to 1.03 of the H100's, in fp8; this is the cautious end."""
+
+STEP_OVERHEAD_S = 0.0032
+"""Time per decoding step that neither explains (launches, sampling, host); fitted to the same five rows."""
+
+KV_BYTES_PER_VALUE = 2
+"""The key/value cache stays in 16 bits, whatever the weights are."""
+
+GAIN_BY_METHOD = {
+    "ar": 1.0,
+    "mtp": 1.7,
+    "diffusion": 3.8,
+    "dflash": 2.0,
+    "draft_model": 1.4,
+    "eagle3": 1.4,
+    "ngram": 1.0,
+    "suffix": 1.0,
+}
+"""Expected speed over AR, one request at a time. mtp and diffusion: middle of mtp-diffusion-h100; dflash:
+mtp-dflash-h100 (docs/sources.md); the rest: cautious."""
+
+GAIN_HALVES_AT = 32
+"""Further requests in flight that halve what a technique gains. From 1 to 16 at a time, mtp-dflash-h100 saw 3.11x
+become 2.54x (MTP) and 3.03x become 1.93x (DFlash) on the dense 31B, which is a half at 41 and at 13; on the 26B-A4B
+neither faded. Beyond 16 nobody published a figure."""
+
+BATCH_EFFICIENCY = 0.85
+"""Of several requests at a time, each runs at this share of what the roofline says. The AR rows of mtp-dflash-h100 at
+16 at a time are 0.62 (31B) and 1.26 (26B-A4B) of it; their geometric mean is 0.89."""
+
+ENGINE_GB = 4.0
+"""GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed."""
+
+MEMORY_SHARE = 0.9
+"""vLLM's gpu_memory_utilization where a cell names none."""
+
+GB_PER_GIB = 2**30 / 1e9
+
+CPU_TOK_S = 500.0
+"""Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
+
+CPU_MOST_AT_ONCE = 4
+"""Requests beyond which two cores get no faster. Assumed: the most that the demo asks for."""
+
+
+def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) -> float:
+    """Expected tokens per second of one cell, all requests together.
+
+    The roofline times the technique's expected gain. One request at a time, it gives the ten AR figures of
+    mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
+
+    Args:
+        cell: what is served.
+        gpu: on what.
+        context_tokens: tokens in the cache of each request.
+        at_once: requests in flight.
+    """
+    gain = gain_at(cell.technique.method, at_once)
+    if gpu.bandwidth_gb_s is None:
+        return CPU_TOK_S * gain * _effective(min(at_once, CPU_MOST_AT_ONCE))
+    read_gb = _weights_read_gb(cell, at_once) + at_once * kv_gb(cell, context_tokens)
+    read_s = read_gb / (gpu.bandwidth_gb_s * BANDWIDTH_EFFICIENCY)
+    step_s = max(read_s, compute_s(cell, gpu, at_once)) + STEP_OVERHEAD_S
+    return gain * _effective(at_once) / step_s
+
+
+def gain_at(method: str, at_once: int) -> float:
+    """Expected speed over AR with this many requests in flight: checking drafts costs less while the GPU idles."""
+    return 1 + (GAIN_BY_METHOD[method] - 1) / (1 + (at_once - 1) / GAIN_HALVES_AT)
+
+
+def compute_s(cell: Cell, gpu: Gpu, tokens: int) -> float:
+    """Seconds of arithmetic for so many tokens, decoded or read as prompts; 0 where the GPU's file has no FLOPS.
+
+    Attention over long contexts isn't counted, nor that 8-bit weights may compute faster.
+    """
+    if gpu.bf16_tflops is None:
+        return 0.0
+    return 2 * cell.model.active_params_b * tokens / (gpu.bf16_tflops * 1000 * COMPUTE_EFFICIENCY)
+
+
+def kv_gb(cell: Cell, context_tokens: int) -> float:
+    """Gigabytes of key/value cache of one request; 0 where the model's file doesn't say."""
+    kv = cell.model.kv
+    if kv is None:
+        return 0.0
+    return context_tokens * 2 * kv.layers * kv.kv_heads * kv.head_dim * KV_BYTES_PER_VALUE / 1e9
+
+
+def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
+    """Requests of so many tokens, prompt and answer, that the KV cache holds; None where a figure for it is missing.
+
+    Sliding-window layers are not in `KvShape`, so a model that has them carries somewhat less.
+    """
+    each_gb = kv_gb(cell, tokens)
+    if gpu.memory_gib is None or each_gb == 0:
+        return None
+    share = cell.serving.gpu_memory_utilization or MEMORY_SHARE
+    free_gb = gpu.memory_gib * GB_PER_GIB * share - _all_weights_gb(cell) - ENGINE_GB
+    return max(1, int(free_gb / each_gb))
+
+
+def at_once(cell: Cell, gpu: Gpu, asked: int, tokens: int) -> int:
+    """Requests of so many tokens in flight: as many as asked for, as the cell takes, and as its KV cache carries."""
+    limits = (cell.serving.max_num_seqs, carried_requests(cell, gpu, tokens))
+    return max(1, min([asked, *(limit for limit in limits if limit is not None)]))
+
+
+def _weights_read_gb(cell: Cell, batch: int) -> float:
+    """Weights that a step reads. Of a mixture of experts each request picks its own; they overlap as if by chance."""
+    model = cell.model
+    share = 1 - (1 - min(1.0, model.active_params_b / model.total_params_b)) ** batch
+    return share * _all_weights_gb(cell)
+
+
+def _all_weights_gb(cell: Cell) -> float:
+    return cell.model.total_params_b * cell.precision.bytes_per_param
+
+
+def _effective(at_once: int) -> float:
+    return at_once * BATCH_EFFICIENCY if at_once > 1 else 1.0

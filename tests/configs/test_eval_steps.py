@@ -1,0 +1,66 @@
+"""What an evaluation step refuses when its suite is read, and what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+from configs.evals.spec import EvalStep
+from configs.load import ConfigError, load_suite, load_sweep
+
+Write = Callable[..., str]
+
+
+def refused(write: Write, sweep_text: str, fields: str) -> str:
+    write(f"name: mine\nsteps:\n  - {{step: eval-gpqa, max_tokens: 64, {fields}}}\n", "suites/mine.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(sweep_text.replace("suite: tiny-quick", "suite: mine")))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ("dataset: gone.jsonl", ["steps[0].dataset: no file", "gone.jsonl", "relative to"]),
+        ("dataset: /nowhere/gone.parquet", ["steps[0].dataset: no file '/nowhere/gone.parquet'"]),
+        ("dataset: hubb", ["steps[0].dataset", "did you mean 'hub'?", ".jsonl, .json, .csv, .parquet"]),
+        ("dataset: items.txt", ["'items.txt' is no dataset; accepted: hub, twin", ".jsonl"]),
+        ("'looks': [0.5, 0.9]", ["steps[0].looks", "must rise to 1"]),
+        ("margin: 5", ["steps[0].margin", "5", "less than 1"]),
+    ],
+)
+def test_a_mistake_in_an_evaluation_is_one_line_with_place_and_remedy(
+    write: Write, sweep_text: str, fields: str, parts: list[str]
+) -> None:
+    said = refused(write, sweep_text, fields)
+    assert "suites/mine.yaml:3: " in said
+    assert [part for part in parts if part not in said] == [], said
+
+
+def test_a_file_of_the_users_is_found_from_the_checkout_whatever_the_current_folder(
+    write: Write, sweep_text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "items.csv").write_text("")
+    step = "{step: eval-gpqa, max_tokens: 64, dataset: %s}"
+    write(f"name: mine\nsteps: [{step % (tmp_path / 'items.csv')}]\n", "suites/mine.yaml")
+    assert load_sweep(write(sweep_text.replace("suite: tiny-quick", "suite: mine"))).suite == "mine"
+    said = refused(write, sweep_text, "dataset: items.csv")
+    assert f"{ROOT}/items.csv" in said, "a relative path is the checkout's, which nodes have too"
+
+
+def test_an_answer_that_does_not_fit_into_a_cell_is_refused_with_the_length_that_would_do(
+    write: Write, sweep_text: str
+) -> None:
+    write("name: mine\nsteps: [{step: eval-gpqa, max_tokens: 4096}]\n", "suites/mine.yaml")
+    with pytest.raises(ConfigError, match=r"2048 is too short for step 'eval-gpqa'.*accepted: 4396 or more"):
+        load_sweep(write(sweep_text.replace("suite: tiny-quick", "suite: mine")))
+
+
+def test_a_twin_has_its_own_number_of_items() -> None:
+    step = next(step for step in load_suite("full").steps if isinstance(step, EvalStep))
+    twin = step.model_copy(update={"dataset": "twin", "items": None})
+    assert (step.n_items, step.items_there, twin.n_items, twin.dataset_file) == (198, 198, 192, None)
