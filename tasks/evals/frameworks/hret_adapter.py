@@ -174,7 +174,7 @@ def _question(dataset: BaseDataset, job: Job, item: Item) -> Said:
         raise UnusableItem(f"item {item.item_id}: its record has no {', '.join(missing)}")
     (said,) = dataset._convert_to_list([item.record], item.category)
     if said["reference"] != reference:
-        raise UnusableItem(f"item {item.item_id}: HRET takes {said['reference']} for right, the item says {item.gold}")
+        raise UnusableItem(f"item {item.item_id}: HRET reads the answer {said['reference']!r}, not {reference!r}")
     return dict(said)
 
 

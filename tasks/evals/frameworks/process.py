@@ -7,6 +7,7 @@ whoever comes after a runner that was killed with -9 can end them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -24,12 +25,15 @@ from tasks.evals.frameworks.serve import result_of
 from tasks.host import environments, process_group
 
 _NOT_INHERITED: Final = re.compile(
-    r"(AWS|GOOGLE|AZURE|SPECSWEEP_STORE|HF|HUGGING|OPENAI|INSPECT|PYTHON|XDG)_"
-    r"|.*(_TOKEN|_KEY|_SECRET|_PASSWORD|_PROXY)$",
+    r"(AWS|GOOGLE|AZURE|HF|HUGGING|OPENAI|INSPECT|XDG)_"
+    r"|PYTHON|SPECSWEEP_STORE|.*(_TOKEN|_KEY|_SECRET|_PASSWORD|_PROXY)$",
     re.IGNORECASE,
 )
 """Variables that an adapter doesn't get: secrets, proxies (the tape is on loopback), and what would steer a framework
 from outside of the sweep's file."""
+
+DYING_S: Final = 5.0
+"""How long a process may take to leave after it closed its pipe, for its own exit code."""
 
 _LAST_BYTES: Final = 65536
 """How much of a log is looked at for its last line."""
@@ -59,9 +63,11 @@ class Framework:
         """
         self.name = name
         self.log_path = workdir / "adapter.log"
+        self.record_path = workdir / f"framework{process_group.RECORD_SUFFIX}"
         self._argv = (str(python), "-P", "-m", module or f"{__package__}.{name.replace('-', '_')}_adapter")
+        # what an import prints before the adapter has stdout for itself; in the log it could come after the last words
+        self._strays_path = workdir / "adapter.stdout"
         self._workdir = workdir
-        self._record_path = workdir / f"framework{process_group.RECORD_SUFFIX}"
         self._group: process_group.ProcessGroup | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
@@ -98,7 +104,7 @@ class Framework:
         process, self._process = self._process, None
         if process is not None:
             await process.communicate()  # reads to the end and reaps
-        self._record_path.unlink(missing_ok=True)
+        self.record_path.unlink(missing_ok=True)
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is not None and self._process.returncode is None:
@@ -107,9 +113,9 @@ class Framework:
         return await self._start()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        process_group.end_recorded(self._record_path)
+        process_group.end_recorded(self.record_path)
         self._group = process_group.new_group(process_group.FRAMEWORK_VARIABLE)
-        process_group.record(self._group, self._record_path)
+        process_group.record(self._group, self.record_path)
         self._group.scratch.mkdir(parents=True)
         home = self._workdir / "home"
         home.mkdir(exist_ok=True)
@@ -139,10 +145,12 @@ class Framework:
             while said := await process.stdout.readline():
                 if said == f"done {path}\n".encode():
                     return
-                with self.log_path.open("ab") as log:  # printed by an import, before the adapter took stdout for itself
-                    log.write(said)
+                with self._strays_path.open("ab") as strays:
+                    strays.write(said)
         except ConnectionError:
             pass  # it closed its end of the pipe, and is gone or about to be
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), DYING_S)
         await self.stop()
         raise FrameworkFailed(
             f"{self.name} died (exit code {process.returncode}); its last words: {self._last_line()}; "
