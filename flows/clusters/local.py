@@ -9,7 +9,6 @@ from pathlib import Path
 from configs.checkout import ROOT
 from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed
 from tasks.engine.machine import cell_workdir
-from tasks.engine.server import ENGINE_RECORD
 from tasks.host import environments, process_group
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer
@@ -92,7 +91,7 @@ class LocalCluster:
         return self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
 
     def down(self) -> None:
-        """Stop the runner, gently for `STOP_GRACE_S`, and then any engine that it left."""
+        """Stop the runner, gently for `STOP_GRACE_S`, and then any engine and framework that it left."""
         if self._process is None or self._workdir is None:
             return
         if self._process.poll() is None:
@@ -102,7 +101,7 @@ class LocalCluster:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        process_group.end_recorded(self._workdir / ENGINE_RECORD)
+        process_group.end_all_recorded(self._workdir)
 
     def machine_end(self, since_s: float) -> None:
         """Always None: this machine goes on."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO
 
 from configs.step import MeasuredStep
-from tasks.engine.server import ENGINE_RECORD
 from tasks.host import process_group
 
 POLL_S = 0.5
@@ -36,16 +35,15 @@ def cell_workdir(run_id: str, cell_key: str) -> Path:
 
 @asynccontextmanager
 async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
-    """Hold this machine for one engine, and first end any that a killed runner left behind.
+    """Hold this machine for one engine, and first end what a killed runner left behind: an engine, frameworks.
 
     The lock is the kernel's, so a runner killed with -9 gives it back.
     """
     state_dir().mkdir(parents=True, exist_ok=True)
     with (state_dir() / "engine.lock").open("ab") as lock:
         await _lock(lock, lambda: tell("waiting for the engine of another cell on this machine to end"))
-        for record in (state_dir() / "cells").glob(f"*/{ENGINE_RECORD}"):
-            if process_group.end_recorded(record):
-                tell("ended an engine that a killed runner had left behind")
+        if process_group.end_all_recorded(state_dir() / "cells"):
+            tell("ended an engine or a framework that a killed runner had left behind")
         yield
 
 

@@ -22,7 +22,7 @@ from tasks.host import process_group
 POLL_S = 0.25
 """Pause between two looks at a starting engine."""
 
-ENGINE_RECORD = "engine.group.json"
+ENGINE_RECORD = f"engine{process_group.RECORD_SUFFIX}"
 """Name of the file beside the log that says which processes belong to the engine."""
 
 _CAUSE = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)\b.*)$")

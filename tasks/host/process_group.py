@@ -26,8 +26,14 @@ LONGEST_SCRATCH_BASE = 40
 ENGINE_VARIABLE = "SPECSWEEP_ENGINE"
 """Environment variable that holds the mark of an engine's processes."""
 
+FRAMEWORK_VARIABLE = "SPECSWEEP_FRAMEWORK"
+"""Environment variable that holds the mark of an evaluation framework's processes."""
+
 SESSION_VARIABLE = "SPECSWEEP_SESSION"
 """Environment variable that holds the mark of a server, worker and flow that one command started."""
+
+RECORD_SUFFIX = ".group.json"
+"""How the name of a file ends that says which processes belong to a group."""
 
 
 class ProcessGroup(NamedTuple):
@@ -72,6 +78,11 @@ def end_recorded(path: Path) -> bool:
     shutil.rmtree(group.scratch, ignore_errors=True)
     path.unlink(missing_ok=True)
     return bool(left)
+
+
+def end_all_recorded(folder: Path) -> int:
+    """Kill what is left of every group that is recorded anywhere below a folder; how many were still alive."""
+    return sum(end_recorded(path) for path in sorted(folder.rglob(f"*{RECORD_SUFFIX}")))
 
 
 def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S) -> None:

@@ -1,0 +1,158 @@
+"""An adapter's process from the runner's side: kept, checked, and gone when it shall be. The adapter is a fake."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+from tasks.evals.frameworks.job import Item, Job
+from tasks.evals.frameworks.process import Framework, FrameworkFailed, Frameworks
+from tasks.host import process_group
+
+ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
+
+
+def job_of(workdir: Path, how: str = "honest") -> Job:
+    return Job("ask", "gpqa", ITEMS, "http://127.0.0.1:9/v1", how, 1, 1, True, str(workdir))
+
+
+def fake(workdir: Path) -> Framework:
+    return Framework("fake", Path(sys.executable), workdir, "tests.tasks.evals.frameworks.fake_adapter")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.02)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_one_process_does_one_job_after_another_and_stop_leaves_nothing(tmp_path: Path) -> None:
+    async def run() -> list[int]:
+        framework = fake(tmp_path)
+        both = await asyncio.gather(framework.run(job_of(tmp_path), "a"), framework.run(job_of(tmp_path), "b"))
+        await framework.stop()
+        await framework.stop()
+        return [int(result.version) for result in both]
+
+    first, second = asyncio.run(run())
+    assert first == second
+    assert not is_alive(first)
+    assert not list(tmp_path.rglob("*.group.json"))
+    assert "an import says hello on stdout" in (tmp_path / "adapter.stdout").read_text()
+
+
+@pytest.mark.parametrize(
+    ("how", "complaint"),
+    [
+        ("missing", "1 of 4 items missing: item-3"),
+        ("twice", "1 of 4 items brought more than once: item-0"),
+        ("unknown", "1 of 4 items unknown: nobody-asked"),
+        ("failing", "RuntimeError: out of paper"),
+    ],
+)
+def test_a_partial_result_is_a_failure_and_the_process_goes_on(tmp_path: Path, how: str, complaint: str) -> None:
+    async def run() -> None:
+        framework = fake(tmp_path)
+        before = await framework.run(job_of(tmp_path), "before")
+        with pytest.raises(FrameworkFailed, match=complaint) as failed:
+            await framework.run(job_of(tmp_path, how), "job")
+        assert "\n" not in str(failed.value)
+        assert (await framework.run(job_of(tmp_path), "after")).version == before.version
+        await framework.stop()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_dies_is_a_failure_with_its_last_words_and_is_started_anew(tmp_path: Path) -> None:
+    async def run() -> None:
+        framework = fake(tmp_path)
+        with pytest.raises(FrameworkFailed, match=r"exit code 3.*its last words: the last straw"):
+            await framework.run(job_of(tmp_path, "dying"), "job")
+        assert len((await framework.run(job_of(tmp_path), "job")).samples) == len(ITEMS)
+        await framework.stop()
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_job_ends_the_process_and_what_it_started(tmp_path: Path) -> None:
+    async def run() -> int:
+        framework = fake(tmp_path)
+        waiting = asyncio.create_task(framework.run(job_of(tmp_path, "hanging"), "job"))
+        await asyncio.to_thread(wait_until, lambda: text_of(tmp_path / "child"), "the adapter's child")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return int(text_of(tmp_path / "child"))
+
+    assert not is_alive(asyncio.run(run()))
+
+
+def test_what_a_runner_leaves_that_was_killed_with_9_is_found_by_its_record(tmp_path: Path) -> None:
+    workdir = tmp_path / "cells" / "some-cell" / "evals" / "fake"
+    argv = [sys.executable, str(Path(__file__).with_name("hang_in_adapter.py")), str(workdir)]
+    with subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": str(ROOT)}) as runner:
+        wait_until(lambda: text_of(workdir / "child"), "the adapter's child")
+        runner.send_signal(signal.SIGKILL)
+    child = int(text_of(workdir / "child"))
+    assert is_alive(child)
+    assert process_group.end_all_recorded(tmp_path / "cells") == 1
+    assert not is_alive(child)
+    assert process_group.end_all_recorded(tmp_path / "cells") == 0
+
+
+def test_an_adapter_gets_no_secrets_and_no_proxies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "AWS_SECRET_ACCESS_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "HF_TOKEN",
+        "SPECSWEEP_STORE",
+        "https_proxy",
+    ):
+        monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/kept")
+
+    async def run() -> dict[str, str]:
+        framework = fake(tmp_path)
+        env: dict[str, str] = (await framework.run(job_of(tmp_path), "job")).samples[0].details["env"]
+        await framework.stop()
+        return env
+
+    env = asyncio.run(run())
+    assert "mine" not in env.values()
+    assert env["PATH"].endswith(":/kept")
+    assert env["HOME"].startswith(str(tmp_path))
+    assert env["HF_HUB_OFFLINE"] == env["HF_DATASETS_OFFLINE"] == "1"
+
+
+def test_an_environment_that_is_missing_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    async def run() -> None:
+        async with Frameworks(tmp_path) as frameworks:
+            with pytest.raises(FrameworkFailed, match="run `bin/environment hret`"):
+                frameworks.get("hret")
+
+    asyncio.run(run())
