@@ -103,16 +103,38 @@ class Client:
         Raises:
             RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
         """
-        content, timeout = json.dumps(body).encode(), _timeout(body)
+        answer, wall_s = await self._post("/v1/chat/completions", body, _timeout(body))
+        return _reply(answer, wall_s)
+
+    async def count_tokens(self, prompt: Prompt) -> int:
+        """Tokens of a prompt as the engine's own tokenizer and chat template make them, generation prompt included.
+
+        vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does.
+
+        Raises:
+            RequestFailed: no answer, an error status, or an answer without a count.
+        """
+        body = request_body(self._model, self._technique, prompt, 1, fixed=False)
+        wanted: dict[str, Any] = {"add_generation_prompt": True}
+        wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
+        answer, _ = await self._post("/tokenize", wanted, BASE_TIMEOUT_S)
+        if not isinstance(answer.get("count"), int):
+            raise RequestFailed(f"/tokenize of {self._http.base_url} answered without a count: {str(answer)[:300]}")
+        return int(answer["count"])
+
+    async def _post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> tuple[dict[str, Any], float]:
+        """The answer's JSON, and seconds on the wire."""
+        content = json.dumps(body).encode()
         started = time.perf_counter()
         try:
-            response = await self._http.post("/v1/chat/completions", content=content, headers=_JSON, timeout=timeout)
+            response = await self._http.post(path, content=content, headers=_JSON, timeout=timeout_s)
         except httpx.HTTPError as error:
             raise RequestFailed(f"no answer from {self._http.base_url}: {error!r}") from error
         wall_s = time.perf_counter() - started
         if response.status_code != 200:
             raise RequestFailed(f"HTTP {response.status_code}: {response.text[:300]}")
-        return _reply(response.json(), wall_s)
+        answer: dict[str, Any] = response.json()
+        return answer, wall_s
 
     async def stream(self, body: Mapping[str, Any]) -> StreamReply:
         """Send one streamed request and count tokens by the engine's running usage.

@@ -98,7 +98,8 @@ def parity_section(view: View) -> Markup:
     shown = view.of(step="parity")
     lead = (
         "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass against "
-        "its first: where AR does not repeat itself, a difference says nothing about the technique."
+        "its first: where AR does not repeat itself, a difference says nothing about the technique. Outputs that part "
+        "where the two best tokens were all but equal were told apart by rounding; where one was clearly better, not."
     )
     if not shown:
         return section("parity", "Parity", lead, tag("p", "Parity has not been measured."))
