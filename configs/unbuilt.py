@@ -16,7 +16,6 @@ class UnbuiltStep(StepSpec):
         "load",
         "depth",
         "prompts",
-        "needle",
         "memory",
     ]
     items: int | None = Field(None, gt=0)

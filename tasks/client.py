@@ -30,7 +30,10 @@ class RequestFailed(SpecsweepError):
 
 
 class Reply(NamedTuple):
-    """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token."""
+    """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token.
+
+    `top2_gap` is nats between the best and the second best token at each output token, as `top2_gaps` reads it.
+    """
 
     body: str
     reasoning: str
@@ -39,6 +42,7 @@ class Reply(NamedTuple):
     completion_tokens: int
     token_ids: list[int] | None
     wall_s: float
+    top2_gap: list[float] | None = None
 
 
 class StreamReply(NamedTuple):
@@ -86,9 +90,13 @@ class Client:
     ) -> None:
         await self._http.aclose()
 
-    def request(self, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False) -> dict[str, Any]:
+    def request(
+        self, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False, logprobs: bool = False
+    ) -> dict[str, Any]:
         """`request_body` with the model and technique of this cell."""
-        return request_body(self._model, self._technique, prompt, max_tokens, fixed=fixed, token_ids=token_ids)
+        return request_body(
+            self._model, self._technique, prompt, max_tokens, fixed=fixed, token_ids=token_ids, logprobs=logprobs
+        )
 
     async def complete(self, body: Mapping[str, Any]) -> Reply:
         """Send one non-streamed request.
@@ -96,16 +104,38 @@ class Client:
         Raises:
             RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
         """
-        content, timeout = json.dumps(body).encode(), _timeout(body)
+        answer, wall_s = await self._post("/v1/chat/completions", body, _timeout(body))
+        return _reply(answer, wall_s)
+
+    async def count_tokens(self, prompt: Prompt) -> int:
+        """Tokens of a prompt as the engine's own tokenizer and chat template make them, generation prompt included.
+
+        vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does.
+
+        Raises:
+            RequestFailed: no answer, an error status, or an answer without a count.
+        """
+        body = request_body(self._model, self._technique, prompt, 1, fixed=False)
+        wanted: dict[str, Any] = {"add_generation_prompt": True}
+        wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
+        answer, _ = await self._post("/tokenize", wanted, BASE_TIMEOUT_S)
+        if not isinstance(answer.get("count"), int):
+            raise RequestFailed(f"/tokenize of {self._http.base_url} answered without a count: {str(answer)[:300]}")
+        return int(answer["count"])
+
+    async def _post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> tuple[dict[str, Any], float]:
+        """The answer's JSON, and seconds on the wire."""
+        content = json.dumps(body).encode()
         started = time.perf_counter()
         try:
-            response = await self._http.post("/v1/chat/completions", content=content, headers=_JSON, timeout=timeout)
+            response = await self._http.post(path, content=content, headers=_JSON, timeout=timeout_s)
         except httpx.HTTPError as error:
             raise RequestFailed(f"no answer from {self._http.base_url}: {error!r}") from error
         wall_s = time.perf_counter() - started
         if response.status_code != 200:
             raise RequestFailed(f"HTTP {response.status_code}: {response.text[:300]}")
-        return _reply(response.json(), wall_s)
+        answer: dict[str, Any] = response.json()
+        return answer, wall_s
 
     async def stream(self, body: Mapping[str, Any]) -> StreamReply:
         """Send one streamed request and count tokens by the engine's running usage.
@@ -146,7 +176,14 @@ class Client:
 
 
 def request_body(
-    model: Model, technique: Technique, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False
+    model: Model,
+    technique: Technique,
+    prompt: Prompt,
+    max_tokens: int,
+    *,
+    fixed: bool,
+    token_ids: bool = False,
+    logprobs: bool = False,
 ) -> dict[str, Any]:
     """The body of a chat request.
 
@@ -157,6 +194,7 @@ def request_body(
         max_tokens: the most output tokens; with `fixed`, their exact number.
         fixed: ignore the end token, so that the output has a fixed length.
         token_ids: ask for the output's token ids.
+        logprobs: ask for the two best tokens at each output token, which become `Reply.top2_gap`.
     """
     body: dict[str, Any] = {
         "model": model.name,
@@ -172,6 +210,8 @@ def request_body(
         body["ignore_eos"] = True
     if token_ids:
         body["return_token_ids"] = True
+    if logprobs:
+        body |= {"logprobs": True, "top_logprobs": 2}
     return body
 
 
@@ -195,7 +235,40 @@ def _reply(answer: dict[str, Any], wall_s: float) -> Reply:
         completion_tokens=usage["completion_tokens"],
         token_ids=choice.get("token_ids"),
         wall_s=wall_s,
+        top2_gap=top2_gaps(choice),
     )
+
+
+def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
+    """Nats between the two best tokens at each output token of a choice; None: the engine sent no logprobs.
+
+    Read in vLLM 0.32.0, with and without speculative decoding (`v1/sample/{sampler,rejection_sampler}.py`,
+    `v1/worker/gpu/sample/sampler.py`, `v1/worker/gpu/spec_decode/rejection_sampler.py`,
+    `entrypoints/openai/chat_completion/serving.py`):
+
+    - Logprobs are allowed beside a draft and beside `return_token_ids`. There is one entry per output token, thinking
+      and end token included: both lists are made of the same `output.token_ids`.
+    - They are the target's, taken before temperature and penalties (`logprobs_mode` raw_logprobs, the default), at the
+      position where a drafted token was verified, not the draft's. What was drafted and rejected is filtered out.
+    - Asking changes no greedy output: log_softmax makes a new tensor, and argmax is taken of the same float32 logits. A
+      verification computes the bonus token's logits whether asked or not.
+    - The sampled token comes first, then the best ones, cut to two. Where the sampled token isn't the best, the two
+      are the best and the sampled one, which is then the wider gap. Hence the order here is by value.
+
+    Raises:
+        RequestFailed: a token came without two candidates, or there are more or fewer entries than token ids.
+    """
+    entries = (choice.get("logprobs") or {}).get("content")
+    if entries is None:
+        return None
+    best = [sorted((each["logprob"] for each in entry["top_logprobs"]), reverse=True) for entry in entries]
+    short = sum(len(candidates) < 2 for candidates in best)
+    if short:
+        raise RequestFailed(f"{short} of {len(best)} output tokens came without their two best: top_logprobs was 2")
+    token_ids = choice.get("token_ids")
+    if token_ids is not None and len(token_ids) != len(best):
+        raise RequestFailed(f"the engine sent {len(token_ids)} token ids and {len(best)} logprobs for one output")
+    return [first - second for first, second, *_ in best]
 
 
 def _stream_reply(arrivals: list[tuple[float, str]], wall_s: float) -> StreamReply:

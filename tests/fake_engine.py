@@ -1,7 +1,8 @@
 """A FAKE engine: a small OpenAI-compatible server that lies in a chosen way, to see whether the guards notice.
 
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
-honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies. It counts every chat request in the file
+honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
+prompt). A token is a word. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice. While the file FAKE_ENGINE_HOLD exists
 it does not get healthy.
 """
@@ -39,9 +40,22 @@ def answer_letter(prompt: str) -> str:
     return found[1] if found else "A"
 
 
+def hidden_number(prompt: str) -> str | None:
+    """The number that a question asks for: found in the text before it; None: the prompt asks for none."""
+    asked = re.search(r"What is the secret number of (\w+)", prompt)
+    if asked is None:
+        return None
+    text = prompt[: asked.start()]
+    hidden = re.search(rf"The secret number of {asked[1]} is (\d+)\.", text)
+    assert hidden is not None, "the question asks for a number that the text doesn't have"
+    return "1234567" if LIE == "forgets_late" and hidden.start() > 0.8 * len(prompt) else hidden[1]
+
+
 def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]:
     """Reasoning, body and token count of an answer."""
     if not fixed:
+        if (hidden := hidden_number(prompt)) is not None:
+            return f"a number ? 7654321 or {hidden}", "" if LIE == "blank" else f"It is {hidden}.", 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)
         body = "" if LIE == "blank" else f"The answer is ({letter})"
         return "maybe (A) ?", body, 12
@@ -79,6 +93,9 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
+        if self.path == "/tokenize":
+            self.reply(200, "application/json", json.dumps({"count": len(prompt.split()), "max_model_len": 2048}))
+            return
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
         count_request(prompt)
         if LIE == "dies" and body.get("ignore_eos"):
@@ -93,6 +110,8 @@ class Handler(BaseHTTPRequestHandler):
             choice: dict[str, Any] = {"message": {"content": text, "reasoning": reasoning}, "finish_reason": finish}
             if body.get("return_token_ids"):
                 choice["token_ids"] = [sum(word.encode()) for word in text.split()]
+            if body.get("logprobs"):
+                choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
             self.reply(200, "application/json", json.dumps({"choices": [choice], "usage": usage}))
 
@@ -128,6 +147,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+def logprobs(word: str) -> dict[str, Any]:
+    """A token as vLLM writes it with `top_logprobs: 2`: the sampled one first. The gap is its length in 1/8 nats."""
+    second = {"token": "?", "logprob": -0.25 - len(word) / 8}
+    first = {"token": word, "logprob": -0.25}
+    return {**first, "top_logprobs": [first, second]}
 
 
 def count_request(prompt: str) -> None:

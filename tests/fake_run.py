@@ -64,11 +64,11 @@ TECHNIQUES = {"ar": "ar", "mtp": "mtp, k: 4, draft: {hub_id: some/draft}", "ngra
 class FakeRun:
     """One cell of one run, in a folder of its own; `env` chooses the engine's lie."""
 
-    def __init__(self, folder: Path, technique: str = "ar", store_url: str | None = None) -> None:
+    def __init__(self, folder: Path, technique: str = "ar", store_url: str | None = None, suite: str = SUITE) -> None:
         """Write the user's YAML, plan the run, and open its ledger."""
         self.folder = folder
         self.counts = folder / "requests.jsonl"
-        write_user_configs(folder, technique)
+        write_user_configs(folder, technique, suite)
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe="0" * 16)
@@ -137,12 +137,12 @@ class FakeRun:
         return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []
 
 
-def write_user_configs(folder: Path, technique: str) -> None:
+def write_user_configs(folder: Path, technique: str, suite: str = SUITE) -> None:
     """A user's own sweep with an engine, a model and a suite of their own."""
     files: Mapping[str, str] = {
         "sweep.yaml": SWEEP.format(technique=TECHNIQUES[technique], suite="fake-suite"),
         "models/fake-model.yaml": MODEL,
-        "suites/fake-suite.yaml": SUITE,
+        "suites/fake-suite.yaml": suite,
         "engines/fake.yaml": ENGINE.format(python=sys.executable, root=ROOT),
     }
     for name, text in files.items():

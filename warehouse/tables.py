@@ -131,6 +131,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("first_divergence", "i64", "smallest token index at which an output left the AR cell's", "tokens"),
         Column("parity_near_ties", "i64", "prompts whose outputs parted at a near tie of the two best tokens"),
         Column("divergence_margin", "f64", "largest gap between the two best tokens where outputs parted", "nats"),
+        Column("depth_percent", "i64", "needle: share of the prompt before the hidden sentence", "%"),
         Column("gpu_s", "f64", "seconds of the node spent on this step", "s"),
         Column("cost_usd", "f64", "those seconds at price_usd_h", "USD"),
         Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     """A speculative cell gains more than it commits per step."""
     NO_GREEDY = "no_greedy"
     """The technique has no greedy decoding, so outputs can't be compared token for token."""
+    PARITY_NOT_A_TIE = "parity_not_a_tie"
+    """Greedy outputs parted where the model was sure of its next token: no rounding explains that."""
     NO_BASELINE = "no_baseline"
     """The run has no measured AR cell to compare with."""
 

@@ -2,6 +2,7 @@
 
 Each cell has an engine of its own, so "off" is the AR cell's first pass, "on" is this cell's pass, and "off again" is
 the AR cell's second pass: without this control a divergence says nothing. Consolidation compares them token by token.
+How sure the model was is stored with each token, so that a divergence can be told from a floating-point tie.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
         if (pass_index, prompt_id) in done:
             continue
         prompt = build_prompt(spec.prompts, prompt_seed(prompt_id), spec.context_tokens, spec.output_tokens)
-        reply = await ctx.client.complete(ctx.client.request(prompt, spec.output_tokens, fixed=True, token_ids=True))
+        asked = ctx.client.request(prompt, spec.output_tokens, fixed=True, token_ids=True, logprobs=True)
+        reply = await ctx.client.complete(asked)
         if reply.token_ids is None:
             raise RequestFailed("the engine sent no token_ids: parity needs `return_token_ids` (vLLM 0.10.2 or newer)")
         row = {
@@ -39,6 +41,7 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
             "token_ids": reply.token_ids,
             "finish_reason": reply.finish_reason,
             "text": reply.reasoning + reply.body,
+            "top2_gap": reply.top2_gap,
         }
         await ctx.write(PARITY_OUTPUTS, [row])
         rate = reply.completion_tokens / reply.wall_s

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from warehouse.columns import Column, Table
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
@@ -15,6 +14,7 @@ from warehouse.display.markup import Markup, tag
 from warehouse.display.section import Section, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import View
+from warehouse.statistics.divergence import NEAR_TIE_NATS, Agreement, Output, agreement
 from warehouse.tables import ROW_IDENTITY
 from warehouse.verdicts import Reason
 
@@ -33,21 +33,11 @@ PARITY_OUTPUTS = Table(
         Column("token_ids", "list[i64]", "the output's token ids"),
         Column("finish_reason", "str", "as the engine said"),
         Column("text", "str", "the output, as the model wrote it"),
+        Column("top2_gap", "list[f64]", "between the best and the second best token, at each token", "nats"),
     ),
 )
 
 TABLES = (PARITY_OUTPUTS,)
-
-Outputs = dict[str, Sequence[int]]
-"""Token ids by prompt."""
-
-
-class Agreement(NamedTuple):
-    """How far two sets of outputs agree."""
-
-    equal: int
-    compared: int
-    first_divergence: int | None
 
 
 def rows(group: Group, raw: Raw) -> Made:
@@ -69,39 +59,38 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
     found = agreement(reference, outputs(step, raw, 1 if step.is_baseline else 0))
     if not found.compared:
         return row
+    odd = _not_a_tie(found)
+    if step.planned.cell.technique.lossless and odd is not None:
+        row |= verdict_columns(verdict.worsened("suspect", Reason.PARITY_NOT_A_TIE, odd))
     return row | {
         "parity_equal": found.equal,
         "parity_n": found.compared,
         "first_divergence": found.first_divergence,
+        "parity_near_ties": found.near_ties,
+        "divergence_margin": found.margin,
     }
+
+
+def _not_a_tie(found: Agreement) -> str | None:
+    """What is odd about the places where outputs parted; None: nothing, or nobody knows."""
+    if found.near_ties is None or found.margin is None or found.margin <= NEAR_TIE_NATS:
+        return None
+    parted = found.compared - found.equal
+    return (
+        f"{parted - found.near_ties} of {parted} outputs parted where the model was sure: up to "
+        f"{found.margin:.2g} nats between the two best tokens; rounding explains {NEAR_TIE_NATS:.2g} at most"
+    )
 
 
 def _ids(frame: pl.LazyFrame) -> pl.LazyFrame:
     """The outputs without their texts, which nobody compares."""
-    return frame.select(*STEP, "prompt_id", "pass", "token_ids").sort("pass", "prompt_id")
+    return frame.select(*STEP, "prompt_id", "pass", "token_ids", "top2_gap").sort("pass", "prompt_id")
 
 
-def outputs(step: CommittedStep, raw: Raw, number: int) -> Outputs:
-    """Outputs of one pass, 0 or 1; prompts without token ids are left out."""
+def outputs(step: CommittedStep, raw: Raw, number: int) -> dict[str, Output]:
+    """Outputs of one pass, 0 or 1, by prompt; prompts without token ids are left out."""
     kept = [row for row in raw.rows(step, PARITY_OUTPUTS, _ids) if row["pass"] == number]
-    return {row["prompt_id"]: row["token_ids"] for row in kept if row["token_ids"] is not None}
-
-
-def agreement(reference: Outputs, others: Outputs) -> Agreement:
-    """Compare the prompts that both answered."""
-    common = sorted(set(reference) & set(others))
-    diverged = [at for prompt in common if (at := first_difference(reference[prompt], others[prompt])) is not None]
-    return Agreement(len(common) - len(diverged), len(common), min(diverged, default=None))
-
-
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """Index of the first token that differs; where one ends early, its length; None if they are equal."""
-    if one == other:  # the usual case, and the fast one
-        return None
-    for index, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return index
-    return min(len(one), len(other))
+    return {row["prompt_id"]: Output(row["token_ids"], row["top2_gap"]) for row in kept if row["token_ids"] is not None}
 
 
 def parity_section(view: View) -> Markup:
@@ -109,7 +98,8 @@ def parity_section(view: View) -> Markup:
     shown = view.of(step="parity")
     lead = (
         "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass against "
-        "its first: where AR does not repeat itself, a difference says nothing about the technique."
+        "its first: where AR does not repeat itself, a difference says nothing about the technique. Outputs that part "
+        "where the two best tokens were all but equal were told apart by rounding; where one was clearly better, not."
     )
     if not shown:
         return section("parity", "Parity", lead, tag("p", "Parity has not been measured."))
@@ -117,6 +107,7 @@ def parity_section(view: View) -> Markup:
         *naming(view.rows),
         Heading("equal outputs", _equal_mark),
         Heading("first difference at token", lambda row: _first(row)),
+        Heading("where they parted", lambda row: parting(row) or NOTHING, "wrap"),
         Heading("control: AR twice", lambda row: NOTHING if row["technique"] == "ar" else _control(view, row)),
         Heading("verdict", verdict_mark, ""),
     ]
@@ -128,13 +119,26 @@ def parity_section(view: View) -> Markup:
 def _departures(view: View, rows: list[figures.Row]) -> Markup | None:
     """The finding that a table alone would hide: techniques that differ from AR although AR repeats itself."""
     left = [
-        f"{technique_label(row)} ({_equal(row)} equal, first difference at token {_first(row)})"
+        f"{technique_label(row)} ({_equal(row)} equal, first difference at token {_first(row)}"
+        f"{'' if (words := parting(row)) is None else f'; {words}'})"
         for row in rows
         if _differs(row) and (control := control_of(view, row)) is not None and not _differs(control)
     ]
     if not left:
         return None
     return tag("p", f"Not the outputs of AR, though AR repeats itself in full: {', '.join(left)}.", class_="caveat")
+
+
+def parting(row: figures.Row) -> str | None:
+    """Ties or not, in words; None: no output parted, or how sure the model was isn't known."""
+    near, margin = row["parity_near_ties"], row["divergence_margin"]
+    if near is None or margin is None:
+        return None
+    parted = row["parity_n"] - row["parity_equal"]
+    if near == parted:
+        all_of_them = "the one that parted did so" if parted == 1 else f"all {parted} parted"
+        return f"{all_of_them} at a near tie (gap at most {margin:.2f} nats): floating-point ties"
+    return f"{parted - near} of {parted} parted where the model was sure (gap {margin:.1f} nats): not a tie, look at it"
 
 
 def _differs(row: figures.Row) -> bool:

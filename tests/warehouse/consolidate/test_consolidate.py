@@ -203,14 +203,31 @@ def test_parity_is_compared_with_ar_and_ar_with_itself(local: Store) -> None:
     assert agreement == {"ar": (1, 2, 1), "mtp": (1, 2, 3), "ngram": (2, 2, None)}
 
 
-def write_outputs(run: Run, technique: str, k: int | None, *passes: dict[str, list[int]]) -> None:
+def write_outputs(
+    run: Run, technique: str, k: int | None, *passes: dict[str, list[int]], gap: float | None = None
+) -> None:
     step = run.step("parity", technique, k)
     for number, outputs in enumerate(passes):
         step.write(PARITY_OUTPUTS, [
-            {"prompt_id": prompt, "pass": number, "token_ids": ids} for prompt, ids in outputs.items()
+            {"prompt_id": prompt, "pass": number, "token_ids": ids, "top2_gap": gap and [gap] * len(ids)}
+            for prompt, ids in outputs.items()
         ])  # fmt: skip
     step.judge((None, None, "ok", [], []))
     step.commit()
+
+
+def test_parting_where_the_model_was_sure_is_suspect_and_at_a_near_tie_is_not(local: Store) -> None:
+    run = Run(local)
+    outputs = {"p-0": [1, 2, 3], "p-1": [4, 5, 6]}
+    write_outputs(run, "ar", None, outputs, outputs | {"p-1": [4, 5, 7]}, gap=0.06)
+    write_outputs(run, "mtp", 2, outputs | {"p-0": [1, 9, 9]}, gap=3.1)
+    write_outputs(run, "ngram", 4, outputs, gap=3.1)
+    found = {row["technique"]: row for row in run.built().results}
+    ties = {name: (row["parity_near_ties"], row["divergence_margin"]) for name, row in found.items()}
+    assert ties == {"ar": (1, 0.06), "mtp": (0, 3.1), "ngram": (None, None)}
+    assert [found[name]["reasons"] for name in ("ar", "mtp", "ngram")] == [[], ["parity_not_a_tie"], []]
+    assert found["mtp"]["verdict"] == "suspect"
+    assert "1 of 1 outputs parted where the model was sure: up to 3.1 nats" in found["mtp"]["details"][0]
 
 
 def test_parity_without_ar_or_without_greedy_says_so(local: Store) -> None:

@@ -1,0 +1,35 @@
+"""How sure the model was of each token, read off the logprobs of a chat answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.client import RequestFailed, top2_gaps
+
+
+def entry(*logprobs: float) -> dict[str, Any]:
+    return {"token": "a", "logprob": logprobs[0], "top_logprobs": [{"token": "a", "logprob": p} for p in logprobs]}
+
+
+def test_the_gap_is_between_the_two_best_whichever_was_sampled() -> None:
+    choice = {"token_ids": [5, 6], "logprobs": {"content": [entry(-0.25, -2.25), entry(-1.5, -0.5)]}}
+    assert top2_gaps(choice) == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": None}}])
+def test_an_engine_that_sends_no_logprobs_leaves_the_gap_unknown(choice: dict[str, Any]) -> None:
+    assert top2_gaps(choice) is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"token_ids": [5, 6], "logprobs": {"content": [entry(-1, -2)]}}, "2 token ids and 1 logprobs"),
+        ({"logprobs": {"content": [entry(-1)]}}, "1 of 1 output tokens came without their two best"),
+    ],
+)
+def test_logprobs_that_can_not_be_laid_beside_the_tokens_are_an_error(choice: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestFailed, match=said):
+        top2_gaps(choice)
