@@ -64,3 +64,8 @@ class MeasuredStep(StepSpec):
     @abstractmethod
     def workload(self, cell: Cell) -> tuple[Load, ...]:
         """All that it asks of the engine; the forecast turns it into seconds."""
+
+    def trial(self, cell: Cell, items: int) -> tuple[Load, ...]:
+        """What trying `items` items of it costs in the smoke step, beyond that step's own short generations."""
+        del cell, items
+        return ()

@@ -126,9 +126,8 @@ class CellRun:
         return None
 
     def _need(self) -> CellNeed:
-        cell, gpu = self._planned.cell, self._planned.gpu
         left = {spec.step for spec in todo(self._ledger, self._planned)}
-        seconds = {spec.step: step_s(cell, gpu, spec) for spec in self._planned.measured_steps}
+        seconds = {spec.step: step_s(self._planned, spec) for spec in self._planned.measured_steps}
         remaining_s = sum(seconds[step] for step in left)
         ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
         return CellNeed(

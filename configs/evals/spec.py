@@ -101,3 +101,8 @@ class EvalStep(MeasuredStep):
                 self.max_tokens,
             ),
         )
+
+    def trial(self, cell: Cell, items: int) -> tuple[Load, ...]:
+        """The first items, all at a time, each with an answer of the expected length."""
+        del cell
+        return (Load(items, self.suite.prompt_tokens, self.expected_tokens, items),)

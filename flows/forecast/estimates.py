@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 
 from configs.cell import Cell, Gpu
+from configs.schema import PlannedCell
 from configs.step import Load, MeasuredStep
 from configs.steps import parity, smoke
+from configs.steps.smoke import SmokeStep
 from flows.forecast.decoding import (
     BANDWIDTH_EFFICIENCY,
     BATCH_EFFICIENCY,
@@ -58,9 +60,12 @@ def start_s(cell: Cell, gpu: Gpu) -> float:
     return cell.model.total_params_b * bytes_per_param / DOWNLOAD_GB_S + GPU_START_S
 
 
-def step_s(cell: Cell, gpu: Gpu, step: MeasuredStep) -> float:
-    """Seconds of one step: its setup, and each load of its workload after the other."""
-    return STEP_SETUP_S + sum(load_s(cell, gpu, load) for load in step.workload(cell))
+def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
+    """Seconds of one step: its setup, and each load of its workload after the other; smoke tries the other steps."""
+    cell, loads = planned.cell, list(step.workload(planned.cell))
+    if isinstance(step, SmokeStep):
+        loads += [load for tried in planned.measured_steps for load in tried.trial(cell, step.items)]
+    return STEP_SETUP_S + sum(load_s(cell, planned.gpu, load) for load in loads)
 
 
 def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
@@ -85,7 +90,7 @@ def assumptions(gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False
         *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu)),
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
-        f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens; an eval-tiny answer all of its max_tokens; parity is "
+        f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length; an eval-tiny answer all of its max_tokens; parity is "
         f"{parity.PASSES_OF_BASELINE} passes of an AR cell and one of any other.",
         *([_EVAL_SENTENCE] if has_evals else []),
     ]

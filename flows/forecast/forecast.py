@@ -150,4 +150,4 @@ def _step_forecast(planned: PlannedCell, step: StepSpec, done: Collection[str]) 
         return StepForecast(step=step.step, state="measured", seconds=0.0)
     if not isinstance(step, MeasuredStep):
         return StepForecast(step=step.step, state="not built yet", seconds=0.0)
-    return StepForecast(step=step.step, state="to measure", seconds=step_s(planned.cell, planned.gpu, step))
+    return StepForecast(step=step.step, state="to measure", seconds=step_s(planned, step))

@@ -70,9 +70,7 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
     waiting: dict[str, float] = {}
     for planned in plan.cells:
         done = committed.get(planned.cell.cell_key, ())
-        left_s = sum(
-            step_s(planned.cell, planned.gpu, spec) for spec in planned.measured_steps if spec.step not in done
-        )
+        left_s = sum(step_s(planned, spec) for spec in planned.measured_steps if spec.step not in done)
         if left_s:
             waiting[planned.cell.cell_key] = left_s + start_s(planned.cell, planned.gpu)
     return waiting
