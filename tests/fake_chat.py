@@ -1,0 +1,75 @@
+"""A FAKE OpenAI chat server: it knows the demo family's questions, answers late in any order, and lies if told to.
+
+In the process of the test, on a port of its own, so that a test sees what was asked and can change how it answers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+from tests.fake_engine import answer_letter
+
+Lie = Literal["honest", "blank", "wrong", "no choices", "broken"]
+
+LATEST_S = 0.02
+
+
+class FakeChat:
+    """What the server was asked, and how it answers: `lie` may be changed while it runs."""
+
+    def __init__(self, port: int) -> None:
+        self.base_url = f"http://127.0.0.1:{port}/v1"
+        self.lie: Lie = "honest"
+        self.asked: list[dict[str, Any]] = []
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request."""
+        letter = answer_letter(body["messages"][-1]["content"])
+        if self.lie == "wrong":
+            letter = {"A": "B", "B": "C", "C": "D", "D": "A"}[letter]
+        content = None if self.lie == "blank" else f"The answer is ({letter})"
+        message = {"role": "assistant", "content": content, "reasoning": "maybe (A) ?"}
+        choices = [] if self.lie == "no choices" else [{"index": 0, "message": message, "finish_reason": "stop"}]
+        usage = {"prompt_tokens": 20, "completion_tokens": 12, "total_tokens": 32}
+        return {"id": "x", "object": "chat.completion", "model": body["model"], "choices": choices, "usage": usage}
+
+
+@contextmanager
+def fake_chat() -> Iterator[FakeChat]:
+    """A running server; it is gone afterwards."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            chat.asked.append(body)
+            time.sleep(random.random() * LATEST_S)  # so that answers overtake one another
+            data = json.dumps(chat.answer(body)).encode()
+            self.send_response(500 if chat.lie == "broken" else 200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    chat = FakeChat(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield chat
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
