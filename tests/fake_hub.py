@@ -1,0 +1,116 @@
+"""A FAKE Hugging Face hub on loopback: one small dataset, and the answers of a hub that refuses.
+
+`answers` is what it says to everything: "files", or a status with the error code that the real hub sends beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+COMMIT = "c0ffee" + "0" * 34
+
+
+class FakeHub:
+    """What the hub has and how it answers; both may be changed while it runs."""
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.files: dict[str, bytes] = {}
+        self.refusal: tuple[int, str] | None = None
+        self.asked: list[str] = []
+
+    def put(self, hub_id: str, subset: str, split: str, records: list[dict[str, Any]]) -> None:
+        """Have one more subset of a dataset, as a file of JSON lines that its card names."""
+        self.files[f"{subset}.jsonl"] = "".join(json.dumps(record) + "\n" for record in records).encode()
+        subsets = sorted(name.removesuffix(".jsonl") for name in self.files if name.endswith(".jsonl"))
+        configs = "".join(
+            f"- config_name: {name}\n  data_files:\n  - split: {split}\n    path: {name}.jsonl\n" for name in subsets
+        )
+        self.files["README.md"] = f"---\nconfigs:\n{configs}---\n".encode()
+        self.hub_id = hub_id
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The files, as the tree of a repository."""
+        return [
+            {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+            for name, data in self.files.items()
+        ]
+
+
+@contextmanager
+def fake_hub() -> Iterator[FakeHub]:
+    """A running hub; it is gone afterwards."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+        def do_GET(self) -> None:
+            self.serve()
+
+        def do_HEAD(self) -> None:
+            self.serve()
+
+        def do_POST(self) -> None:
+            self.serve(self.rfile.read(int(self.headers.get("content-length", 0))))
+
+        def serve(self, body: bytes = b"") -> None:
+            hub.asked.append(f"{self.command} {self.path}")
+            path = self.path.split("?")[0]
+            if hub.refusal:
+                status, code = hub.refusal
+                self.reply(status, b'{"error": "no"}', {"X-Error-Code": code, "X-Error-Message": "no"} if code else {})
+            elif "/resolve/" in path:
+                self.file(path.rsplit("/", 1)[1])
+            elif "/tree/" in path:
+                self.reply(200, json.dumps(hub.entries()).encode())
+            elif "/paths-info/" in path:
+                self.reply(200, json.dumps(wanted(body)).encode())
+            elif "/revision/" in path or path == f"/api/datasets/{hub.hub_id}":
+                siblings = [{"rfilename": name} for name in hub.files]
+                info = {"id": hub.hub_id, "_id": "0", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
+                self.reply(200, json.dumps(info).encode())
+            else:
+                self.reply(404, b"{}", {"X-Error-Code": "EntryNotFound"})
+
+        def file(self, name: str) -> None:
+            if name not in hub.files:
+                self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+                return
+            data = hub.files[name]
+            digest = hashlib.sha1(data).hexdigest()
+            self.reply(200, data, {"ETag": f'"{digest}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"})
+
+        def reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+    def wanted(body: bytes) -> list[dict[str, Any]]:
+        text = body.decode()
+        return [entry for entry in hub.entries() if entry["path"] in text]
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub = FakeHub(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,99 @@
+"""Items from the hub, through the real `datasets` package, against a fake hub on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.evals.suites import SUITES, SuiteName
+from tasks.evals.items import Prepared, prepared
+from tasks.evals.twins import twin
+from tasks.evals.unavailable import DatasetUnavailable
+from tasks.host.environments import ensure
+from tests.fake_hub import COMMIT, FakeHub, fake_hub
+from tests.tasks.evals.steps_of import step_of
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    ensure("lm-eval")
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with fake_hub() as hub:
+        hub.put("Idavidrein/gpqa", "gpqa_diamond", "train", twin("gpqa"))
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        yield hub
+
+
+def of_hub(suite: SuiteName, tmp_path: Path, **fields: object) -> Prepared:
+    return prepared(step_of(suite, items=20, **fields), tmp_path / "cache", print)
+
+
+def complaint(suite: SuiteName, tmp_path: Path) -> str:
+    with pytest.raises(DatasetUnavailable) as caught:
+        of_hub(suite, tmp_path)
+    said = str(caught.value)
+    assert "\n" not in said and len(said) < 250
+    return said
+
+
+def test_what_was_fetched_once_needs_no_network(hub: FakeHub, tmp_path: Path) -> None:
+    first = of_hub("gpqa", tmp_path)
+    assert (len(first.items), first.revision, first.plain) == (20, COMMIT, False)
+    hub.refusal = (500, "")
+    asked = len(hub.asked)
+    assert of_hub("gpqa", tmp_path) == first
+    assert of_hub("gpqa", tmp_path, seed=1).items != first.items
+    assert len(hub.asked) == asked
+
+
+def test_a_gated_dataset_says_which_token_is_missing(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.refusal = (401, "GatedRepo")
+    assert complaint("gpqa", tmp_path) == (
+        "GPQA-Diamond is gated and there is no HF_TOKEN: accept its terms at huggingface.co/datasets/Idavidrein/gpqa "
+        "and set HF_TOKEN, or set `dataset:` to a local file"
+    )
+    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    hub.refusal = (403, "GatedRepo")
+    assert "HF_TOKEN has no access to it yet" in complaint("gpqa", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        ((401, ""), "the hub refused TIGER-Lab/MMLU-Pro (HTTP 401): check HF_TOKEN"),
+        ((404, "RepoNotFound"), "the hub has no TIGER-Lab/MMLU-Pro for this token (HTTP 404)"),
+        ((404, "RevisionNotFound"), f"has no revision {SUITES['mmlu-pro'].revision!r}"),
+        ((500, ""), "TIGER-Lab/MMLU-Pro can't be read: HTTP 500; try again"),
+    ],
+)
+def test_what_the_hub_says_is_one_line(refusal: tuple[int, str], said: str, hub: FakeHub, tmp_path: Path) -> None:
+    hub.refusal = refusal
+    assert said in complaint("mmlu-pro", tmp_path)
+
+
+def test_a_hub_that_cant_be_reached_is_one_line(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # discard: nobody listens there
+    said = complaint("mmlu-pro", tmp_path)
+    assert said.startswith("can't reach the hub for TIGER-Lab/MMLU-Pro: ConnectError")
+    assert said.endswith("connect this node, or set `dataset:` to a local file")
+
+
+def test_a_subset_that_is_not_there_is_named(hub: FakeHub, tmp_path: Path) -> None:
+    hub.files.clear()
+    hub.put("Idavidrein/gpqa", "gpqa_main", "train", twin("gpqa"))
+    assert "Idavidrein/gpqa has no subset 'gpqa_diamond' with a split 'train'" in complaint("gpqa", tmp_path)
+
+
+def test_what_the_hub_itself_repeats_is_asked_once(
+    hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.put("Idavidrein/gpqa", "gpqa_diamond", "train", [*twin("gpqa"), *twin("gpqa")[:3]])
+    said = prepared(step_of("gpqa"), tmp_path / "cache", print)
+    assert len(said.items) == len(twin("gpqa"))
+    assert "3 of 195 items repeat another and are asked once" in capsys.readouterr().out
