@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -11,6 +12,8 @@ import aiohttp
 
 from tasks.evals.recording.exchange import AnswerUnusable, Sent, row_of
 from warehouse.parts import Row
+
+_JSON = {"content-type": "application/json"}
 
 
 class HttpAnswer(NamedTuple):
@@ -52,9 +55,10 @@ class Upstream:
     async def ask(self, asked: Sent, occurrence: int) -> Row | HttpAnswer:
         """The answer as a row, if it is a whole one. An error of the request's own is handed on as it is."""
         clock = asyncio.get_running_loop().time
+        body = io.BytesIO(json.dumps(asked.body).encode())  # sent in pieces: a long prompt must not block the loop
         started = clock()
         try:
-            async with self.session.post(f"{self._url}/v1/chat/completions", json=asked.body) as response:
+            async with self.session.post(f"{self._url}/v1/chat/completions", data=body, headers=_JSON) as response:
                 status, document = response.status, await response.read()
             if status == 200:
                 return row_of(self._suite, asked, occurrence, json.loads(document), clock() - started)
