@@ -22,6 +22,7 @@ class Sent(NamedTuple):
     """A request as the engine gets it. `dropped` names the fields that the client sent besides."""
 
     body: Mapping[str, Any]
+    document: bytes
     dropped: Sequence[str]
     sample: int
     request_hash: str
@@ -37,8 +38,9 @@ def sent(body: Mapping[str, Any], dropped: Sequence[str], sample: int) -> Sent:
     Raises:
         ValueError: the text is not Unicode (a lone surrogate).
     """
-    salt = "" if "seed" in body else f"#{sample}"
-    return Sent(body, dropped, sample, _hash(canonical(body) + salt), prompt_hash(body["messages"]))
+    document = canonical(body).encode()
+    salt = b"" if "seed" in body else f"#{sample}".encode()
+    return Sent(body, document, dropped, sample, _hash(document + salt), prompt_hash(body["messages"]))
 
 
 def canonical(value: object) -> str:
@@ -48,7 +50,7 @@ def canonical(value: object) -> str:
 
 def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
     """Hash of what was asked, the same however a framework wraps the text: as a string, or as a list of parts."""
-    return _hash(canonical([_plain(message) for message in messages]))
+    return _hash(canonical([_plain(message) for message in messages]).encode())
 
 
 def row_of(suite: str, asked: Sent, occurrence: int, answer: object, latency_s: float) -> Row:
@@ -135,5 +137,5 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in {**message, "content": content}.items() if value is not None}
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_HEX_DIGITS]
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:HASH_HEX_DIGITS]
