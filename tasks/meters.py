@@ -51,15 +51,15 @@ class Counters(NamedTuple):
 
 def parse(text: str) -> Counters:
     """The counters on a `/metrics` page; None for each that it lacks."""
-    samples = list(_samples(text))
+    found = list(samples(text))
     by_position: dict[int, float] = {}
-    for name, labels, value in samples:
+    for name, labels, value in found:
         if name == "vllm:spec_decode_num_accepted_tokens_per_pos_total":
             position = int(labels["position"])
             by_position[position] = by_position.get(position, 0.0) + value
 
     def total(name: str) -> float | None:
-        values = [value for found, _, value in samples if found == f"vllm:{name}_total"]
+        values = [value for named, _, value in found if named == f"vllm:{name}_total"]
         return sum(values) if values else None
 
     return Counters(
@@ -76,7 +76,8 @@ def parse(text: str) -> Counters:
     )
 
 
-def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of every figure on a `/metrics` page."""
     for line in text.splitlines():
         found = None if line.startswith("#") else _SAMPLE.match(line)
         if found:

@@ -4,7 +4,7 @@ Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ..
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
 prompt). A token is a word. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice. While the file FAKE_ENGINE_HOLD exists
-it does not get healthy.
+it does not get healthy. As vLLM does, it looks for stop strings inside the thinking, too.
 """
 
 from __future__ import annotations
@@ -67,6 +67,16 @@ def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]
     return "", " ".join(said), tokens
 
 
+def cut(reasoning: str, text: str, stop: list[str]) -> tuple[str | None, str | None, str | None]:
+    """Reasoning, content and stop_reason of an answer that ends before its first stop string, wherever that is."""
+    for part in (reasoning, text):
+        places = [(part.index(string), string) for string in stop if string in part]
+        if places:
+            end, string = min(places)
+            return (reasoning[:end], None, string) if part is reasoning else (reasoning, text[:end], string)
+    return reasoning, text, None
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -80,6 +90,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, "application/json", json.dumps({"version": "fake"}))
         elif self.path == "/metrics":
             self.reply(200, "text/plain", metrics())
+        elif self.path == "/v1/models":
+            self.reply(200, "application/json", json.dumps({"object": "list", "data": [{"id": "m"}]}))
         else:
             self.reply(404, "text/plain", "")
 
@@ -107,7 +119,11 @@ class Handler(BaseHTTPRequestHandler):
             self.stream(text, tokens, usage, finish)
         else:
             time.sleep(tokens * TOKEN_S)
-            choice: dict[str, Any] = {"message": {"content": text, "reasoning": reasoning}, "finish_reason": finish}
+            stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
+            thoughts, content, stop_reason = cut(reasoning, text, stop)
+            message = {"role": "assistant", "content": content, "reasoning": thoughts}
+            choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
+            choice["stop_reason"] = stop_reason
             if body.get("return_token_ids"):
                 choice["token_ids"] = [sum(word.encode()) for word in text.split()]
             if body.get("logprobs"):
@@ -188,6 +204,7 @@ def metrics() -> str:
         f'vllm:request_success_total{{engine="0",finished_reason="length"}} {counters["finished"]}',
         f"vllm:prefix_cache_hits_total{labels} 0",
         f"vllm:num_preemptions_total{labels} 0",
+        'vllm:cache_config_info{block_size="16",engine="0",kv_cache_size_tokens="65536",num_gpu_blocks="4096"} 1.0',
     ]
     if SPECULATES:
         lines += [

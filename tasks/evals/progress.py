@@ -1,0 +1,80 @@
+"""How far an evaluation is, by tokens: a few long answers can take as long as all the short ones before them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tasks.context import Progress
+from tasks.evals.recording.answers import Count
+from warehouse.clock import duration
+
+WINDOW_S = 120.0
+"""The rate is that of the last two minutes: the batch is smaller at the end, and slower as a whole."""
+
+
+class Pace:
+    """Tokens per second over the last `WINDOW_S`, from readings of a counter. Times are the caller's, in seconds."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, float]] = deque()
+
+    def tok_s(self, now_s: float, tokens: float) -> float | None:
+        """The rate with this reading as the last one; None: there is only one, or nothing was generated."""
+        self._readings.append((now_s, tokens))
+        while len(self._readings) > 2 and self._readings[1][0] <= now_s - WINDOW_S:
+            self._readings.popleft()
+        first_s, first_tokens = self._readings[0]
+        return (tokens - first_tokens) / (now_s - first_s) if now_s > first_s and tokens > first_tokens else None
+
+
+def generated(count: Count) -> float:
+    """Tokens generated since the tape began: by the engine's counter, or those of finished answers if it has none."""
+    return max(count.generated_tokens or 0.0, float(count.fresh_tokens))
+
+
+def mean_tokens(count: Count, expected_tokens: float, max_tokens: int) -> float:
+    """Tokens of an answer, unfinished ones taken into account.
+
+    The mean of the finished ones alone is too small for as long as the long ones are still being written. Tokens
+    generated / answers finished is right for lengths that are cut off by the present (the estimate of an exponential
+    mean from censored data, Epstein & Sobel 1953). `expected_tokens` counts as one finished answer.
+    """
+    mean = (expected_tokens + count.completion_tokens + _unfinished(count)) / (1 + count.answered)
+    return min(mean, float(max_tokens))
+
+
+def tokens_left(count: Count, answers: int, expected_tokens: float, max_tokens: int) -> float:
+    """Tokens still to be generated for `answers` answers in all.
+
+    An answer in flight has as much left as a new one, by the same assumption about lengths, within `max_tokens`.
+    """
+    open_answers = max(0, answers - count.answered)
+    in_flight = min(count.in_flight, open_answers)
+    mean = mean_tokens(count, expected_tokens, max_tokens)
+    room = max_tokens - _unfinished(count) / in_flight if in_flight else 0.0
+    return (open_answers - in_flight) * mean + in_flight * max(0.0, min(mean, room))
+
+
+def progress(count: Count, answers: int, expected_tokens: float, max_tokens: int, tok_s: float | None) -> Progress:
+    """Share done, a line for people, and the rate.
+
+    Args:
+        count: the tape's.
+        answers: how many are asked for in all, items x samples.
+        expected_tokens: of one answer, before any is known.
+        max_tokens: of one answer.
+        tok_s: the rate now; None: unknown.
+    """
+    done = count.completion_tokens + _unfinished(count)
+    left = tokens_left(count, answers, expected_tokens, max_tokens)
+    percent = 100 * done / (done + left) if done + left > 0 else 0.0
+    parts = [f"{count.answered} of {answers} answered"]
+    parts += [f"{count.truncated} cut off"] if count.truncated else []
+    parts += [f"{count.blank} blank"] if count.blank else []
+    parts += [f"{count.in_flight} in flight"] if count.in_flight else []
+    parts += [f"{tok_s:.0f} tok/s, {duration(left / tok_s)} left"] if tok_s and left else []
+    return Progress(percent, ", ".join(parts), tok_s)
+
+
+def _unfinished(count: Count) -> float:
+    return max(0.0, generated(count) - count.fresh_tokens) if count.in_flight else 0.0

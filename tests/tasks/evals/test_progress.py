@@ -1,0 +1,63 @@
+"""Progress by tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.evals.progress import Pace, mean_tokens, progress, tokens_left
+from tasks.evals.recording.answers import Count
+
+NOTHING = Count(0, 0, 0, 0, None, 0, 0, 0, 0)
+MAX_TOKENS = 32768
+
+
+def test_before_anything_is_known_the_forecast_stands() -> None:
+    assert tokens_left(NOTHING, 10, 8000, MAX_TOKENS) == 80000
+    said = progress(NOTHING, 10, 8000, MAX_TOKENS, None)
+    assert (said.percent, said.line) == (0, "0 of 10 answered")
+
+
+def test_answers_of_an_earlier_attempt_are_done() -> None:
+    resumed = NOTHING._replace(answered=5, completion_tokens=40000, replayed=5)
+    assert progress(resumed, 10, 8000, MAX_TOKENS, None).percent == pytest.approx(50)
+
+
+def test_long_answers_in_flight_count_before_they_end() -> None:
+    short_ones = NOTHING._replace(asked=20, answered=10, completion_tokens=10000, fresh_tokens=10000)
+    running = short_ones._replace(in_flight=10, generated_tokens=110000)
+    assert mean_tokens(short_ones, 1000, MAX_TOKENS) == 1000
+    assert mean_tokens(running, 1000, MAX_TOKENS) > 10000, "the ten that ended first were the short ones"
+    assert progress(running, 20, 1000, MAX_TOKENS, None).percent < 60, "half of the items, but not half of the work"
+
+
+def test_nothing_is_expected_beyond_the_longest_answer() -> None:
+    nearly = NOTHING._replace(asked=1, in_flight=1, generated_tokens=MAX_TOKENS - 10.0)
+    assert tokens_left(nearly, 1, 8000, MAX_TOKENS) == 10
+
+
+def test_an_engine_without_a_counter_is_followed_by_its_answers() -> None:
+    half = NOTHING._replace(asked=6, in_flight=1, answered=5, completion_tokens=500, fresh_tokens=500)
+    assert progress(half, 10, 100, MAX_TOKENS, None).percent == pytest.approx(50)
+
+
+def test_what_is_finished_is_finished() -> None:
+    done = NOTHING._replace(asked=10, answered=10, completion_tokens=500, fresh_tokens=500, generated_tokens=500.0)
+    assert progress(done, 10, 100, MAX_TOKENS, 50.0) == (100, "10 of 10 answered", 50.0)
+
+
+def test_the_line_has_the_shares_that_matter_and_the_time_left() -> None:
+    count = Count(9, 1, 2, 800, 900.0, answered=8, completion_tokens=800, truncated=2, blank=1)
+    assert progress(count, 10, 100, MAX_TOKENS, 100.0).line == (
+        "8 of 10 answered, 2 cut off, 1 blank, 2 in flight, 100 tok/s, 2s left"
+    )
+
+
+def test_the_rate_is_that_of_the_last_minutes() -> None:
+    pace = Pace()
+    assert pace.tok_s(0, 0) is None
+    assert pace.tok_s(10, 1000) == 100
+    assert pace.tok_s(20, 1000) == 50
+    for second in range(30, 400, 10):
+        late = pace.tok_s(second, 1000 + second)
+    assert late == pytest.approx(1.0)
+    assert Pace().tok_s(5, 5) is None
