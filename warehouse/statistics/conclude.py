@@ -75,4 +75,4 @@ def _change(comparison: Comparison) -> str:
 
 
 def _points(share: float, sign: str = "-") -> str:
-    return f"{100 * share:{sign}.1f}"
+    return f"{100 * share:{sign}z.1f}"
