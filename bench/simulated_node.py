@@ -50,9 +50,7 @@ class Durations(NamedTuple):
 def durations(planned: PlannedCell, seed: int) -> Durations:
     """A cell's true durations: by seed and cell alone, whatever happens around it."""
     rng = random.Random(f"{seed} {planned.cell.cell_key}")
-    steps: dict[str, float] = {
-        spec.step: step_s(planned, spec) * noisy(rng) for spec in planned.steps
-    }
+    steps: dict[str, float] = {spec.step: step_s(planned, spec) * noisy(rng) for spec in planned.steps}
     return Durations(start_s(planned.cell, planned.gpu) * noisy(rng), steps)
 
 

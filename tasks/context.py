@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from configs.schema import Plan, PlannedCell
 from tasks import meters
 from tasks.client import Client, RequestFailed
-from tasks.evals.frameworks.process import Frameworks
+from tasks.frameworks.process import Frameworks
 from warehouse.columns import Table
 from warehouse.ledger import Ledger, Part
 from warehouse.parts import Row

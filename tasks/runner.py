@@ -14,7 +14,7 @@ from tasks.context import StepContext
 from tasks.engine.command import EngineCommand, engine_command
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, free_port
-from tasks.evals.frameworks.process import Frameworks
+from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready

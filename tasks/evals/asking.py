@@ -11,14 +11,14 @@ from configs.evals.spec import EvalStep
 from tasks.client import RequestFailed
 from tasks.context import StepContext
 from tasks.evals.concurrency import at_once
-from tasks.evals.frameworks.job import Item, Job, Result
-from tasks.evals.frameworks.process import FrameworkFailed
 from tasks.evals.grading import sample_row
 from tasks.evals.items import Prepared
 from tasks.evals.pairing import paired
 from tasks.evals.policy import policy_of
 from tasks.evals.progress import TokenProgress
 from tasks.evals.tape import Tape
+from tasks.frameworks.job import Item, Job, Result
+from tasks.frameworks.process import FrameworkFailed
 from warehouse.evals.tables import EXCHANGES
 from warehouse.parts import Row
 

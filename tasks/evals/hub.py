@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from configs.checkout import ROOT
 from configs.evals.suites import Framework, SuiteFacts
-from tasks.evals.frameworks.fetch import COMMIT_FILE
 from tasks.evals.unavailable import DatasetUnavailable
+from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
 
 NEWEST = "newest"
@@ -68,7 +68,7 @@ def _fetch(suite: SuiteFacts, revision: str, framework: Framework, folder: Path,
     argv = [
         str(python),
         "-m",
-        "tasks.evals.frameworks.fetch",
+        "tasks.frameworks.fetch",
         str(folder),
         suite.hub_id,
         revision,

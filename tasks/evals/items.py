@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from configs.evals.spec import HUB, TWIN, EvalStep
 from tasks.evals.files import from_file
-from tasks.evals.frameworks.job import Item
 from tasks.evals.hub import fetched
 from tasks.evals.shapes import WrongShape, drawn, item_of
 from tasks.evals.twins import TWIN_REVISION, twin
 from tasks.evals.unavailable import DatasetUnavailable
+from tasks.frameworks.job import Item
 
 
 class Prepared(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from configs.evals.suites import SUITES, SuiteName
-from tasks.evals.frameworks.job import Item
+from tasks.frameworks.job import Item
 
 ID_DIGITS = 12
 """Hex digits of an item's id: 48 bits, so that among 35,030 items two ids collide once in 500,000 data sets."""

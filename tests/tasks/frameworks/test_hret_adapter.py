@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evals.frameworks.process import Framework, FrameworkFailed
+from tasks.frameworks.process import Framework, FrameworkFailed
 from tasks.host.environments import ensure
 from tests.fake_chat import FakeChat, fake_chat
-from tests.tasks.evals.frameworks.family_items import Started, job_of, mispaired, started
+from tests.tasks.frameworks.family_items import Started, job_of, mispaired, started
 
 SUITES = ("hae-rae", "kmmlu")
 
@@ -50,7 +50,7 @@ def test_its_released_backend_gives_answers_to_the_wrong_questions_and_the_messa
     chat: FakeChat, tmp_path: Path
 ) -> None:
     chat.form = "따라서, 정답은: ({letter})"
-    stock = Framework("hret", ensure("hret"), tmp_path, "tests.tasks.evals.frameworks.stock_hret")
+    stock = Framework("hret", ensure("hret"), tmp_path, "tests.tasks.frameworks.stock_hret")
     with started(stock) as hret:
         result = hret.run(job_of(chat, "hae-rae", tmp_path, n=40, concurrency=20))
     assert len(mispaired(chat, result)) > 10

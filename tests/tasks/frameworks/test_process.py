@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from tasks.evals.frameworks.job import Item, Job
-from tasks.evals.frameworks.process import Framework, FrameworkFailed, Frameworks
+from tasks.frameworks.job import Item, Job
+from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
@@ -26,7 +26,7 @@ def job_of(workdir: Path, how: str = "honest") -> Job:
 
 
 def fake(workdir: Path) -> Framework:
-    return Framework("fake", Path(sys.executable), workdir, "tests.tasks.evals.frameworks.fake_adapter")
+    return Framework("fake", Path(sys.executable), workdir, "tests.tasks.frameworks.fake_adapter")
 
 
 def is_alive(pid: int) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evals.frameworks.process import Framework, FrameworkFailed
+from tasks.frameworks.process import Framework, FrameworkFailed
 from tasks.host.environments import ensure
 from tests.fake_chat import FakeChat, fake_chat
-from tests.tasks.evals.frameworks.family_items import Started, job_of, mispaired, started
+from tests.tasks.frameworks.family_items import Started, job_of, mispaired, started
 
 
 @pytest.fixture(scope="module")

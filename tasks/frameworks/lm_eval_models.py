@@ -12,7 +12,7 @@ from typing import Any
 from lm_eval.api.model import LM
 from lm_eval.models.openai_completions import LocalChatCompletion
 
-from tasks.evals.frameworks.job import Job
+from tasks.frameworks.job import Job
 
 TIMEOUT_S = 24 * 3600
 """Longer than any answer: whether a request makes progress is the tape's to judge."""

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.evals.frameworks.job import Job, Result, Sample
-from tasks.evals.frameworks.serve import serve
+from tasks.frameworks.job import Job, Result, Sample
+from tasks.frameworks.serve import serve
 
 print("an import says hello on stdout")
 

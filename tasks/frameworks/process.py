@@ -20,8 +20,8 @@ from typing import Final, Self
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.evals.suites import Framework as FrameworkName
-from tasks.evals.frameworks.job import Job, Result, read_result, write
-from tasks.evals.frameworks.serve import result_of
+from tasks.frameworks.job import Job, Result, read_result, write
+from tasks.frameworks.serve import result_of
 from tasks.host import environments, process_group
 
 _NOT_INHERITED: Final = re.compile(

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.evals.frameworks.job import Item, Job, Result
-from tasks.evals.frameworks.process import Framework
 from tasks.family import words
+from tasks.frameworks.job import Item, Job, Result
+from tasks.frameworks.process import Framework
 from tasks.host import process_group
 from tests.fake_chat import FakeChat
 

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from tasks.evals.frameworks.job import Item
+from tasks.frameworks.job import Item
 
 WITH_PUNKT = frozenset({"length_constraints:number_sentences", "change_case:capital_word_frequency"})
 """Instructions whose checkers split sentences with nltk's punkt_tab; the other 23 never touch it."""

@@ -15,7 +15,7 @@ import lm_eval.tasks
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from tasks.evals.frameworks.job import Item, Job
+from tasks.frameworks.job import Item, Job
 
 STOCK: Final = Path(lm_eval.tasks.__file__).parent
 
@@ -92,7 +92,7 @@ def task_of(job: Job) -> ConfigurableTask:
     if job.plain:
         config["doc_to_text"] = _as_is
     if job.suite == "ifeval":
-        from tasks.evals.frameworks.lm_eval_ifeval import process_results
+        from tasks.frameworks.lm_eval_ifeval import process_results
 
         config["process_results"] = process_results
     return ConfigurableTask(config=config)

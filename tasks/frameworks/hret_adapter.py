@@ -18,8 +18,8 @@ from llm_eval.models import register_model
 from llm_eval.models.base import BaseModel
 from llm_eval.models.openai_backend import OpenAIModel
 
-from tasks.evals.frameworks.job import Item, Job, Result, Sample, Score
-from tasks.evals.frameworks.serve import one_line, serve, version_of
+from tasks.frameworks.job import Item, Job, Result, Sample, Score
+from tasks.frameworks.serve import one_line, serve, version_of
 
 FRAMEWORK: Final = "hret"
 

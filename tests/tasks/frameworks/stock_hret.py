@@ -8,8 +8,8 @@ from typing import Any
 from llm_eval.models import register_model
 from llm_eval.models.openai_backend import OpenAIModel
 
-from tasks.evals.frameworks import hret_adapter
-from tasks.evals.frameworks.serve import serve
+from tasks.frameworks import hret_adapter
+from tasks.frameworks.serve import serve
 
 
 class Stock(OpenAIModel):  # type: ignore[misc]

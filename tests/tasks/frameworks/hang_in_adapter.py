@@ -6,10 +6,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tasks.evals.frameworks.job import Item, Job
-from tasks.evals.frameworks.process import Framework
+from tasks.frameworks.job import Item, Job
+from tasks.frameworks.process import Framework
 
 workdir = Path(sys.argv[1])
 job = Job("ask", "gpqa", (Item("one", "?", (), "A", "", {}),), "", "hanging", 1, 1, True, str(workdir))
-framework = Framework("fake", Path(sys.executable), workdir, "tests.tasks.evals.frameworks.fake_adapter")
+framework = Framework("fake", Path(sys.executable), workdir, "tests.tasks.frameworks.fake_adapter")
 asyncio.run(framework.run(job, "job"))

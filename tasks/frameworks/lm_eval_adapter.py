@@ -1,6 +1,6 @@
 """GPQA, MMLU-Pro and IFEval through EleutherAI's lm-eval: its prompts, its filters, its metrics, over frozen items.
 
-Runs inside the lm-eval environment: `python -m tasks.evals.frameworks.lm_eval_adapter`, see serve.py.
+Runs inside the lm-eval environment: `python -m tasks.frameworks.lm_eval_adapter`, see serve.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from tasks.evals.frameworks.job import Job, Result, Sample, Score
-from tasks.evals.frameworks.serve import serve, version_of
+from tasks.frameworks.job import Job, Result, Sample, Score
+from tasks.frameworks.serve import serve, version_of
 
 FRAMEWORK = "lm-eval"
 
@@ -20,12 +20,12 @@ def run(job: Job) -> Result:
     """Ask the items, or grade the answers that the job brings; without any, only look whether grading could be done."""
     # what it may read lies in the job: nothing is looked up on the hub
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    from tasks.evals.frameworks.lm_eval_tasks import SUITES
+    from tasks.frameworks.lm_eval_tasks import SUITES
 
     if job.suite not in SUITES:
         raise ValueError(f"suite {job.suite!r}; lm-eval is set up for {', '.join(SUITES)}")
     if job.suite == "ifeval":
-        from tasks.evals.frameworks.lm_eval_ifeval import ready
+        from tasks.frameworks.lm_eval_ifeval import ready
 
         ready(job.items)
     if job.do == "grade":
@@ -37,8 +37,8 @@ def _evaluated(job: Job) -> Result:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from tasks.evals.frameworks.lm_eval_models import Answered, Tape
-    from tasks.evals.frameworks.lm_eval_tasks import SUITES, task_of
+    from tasks.frameworks.lm_eval_models import Answered, Tape
+    from tasks.frameworks.lm_eval_tasks import SUITES, task_of
 
     said = simple_evaluate(
         model=Tape(job) if job.do == "ask" else Answered(job.answers),

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, TextIO
 
-from tasks.evals.frameworks.job import Job, Result, read_job, write
+from tasks.frameworks.job import Job, Result, read_job, write
 
 PACKAGES: Final = {"lm-eval": "lm-eval", "inspect": "inspect-ai", "hret": "haerae-evaluation-toolkit"}
 """The package whose version is the framework's version."""

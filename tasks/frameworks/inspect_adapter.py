@@ -19,8 +19,8 @@ from inspect_ai.model import Model, ModelOutput, get_model
 from inspect_ai.scorer import CORRECT, NOANSWER, answer, choice
 from inspect_ai.solver import Generate, Solver, TaskState, generate, multiple_choice, solver
 
-from tasks.evals.frameworks.job import Item, Job, Result, Sample, Score
-from tasks.evals.frameworks.serve import serve, version_of
+from tasks.frameworks.job import Item, Job, Result, Sample, Score
+from tasks.frameworks.serve import serve, version_of
 
 FRAMEWORK: Final = "inspect"
 

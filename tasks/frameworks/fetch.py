@@ -1,7 +1,7 @@
 """Fetches raw records of a dataset from the hub, as JSON lines beside the commit that they are of.
 
 Runs inside a framework's environment, which has the `datasets` package:
-`python -m tasks.evals.frameworks.fetch FOLDER HUB_ID REVISION SPLIT SUBSET...`; REVISION is "" for the newest commit.
+`python -m tasks.frameworks.fetch FOLDER HUB_ID REVISION SPLIT SUBSET...`; REVISION is "" for the newest commit.
 The last line of stdout is what went wrong, as JSON, or {}. A token is taken from HF_TOKEN, never from the arguments.
 """
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tasks.evals.frameworks.serve import one_line
+from tasks.frameworks.serve import one_line
 
 CONVERTED = "refs/convert/parquet"
 """Branch on which the hub keeps Parquet copies of datasets that are made by a script, which is not run any more."""
