@@ -69,9 +69,9 @@ class Readings(NamedTuple):
     last_in_body: str | None
     """Ours: a letter."""
     strict: str | None
-    """What follows "The answer is", as it stands there: compare it with `says`."""
+    """What follows "The answer is": a letter where lm-eval's exact_match would take it for one, else as it stands."""
     flexible: str | None
-    """The last option in brackets."""
+    """The last option in brackets, without lm-eval's fallbacks for answers that have none."""
     first: str | None
     """The first option named anywhere, the thinking included: the trap."""
 
@@ -88,15 +88,16 @@ def read(letters: str, reasoning: str, body: str) -> Readings:
         return Readings(None, None, None, None)
     return Readings(
         last_in_body=last_in_body(letters, body),
-        strict=_strict(body),
+        strict=_strict(letters, body),
         flexible=last_bracketed(letters, body),
         first=_first(letters, _plain(reasoning + "\n" + body)),
     )
 
 
-def says(reading: str | None, gold: str) -> bool:
-    """Whether a reading is the right answer, as lm-eval's exact_match compares: case and punctuation don't count."""
-    return reading is not None and _bare(reading) == _bare(gold)
+def letter_of(letters: str, reading: str) -> str:
+    """What somebody read, as a letter if it is one: as in lm-eval's exact_match, case and punctuation don't count."""
+    bare = reading.strip().translate(_PUNCTUATION).strip().upper()
+    return bare if len(bare) == 1 and bare in letters else reading
 
 
 def last_in_body(letters: str, body: str) -> str | None:
@@ -202,9 +203,9 @@ def _plain(text: str) -> str:
     return flat
 
 
-def _strict(body: str) -> str | None:
+def _strict(letters: str, body: str) -> str | None:
     found = STRICT.findall(body)
-    return found[0].strip() if found else None
+    return letter_of(letters, found[0].strip()) if found else None
 
 
 def _first(letters: str, text: str) -> str | None:
@@ -215,7 +216,3 @@ def _first(letters: str, text: str) -> str | None:
         if named is not None and named is not _SEVERAL:
             return named
     return bracket.group(1) if bracket else None
-
-
-def _bare(reading: str) -> str:
-    return reading.lower().translate(_PUNCTUATION)

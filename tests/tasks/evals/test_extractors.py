@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.evals.extractors import Readings, read, says
+from tasks.evals.extractors import Readings, letter_of, read
 
 ABCD, ABCDE, A_TO_J = "ABCD", "ABCDE", "ABCDEFGHIJ"
 
@@ -139,14 +139,15 @@ def test_only_the_suites_own_letters_are_answers(letters: str, body: str, letter
 @pytest.mark.parametrize(
     ("body", "strict"),
     [
-        ("The answer is (C).", "(C)"),
-        ("The answer is (C)", "(C"),
+        ("The answer is (C).", "C"),
+        ("The answer is (c).", "C"),
+        ("The answer is (C)", "C"),
         ("The answer is C", ""),
         ("The answer is C.", "C"),
         ("The answer is (C). Indeed.", "(C). Indeed"),
         ("The correct answer is (C).", None),
         ("**Answer: C**", None),
-        ("The answer is (A).\nThe answer is (C).", "(A)"),
+        ("The answer is (A).\nThe answer is (C).", "A"),
     ],
 )
 def test_strict_reads_what_lm_eval_reads(body: str, strict: str | None) -> None:
@@ -154,9 +155,14 @@ def test_strict_reads_what_lm_eval_reads(body: str, strict: str | None) -> None:
     assert read(ABCD, "", body).strict == strict
 
 
-def test_readings_are_compared_as_lm_eval_compares_them() -> None:
-    assert says("(C", "C") and says("(c)", "C") and says("C", "(C)")
-    assert not says("(C). Indeed", "C") and not says("", "C") and not says(None, "C")
+def test_what_others_read_is_a_letter_where_exact_match_takes_it_for_one() -> None:
+    assert [letter_of(ABCD, said) for said in ("(C", "(c)", " C.", "a")] == ["C", "C", "C", "A"]
+    assert [letter_of(ABCD, said) for said in ("[invalid]", "(C). Indeed", "", "E")] == [
+        "[invalid]",
+        "(C). Indeed",
+        "",
+        "E",
+    ]
 
 
 def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
