@@ -175,10 +175,14 @@ class Ledger:
         data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
         return None if data is None else Commit.model_validate_json(data)
 
-    def committed_steps(self) -> dict[str, list[str]]:
-        """Names of committed steps by cell key, from one listing of the run."""
+    def keys(self) -> list[str]:
+        """Keys of everything about the run's cells: one listing."""
+        return list(self.store.list(f"{self.root}/cells"))
+
+    def committed_steps(self, keys: Sequence[str] | None = None) -> dict[str, list[str]]:
+        """Names of committed steps by cell key, from `keys()`; None: listed anew."""
         found: dict[str, list[str]] = {}
-        for key in self.store.list(f"{self.root}/cells"):
+        for key in self.keys() if keys is None else keys:
             parts = key.split("/")
             if parts[-1] == "commit.json" and parts[-3] == "steps":
                 found.setdefault(parts[3], []).append(parts[-2])

@@ -116,14 +116,14 @@ def our_scores(
         "dataset_revision": dataset_revision, "source": "ours", "samples": _samples(rows),
     }  # fmt: skip
     found = []
-    for extractor, right in _right_by_reader(rows, spec.suite):
+    for extractor, right in right_by_reader(rows, spec.suite):
         value, stderr, n = clustered(right)
         metric = "accuracy" if spec.suite.letters else CHECKED + "_acc"
         found.append({**common, "extractor": extractor, "metric": metric, "value": value, "stderr": stderr, "n": n})
     return found
 
 
-def _right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[str, list[tuple[str, bool]]]]:
+def right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[str, list[tuple[str, bool]]]]:
     """Per reader: which answers to which items it holds for right. A reader that finds nothing is wrong."""
     if not suite.letters:
         yield CHECKER, [(row["item_id"], row["correct"]) for row in rows]
