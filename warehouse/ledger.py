@@ -182,10 +182,14 @@ class Ledger:
         found = [(part.key, self.store.get(part.key)) for part in parts]
         return [row for key, data in found if data is not None for row in decode(data, key)]
 
-    def committed_steps(self) -> dict[str, list[str]]:
-        """Names of committed steps by cell key, from one listing of the run."""
+    def keys(self) -> list[str]:
+        """Keys of everything about the run's cells: one listing."""
+        return list(self.store.list(f"{self.root}/cells"))
+
+    def committed_steps(self, keys: Sequence[str] | None = None) -> dict[str, list[str]]:
+        """Names of committed steps by cell key, from `keys()`; None: listed anew."""
         found: dict[str, list[str]] = {}
-        for key in self.store.list(f"{self.root}/cells"):
+        for key in self.keys() if keys is None else keys:
             parts = key.split("/")
             if parts[-1] == "commit.json" and parts[-3] == "steps":
                 found.setdefault(parts[3], []).append(parts[-2])

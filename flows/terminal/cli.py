@@ -222,6 +222,25 @@ def reproduce(
         print(f"\n# the first timed request\n{found['client_call']}")
 
 
+@app.command(epilog="Examples: sweep regrade tuesday --dry-run    sweep regrade tuesday --cell 3f2a --json")
+def regrade(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="which run", show_default=False)],
+    store: StoreOption = None,
+    cell: Annotated[str | None, typer.Option("--cell", help="only this cell key, or the beginning of one")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would change")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Grade a run's evaluations again, from what the engine answered then, and show what changed. Needs no engine."""
+    from flows.terminal.regrade import document, render
+    from flows.terminal.regrade import regrade as grade_again
+
+    graded = grade_again(Ledger(open_store(store_url(store)), run_id), cell, dry_run=dry_run)
+    if as_json:
+        _print_json(document(run_id, graded, dry_run=dry_run))
+    else:
+        _console().print(render(graded, dry_run=dry_run))
+
+
 def main() -> None:
     """Run the command; an error that a user can fix is one line on stderr."""
     # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored

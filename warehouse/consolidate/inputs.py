@@ -14,6 +14,7 @@ from warehouse.columns import Table
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, Ledger
 from warehouse.placement import Placements, PlacementStory
+from warehouse.regrades import in_force, newest, read_regrade
 from warehouse.store import Store, StoreError
 
 READERS = 16
@@ -94,23 +95,35 @@ def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
     return Inventory(tuple(steps), tuple(histories))
 
 
-def _cells(ledger: Ledger) -> list[tuple[str, list[str]]]:
+Graded = tuple[str, int]
+"""A committed step's name, and the number of its newest regrade; 0: it has none."""
+
+
+def _cells(ledger: Ledger) -> list[tuple[str, list[Graded]]]:
     """Cells of a run with their committed steps; cells that have none yet may still have attempts."""
-    committed = ledger.committed_steps()
+    keys = ledger.keys()
+    committed, regraded = ledger.committed_steps(keys), newest(keys)
     planned = {planned.cell.cell_key for planned in ledger.plan().cells}
-    return [(key, sorted(committed.get(key, ()))) for key in sorted(planned | set(committed))]
+    return [
+        (cell, [(step, regraded.get((cell, step), 0)) for step in sorted(committed.get(cell, ()))])
+        for cell in sorted(planned | set(committed))
+    ]
 
 
-def _cell(ledger: Ledger, cell_key: str, step_names: Sequence[str]) -> tuple[list[CellHistory], list[CommittedStep]]:
-    """History and committed steps of one cell; nothing of a cell that nobody has tried yet."""
+def _cell(ledger: Ledger, cell_key: str, steps: Sequence[Graded]) -> tuple[list[CellHistory], list[CommittedStep]]:
+    """History and committed steps of one cell, as last graded; nothing of a cell that nobody has tried yet."""
     attempts = tuple(Leases(ledger, cell_key).attempts())
     placements = tuple(Placements(ledger, cell_key).stories())
-    if not step_names and not attempts and not placements:
+    if not steps and not attempts and not placements:
         return [], []
     planned = ledger.planned_cell(cell_key)
     history = [CellHistory(ledger.run_id, planned, attempts, placements)]
-    commits = [ledger.read_commit(cell_key, name) for name in step_names]
-    found = [commit for commit in commits if commit is not None]
+    commits = [(ledger.read_commit(cell_key, name), name, number) for name, number in steps]
+    found = [
+        in_force(commit, read_regrade(ledger, cell_key, name, number) if number else None)
+        for commit, name, number in commits
+        if commit is not None
+    ]
     return history, [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
 
 

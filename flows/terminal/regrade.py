@@ -1,0 +1,168 @@
+"""`sweep regrade`: grades a run's evaluations again from their tapes, shows what changed, and records it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from configs.checkout import git_head
+from configs.evals.spec import EvalStep
+from configs.schema import PlannedCell
+from tasks.evals.extractors import VERSION
+from tasks.evals.regrade import Regraded, RegradeError, regraded
+from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger import Ledger
+from warehouse.regrades import in_force, newest, read_regrade, rows_in_force, write_regrade
+from warehouse.store import StoreError
+from warehouse.tables import VERDICTS
+
+EVALUATION = "eval-"
+"""Names of evaluation steps begin so."""
+
+
+class Graded(NamedTuple):
+    """One evaluation step of one cell, graded again; `again` is None where it has no tape to grade from."""
+
+    cell_key: str
+    label: str
+    step: str
+    checked: bool
+    """Its answers are no letters: whether one is right was said by the framework's checkers, and stands."""
+    again: Regraded | None
+    number: int | None
+    """Of the regrade that was written; None: nothing was."""
+
+    @property
+    def state(self) -> str:
+        """What became of it: changed, unchanged, or no tape."""
+        return "no tape" if self.again is None else "changed" if self.again.changed else "unchanged"
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        known = {"cell_key": self.cell_key, "cell": self.label, "step": self.step, "state": self.state}
+        if self.again is None:
+            return known
+        grading = self.again.grading
+        return known | {
+            "regrade": self.number,
+            "framework_stands": self.checked,
+            "readers": [change._asdict() for change in self.again.changes],
+            "verdict": {"before": self.again.verdict_before, "after": grading.verdict},
+            "reasons": {"before": list(self.again.reasons_before), "after": list(grading.reasons)},
+        }
+
+
+def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
+    """Grade every committed evaluation of a run again; where anything changed, write a regrade.
+
+    Args:
+        ledger: the run.
+        cell: only cells whose key begins so; None: all.
+        dry_run: write nothing.
+
+    Raises:
+        SpecsweepError: no such run or cell, or a step whose tape doesn't hold what was graded.
+    """
+    plan = ledger.plan()
+    chosen = [planned for planned in plan.cells if planned.cell.cell_key.startswith(cell or "")]
+    if not chosen:
+        known = ", ".join(planned.cell.cell_key for planned in plan.cells[:12])
+        raise StoreError(f"run {ledger.run_id!r} has no cell {cell!r}: use one of {known}")
+    keys = ledger.keys()
+    committed, numbers = ledger.committed_steps(keys), newest(keys)
+    return [
+        graded
+        for planned in chosen
+        for graded in _cell(ledger, planned, set(committed.get(planned.cell.cell_key, ())), numbers, dry_run)
+    ]
+
+
+def _cell(
+    ledger: Ledger, planned: PlannedCell, committed: set[str], numbers: dict[tuple[str, str], int], dry_run: bool
+) -> Iterator[Graded]:
+    key, label = planned.cell.cell_key, planned.cell.label
+    for spec in planned.steps:
+        if spec.step not in committed or not spec.step.startswith(EVALUATION):
+            continue
+        if isinstance(spec, EvalStep):
+            again, number = _step(ledger, key, spec, numbers.get((key, spec.step), 0), dry_run)
+            yield Graded(key, label, spec.step, not spec.suite.letters, again, number)
+        else:
+            yield Graded(key, label, spec.step, False, None, None)
+
+
+def _step(
+    ledger: Ledger, cell_key: str, spec: EvalStep, after: int, dry_run: bool
+) -> tuple[Regraded | None, int | None]:
+    """The step graded again, and the number of the regrade that was written; nothing of a step that graded nothing."""
+    measured = ledger.read_commit(cell_key, spec.step)
+    if measured is None:
+        raise StoreError(f"the commit of {spec.step} of cell {cell_key} was listed but is gone: restore it")
+    commit = in_force(measured, read_regrade(ledger, cell_key, spec.step, after) if after else None)
+    samples, scores, verdicts = (
+        list(rows_in_force(ledger, commit, table)) for table in (EVAL_SAMPLES, EVAL_SCORES, VERDICTS)
+    )
+    if not samples:
+        return None, None
+    try:
+        again = regraded(spec, commit, samples, rows_in_force(ledger, commit, EXCHANGES), scores, verdicts)
+    except RegradeError as error:
+        raise RegradeError(f"cell {cell_key}: {error}") from error
+    if dry_run or not again.changed:
+        return again, None
+    return again, write_regrade(ledger, cell_key, spec.step, after, again.grading, git_head()).number
+
+
+def document(run_id: str, graded: list[Graded], *, dry_run: bool) -> dict[str, Any]:
+    """For --json."""
+    steps = [each.document() for each in graded]
+    return {"run_id": run_id, "extractor_version": VERSION, "dry_run": dry_run, "steps": steps}
+
+
+def render(graded: list[Graded], *, dry_run: bool) -> Group:
+    """What changed, and what did not, for people."""
+    parts: list[RenderableType] = []
+    if any(each.state == "changed" for each in graded):
+        parts.append(_table([each for each in graded if each.state == "changed"]))
+    parts += [Text(line) for line in _lines(graded, dry_run)]
+    return Group(*parts)
+
+
+def _table(changed: list[Graded]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    for heading in ("cell", "step", "reader"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("before", "after", "items"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in changed:
+        assert each.again is not None, "what changed was graded again"
+        for change in each.again.changes:
+            figures = f"{change.before:.3f}", f"{change.after:.3f}", str(change.items)
+            table.add_row(each.label, each.step, change.reader, *figures)
+        before, after = each.again.verdict_before, each.again.grading.verdict
+        reasons = ", ".join(each.again.grading.reasons)
+        if (before, each.again.reasons_before) != (after, each.again.grading.reasons):
+            table.add_row(each.label, each.step, "verdict", before, after, reasons)
+    return table
+
+
+def _lines(graded: list[Graded], dry_run: bool) -> Iterator[str]:
+    by_state = {
+        state: [each for each in graded if each.state == state] for state in ("changed", "unchanged", "no tape")
+    }
+    done = "would be recorded (--dry-run)" if dry_run else "recorded; `sweep report` builds the dataset from it"
+    yield (
+        f"extractors of version {VERSION}: {len(by_state['changed'])} steps changed"
+        f"{', ' + done if by_state['changed'] else ''}, {len(by_state['unchanged'])} unchanged"
+    )
+    if checked := sorted({each.step for each in graded if each.checked}):
+        yield f"{', '.join(checked)}: what the framework's own checkers said when it was measured stands"
+    if bare := sorted({each.step for each in by_state["no tape"]}):
+        yield f"{', '.join(bare)}: has no tape, left as it is"
+    if not graded:
+        yield "the run has no committed evaluation"

@@ -1,0 +1,180 @@
+"""From paired answers to graded rows, and from those to scores: the only place where an answer becomes right or wrong.
+
+Whether a letter suite's answer is right is decided by our reading of the body; whether an instruction was followed, by
+the framework's own checkers. What every other reader makes of the same answers is kept beside it, to be shown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from configs.evals.spec import EvalStep
+from configs.evals.suites import SuiteFacts
+from tasks.evals.extractors import VERSION, letter_of, read, without_thoughts
+from tasks.evals.frameworks.job import Result, Score
+from tasks.evals.metrics import default_score
+from tasks.evals.pairing import Paired
+from warehouse.parts import Row
+
+CHECKED = "prompt_level_strict"
+"""The detail that decides where an answer is no letter: IFEval's instructions were all followed, strictly."""
+
+CHECKER = "checker"
+"""Extractor of such a score: no letter is read, a program checks the answer."""
+
+READERS = {
+    "last-in-body": "last_in_body",
+    "strict": "strict",
+    "flexible": "flexible",
+    "first": "first",
+}
+"""Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""
+
+
+def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
+    """One graded answer as a row of `eval_samples`, without its identity.
+
+    Args:
+        item_paired: the item, the framework's grading, the exchange.
+        spec: the step that asked.
+        sample: which answer to the item, from 0.
+
+    Raises:
+        ValueError: a suite without letters, and a framework that didn't say whether the answer passed.
+    """
+    item, graded, exchange = item_paired
+    letters, said = spec.suite.letters, graded.extracted
+    return {
+        "suite": spec.step,
+        "framework": spec.framework,
+        "item_id": item.item_id,
+        "sample": sample,
+        "category": item.category or None,
+        "prompt_hash": exchange["prompt_hash"],
+        "request_hash": exchange["request_hash"],
+        "occurrence": exchange["occurrence"],
+        "gold": item.gold or None,
+        "framework_answer": letter_of(letters, said) if said is not None and letters else said,
+        "framework_correct": graded.correct,
+        "details": json.dumps(graded.details, ensure_ascii=False, sort_keys=True) if graded.details else None,
+        "completion_tokens": exchange["completion_tokens"],
+        **marks(spec.suite, item.gold or None, graded.details, exchange),
+    }
+
+
+def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], exchange: Row) -> dict[str, Any]:
+    """What follows from the recorded answer alone, so that it can be found again without a framework or an engine.
+
+    Raises:
+        ValueError: a suite without letters, and no word on whether the answer passed.
+    """
+    body = exchange["body"] or ""
+    readings = read(suite.letters, exchange["reasoning"] or "", body)
+    if suite.letters:
+        correct = readings.last_in_body is not None and readings.last_in_body == gold
+    elif isinstance(details.get(CHECKED), bool):
+        correct = details[CHECKED]
+    else:
+        raise ValueError(f"a graded answer to {suite.title} has no detail {CHECKED!r}; it has: {', '.join(details)}")
+    return {
+        **readings._asdict(),
+        "correct": correct,
+        "truncated": exchange["finish_reason"] == "length",
+        "blank": not without_thoughts(body).strip(),
+        "extractor_version": VERSION,
+    }
+
+
+def score_rows(
+    rows: Sequence[Row], results: Sequence[Result], spec: EvalStep, dataset_revision: str | None
+) -> list[dict[str, Any]]:
+    """Rows of `eval_scores`: ours by every reader, then the framework's own.
+
+    Args:
+        rows: all graded answers of the step.
+        results: what the framework brought, one result per sample.
+        spec: the step that asked.
+        dataset_revision: commit of the dataset, or sha256 of the file.
+
+    Raises:
+        MetricMissing: a result lacks the framework's default metric.
+    """
+    version = results[0].version
+    ours = our_scores(rows, spec, version, dataset_revision)
+    return [*ours, *_their_scores(results, spec, dataset_revision)]
+
+
+def our_scores(
+    rows: Sequence[Row], spec: EvalStep, framework_version: str, dataset_revision: str | None
+) -> list[dict[str, Any]]:
+    """The score by every reader, over the same answers."""
+    common = {
+        "suite": spec.step, "framework": spec.framework, "framework_version": framework_version,
+        "dataset_revision": dataset_revision, "source": "ours", "samples": _samples(rows),
+    }  # fmt: skip
+    found = []
+    for extractor, right in right_by_reader(rows, spec.suite):
+        value, stderr, n = clustered(right)
+        metric = "accuracy" if spec.suite.letters else CHECKED + "_acc"
+        found.append({**common, "extractor": extractor, "metric": metric, "value": value, "stderr": stderr, "n": n})
+    return found
+
+
+def right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[str, list[tuple[str, bool]]]]:
+    """Per reader: which answers to which items it holds for right. A reader that finds nothing is wrong."""
+    if not suite.letters:
+        yield CHECKER, [(row["item_id"], row["correct"]) for row in rows]
+    for extractor, column in READERS.items() if suite.letters else ():
+        yield extractor, [(row["item_id"], row[column] is not None and row[column] == row["gold"]) for row in rows]
+    judged = [(row["item_id"], row["framework_correct"]) for row in rows if row["framework_correct"] is not None]
+    if judged:
+        yield "framework", judged
+
+
+def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: str | None) -> list[dict[str, Any]]:
+    """The framework's own figures. Over several samples they are means; such a mean's error is not the framework's."""
+    default = {default_score(spec.suite.name, spec.framework, result.scores).metric for result in results}
+    by_metric: dict[str, list[Score]] = {}
+    for result in results:
+        for score in result.scores:
+            by_metric.setdefault(score.metric, []).append(score)
+    return [
+        {
+            "suite": spec.step,
+            "framework": spec.framework,
+            "framework_version": results[0].version,
+            "dataset_revision": dataset_revision,
+            "source": "framework",
+            "extractor": "framework" if metric in default else None,
+            "metric": metric,
+            "value": sum(score.value for score in scores) / len(scores),
+            "stderr": scores[0].stderr if len(scores) == 1 else None,
+            "n": scores[0].n,
+            "samples": len(scores),
+        }
+        for metric, scores in by_metric.items()
+    ]
+
+
+def clustered(right: Sequence[tuple[str, bool]]) -> tuple[float, float | None, int]:
+    """Mean, standard error and number of items, of answers that come in items.
+
+    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, G items (Miller,
+    arXiv 2411.00640, section 2.2). None with a single item: one cluster has no spread.
+    """
+    mean = sum(was for _, was in right) / len(right)
+    off: dict[str, float] = {}
+    for item_id, was in right:
+        off[item_id] = off.get(item_id, 0.0) + was - mean
+    items = len(off)
+    if items == 1:
+        return mean, None, 1
+    spread = sum(value * value for value in off.values())
+    return mean, math.sqrt(items / (items - 1) * spread) / len(right), items
+
+
+def _samples(rows: Sequence[Row]) -> int:
+    return 1 + max(int(row["sample"]) for row in rows)

@@ -1,0 +1,136 @@
+"""Joins what a framework graded with what the engine answered, item by item, or refuses.
+
+HRET 0.1.0 as released gave answers to the wrong questions; a request that timed out was counted as a wrong answer.
+Neither shows in a score. Here both are refused for every item: a graded response must be the tape's answer to a prompt
+that has the item's own question and options in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from configs.errors import SpecsweepError
+from tasks.evals.extractors import without_thoughts
+from tasks.evals.frameworks.job import Item, Result, Sample
+from tasks.evals.hashes import prompt_hash
+from warehouse.parts import Row
+
+EXCERPT_CHARS = 80
+"""Characters of an answer that an error shows."""
+
+AnswersTo = Callable[[str, int], Sequence[Row]]
+"""The tape's answers to a prompt hash, as rows of `exchanges` in order of occurrence, for one sample."""
+
+
+class PairingError(SpecsweepError):
+    """What a framework graded is not what the engine answered. Nothing of it may become a score."""
+
+
+class Paired(NamedTuple):
+    """One item: what the framework made of it, and the exchange that answered it."""
+
+    item: Item
+    graded: Sample
+    exchange: Row
+
+
+def paired(result: Result, items: Sequence[Item], answers_to: AnswersTo, sample: int) -> list[Paired]:
+    """Every item with its exchange, in the items' order.
+
+    Args:
+        result: what the framework brought.
+        items: those that it was asked to grade.
+        answers_to: the tape's answers.
+        sample: which answer to every item, from 0.
+
+    Raises:
+        PairingError: an item is missing, or was graded on anything but the tape's answer to its own prompt.
+    """
+    graded = _by_item(result, items)
+    hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}
+    _refuse(result, items, "were asked with a prompt that has not their question and options", _misasked(items, graded))
+    _refuse(result, items, "share a prompt with an item whose right answer is another", _ambiguous(items, hashes))
+    free = {name: list(answers_to(name, sample)) for name in dict.fromkeys(hashes.values())}
+    missing = ((item, "it was graded all the same") for item in items if not free[hashes[item.item_id]])
+    _refuse(result, items, "have no answer on the tape (timed out?)", missing)
+    taken: list[Paired] = []
+    swapped: list[tuple[Item, str]] = []
+    for item in items:
+        theirs, left = graded[item.item_id], free[hashes[item.item_id]]
+        same = next((row for row in left if _heard(row["body"]) == _heard(theirs.response)), None)
+        if same is None:
+            swapped.append((item, _two_answers(theirs, left)))
+        else:
+            left.remove(same)
+            taken.append(Paired(item, theirs, same))
+    _refuse(result, items, "were graded on a response that is not the engine's answer to them", swapped)
+    return taken
+
+
+def _by_item(result: Result, items: Sequence[Item]) -> dict[str, Sample]:
+    if result.error is not None:
+        raise PairingError(f"{result.framework}: {result.error}")
+    asked, graded = [item.item_id for item in items], [sample.item_id for sample in result.samples]
+    if sorted(asked) != sorted(graded):
+        odd = next((name for name in graded if name not in asked or graded.count(name) > 1), None)
+        odd = odd or next(name for name in asked if name not in graded)
+        raise PairingError(
+            f"{result.framework} {result.version} graded {len(graded)} answers to {len(asked)} items, and {odd} is not "
+            "once in both: nothing of it is kept"
+        )
+    return {sample.item_id: sample for sample in result.samples}
+
+
+def _misasked(items: Sequence[Item], graded: dict[str, Sample]) -> Iterator[tuple[Item, str]]:
+    """Items whose prompt has not their own question and options in it: the answer would be graded by another's gold."""
+    for item in items:
+        asked = _squeezed("".join(said["content"] for said in graded[item.item_id].messages))
+        lacking = next((text for text in (item.question, *item.choices) if _squeezed(text) not in asked), None)
+        if lacking is not None:
+            yield item, f"the prompt ends {_excerpt(asked)}"
+
+
+def _ambiguous(items: Sequence[Item], hashes: dict[str, str]) -> Iterator[tuple[Item, str]]:
+    """Items that are asked alike and graded differently: which answer is whose, nobody could tell."""
+    first: dict[str, Item] = {}
+    for item in items:
+        other = first.setdefault(hashes[item.item_id], item)
+        if _right_answer(other) != _right_answer(item):
+            yield item, f"{other.item_id} says {other.gold or 'otherwise'}, it says {item.gold or 'otherwise'}"
+
+
+def _right_answer(item: Item) -> object:
+    """The letter, or what a checker of the answer is told."""
+    return item.gold or {name: value for name, value in item.record.items() if name != "key"}
+
+
+def _two_answers(theirs: Sample, left: Sequence[Row]) -> str:
+    answered = _excerpt(left[0]["body"]) if left else "fewer answers"
+    return f"the framework graded {_excerpt(theirs.response)}, the tape has {answered}"
+
+
+def _refuse(
+    result: Result, items: Sequence[Item], what: str, found: Iterator[tuple[Item, str]] | list[tuple[Item, str]]
+) -> None:
+    wrong = list(found)
+    if wrong:
+        item, example = wrong[0]
+        raise PairingError(
+            f"{result.framework} {result.version}: {len(wrong)} of {len(items)} items {what}, e.g. {item.item_id}: "
+            f"{example}; nothing of it is scored"
+        )
+
+
+def _heard(text: str | None) -> str:
+    """What an answer says, whoever cleaned it up on the way."""
+    return _squeezed(without_thoughts(text or ""))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _excerpt(text: str | None) -> str:
+    words = " ".join((text or "").split())
+    return repr(words if len(words) <= EXCERPT_CHARS else "…" + words[-EXCERPT_CHARS:]) if words else "nothing"

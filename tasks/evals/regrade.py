@@ -1,0 +1,166 @@
+"""Grades a finished evaluation again, from its tape alone: recorded answers in, what today's readers make of them out.
+
+Nothing is asked of an engine or a framework. What a framework itself made of an answer stands as it was recorded: its
+own readings and scores, and whether an instruction of IFEval was followed, which only its checkers can say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from configs.errors import SpecsweepError
+from configs.evals.spec import EvalStep
+from tasks.evals.extractors import VERSION
+from tasks.evals.grading import READERS, clustered, marks, our_scores, right_by_reader
+from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
+from warehouse.columns import Table
+from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger import Commit
+from warehouse.parts import Row
+from warehouse.regrades import Grading
+from warehouse.tables import ROW_IDENTITY
+from warehouse.tables import VERDICTS as VERDICT_ROWS
+from warehouse.verdicts import Verdict, worst
+
+Key = tuple[str, int]
+
+
+class RegradeError(SpecsweepError):
+    """A step can't be graded again: its tape doesn't hold what was graded."""
+
+
+class Change(NamedTuple):
+    """One reader of one step: its score before and after, and in how many items it reads otherwise."""
+
+    reader: str
+    before: float
+    after: float
+    items: int
+
+
+class Regraded(NamedTuple):
+    """A step graded again. `grading` is to be written where anything changed."""
+
+    grading: Grading
+    changes: tuple[Change, ...]
+    """Readers that read otherwise in any item."""
+    verdict_before: Verdict
+    reasons_before: tuple[str, ...]
+    other_marks: int
+    """Answers that are now right, cut off or blank where they were not, or the other way round."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything but the version of the readers differs."""
+        before, now = (self.verdict_before, self.reasons_before), (self.grading.verdict, self.grading.reasons)
+        return bool(self.changes or self.other_marks or before != now)
+
+
+def regraded(
+    spec: EvalStep,
+    commit: Commit,
+    samples: Sequence[Row],
+    exchanges: Iterable[Row],
+    scores: Sequence[Row],
+    verdicts: Sequence[Row],
+) -> Regraded:
+    """What today's readers and guards say of a step.
+
+    Args:
+        spec: the step, as it was planned.
+        commit: its commit, as last graded.
+        samples: its graded answers.
+        exchanges: its tape; read once, one row at a time.
+        scores: its scores.
+        verdicts: its verdicts.
+
+    Raises:
+        RegradeError: a graded answer is not on the tape.
+    """
+    now, said = _read_again(spec, samples, exchanges)
+    new_verdicts = [_judged_again(row, spec, samples, now, said) for row in verdicts]
+    verdict = worst(row["verdict"] for row in new_verdicts)
+    reasons = tuple(sorted({reason for row in new_verdicts for reason in row["reasons"] or ()}))
+    changes = tuple(_changes(spec, samples, now))
+    kept = [row for row in scores if row["source"] != "ours"]
+    tables: dict[Table, list[Row]] = {
+        EVAL_SAMPLES: [*now],
+        EVAL_SCORES: [*_our_scores(spec, now, scores), *kept],
+        VERDICT_ROWS: [*new_verdicts],
+    }
+    others = ("correct", "truncated", "blank")
+    differ = sum(any(old[name] != new[name] for name in others) for old, new in zip(samples, now, strict=True))
+    before = tuple(sorted(commit.reasons))
+    return Regraded(Grading(tables, verdict, reasons, VERSION), changes, commit.verdict, before, differ)
+
+
+def _read_again(
+    spec: EvalStep, samples: Sequence[Row], exchanges: Iterable[Row]
+) -> tuple[list[dict[str, Any]], list[Row]]:
+    """The graded answers as they are read today, and the end of each, which a sentence may show."""
+    by_key: dict[Key, list[int]] = {}
+    for index, row in enumerate(samples):
+        by_key.setdefault((row["request_hash"], row["occurrence"]), []).append(index)
+    now: dict[int, dict[str, Any]] = {}
+    said: dict[int, Row] = {}
+    for exchange in exchanges:
+        for index in by_key.get((exchange["request_hash"], exchange["occurrence"]), ()):
+            row = samples[index]
+            details = json.loads(row["details"] or "{}")
+            now[index] = {**row, **marks(spec.suite, row["gold"], details, exchange)}
+            said[index] = {name: (exchange[name] or "")[-EXCERPT_CHARS * 2 :] for name in ("body", "reasoning")}
+    lost = [row["item_id"] for index, row in enumerate(samples) if index not in now]
+    if lost:
+        raise RegradeError(
+            f"{len(lost)} of {len(samples)} graded answers of {spec.step} are not on its tape, e.g. of {lost[0]}: it "
+            "can't be graded again; leave it out with --cell"
+        )
+    return [now[index] for index in range(len(samples))], [said[index] for index in range(len(samples))]
+
+
+def _our_scores(spec: EvalStep, now: Sequence[Row], scores: Sequence[Row]) -> list[dict[str, Any]]:
+    if not scores:
+        return []
+    first = scores[0]
+    identity = {column.name: first[column.name] for column in ROW_IDENTITY}
+    found = our_scores(now, spec, first["framework_version"], first["dataset_revision"])
+    return [{**identity, **row} for row in found]
+
+
+def _changes(spec: EvalStep, before: Sequence[Row], now: Sequence[Row]) -> Iterable[Change]:
+    """Readers of letters that find something else in any item."""
+    scored = [
+        {name: clustered(right)[0] for name, right in right_by_reader(rows, spec.suite)} for rows in (before, now)
+    ]
+    for reader, column in READERS.items() if spec.suite.letters else ():
+        items = {old["item_id"] for old, new in zip(before, now, strict=True) if old[column] != new[column]}
+        if items:
+            yield Change(reader, scored[0][reader], scored[1][reader], len(items))
+
+
+def _judged_again(
+    row: Row, spec: EvalStep, before: Sequence[Row], now: Sequence[Row], said: Sequence[Row]
+) -> dict[str, Any]:
+    """A verdict row with what the guards over answers say today; what other guards said of the step stands.
+
+    Rows don't keep how bad each reason was. If the guards over answers don't explain the row's verdict, its other
+    reasons do, and keep it; else those count as suspect, the least that a reason can be.
+    """
+    if (row["condition"], row["mode"]) != (None, None):
+        return dict(row)
+    pairs = zip_longest(row["reasons"] or (), row["details"] or (), fillvalue="")
+    others = [(reason, sentence) for reason, sentence in pairs if reason not in JUDGED_HERE]
+    explained = worst(finding.severity for finding in step_findings(before, spec.suite))
+    found = step_findings(now, spec.suite, said)
+    verdicts: list[Verdict] = [finding.severity for finding in found]
+    if others:
+        verdicts.append("suspect" if worst((explained, row["verdict"])) == explained else row["verdict"])
+    return {
+        **row,
+        "verdict": worst(verdicts),
+        "reasons": [*(reason for reason, _ in others), *(finding.reason.value for finding in found)],
+        "details": [*(sentence for _, sentence in others), *(finding.sentence for finding in found)],
+    }

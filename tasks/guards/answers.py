@@ -1,0 +1,179 @@
+"""Guards over graded answers: were they given at all, to their end, and can they be read?
+
+Rows are those of `eval_samples`; exchanges, where given, are the rows of `exchanges` that they were read from, in the
+same order: then a rejection shows the end of the answer that explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from configs.evals.suites import SuiteFacts
+from tasks.guards.finding import Finding
+from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance
+from warehouse.parts import Row
+from warehouse.verdicts import Reason, Severity
+
+EXCERPT_CHARS = 200
+"""Characters of an answer's end that a rejection shows: the announcement of an answer, or a thought cut off."""
+
+
+class Bounds(NamedTuple):
+    """Shares of answers above which an evaluation is suspect, and rejected."""
+
+    suspect: float
+    rejected: float
+
+
+TRUNCATED_BOUNDS = Bounds(0.02, 0.20)
+"""Up to 2 % cut off moves a score by no more than the stderr of the largest suite here; with a fifth it is a score of
+the limit."""
+
+BLANK_BOUNDS = Bounds(0.01, 0.10)
+"""Blank though not cut off: something ended the answer that should not have (a stop string in the thinking)."""
+
+UNREADABLE_BOUNDS = Bounds(0.05, 0.20)
+"""Models do now and then answer with no option; a fifth is a format that our reader doesn't know."""
+
+AGREEMENT_SUSPECT = 0.90
+"""Share of answers in which the last option in brackets is the one announced. Below it, answers name other options."""
+
+GATE_AGREEMENT_REJECTED = 0.75
+"""Of five answers, one may name other options in brackets after its own; with two the reading must be looked at."""
+
+NONE_ALLOWED = Bounds(0.0, 0.0)
+"""Among the few answers of the gate a single one that is cut off or blank stops the cell."""
+
+JUDGED_HERE = frozenset({
+    Reason.TRUNCATED, Reason.BLANK_OUTPUT, Reason.UNREADABLE_ANSWERS, Reason.EXTRACTORS_DISAGREE, Reason.AT_CHANCE,
+})  # fmt: skip
+"""What these guards may say; a later grading takes it back and says it anew."""
+
+
+def step_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row] = ()) -> list[Finding]:
+    """What a whole evaluation's answers give away.
+
+    Args:
+        rows: graded answers.
+        suite: whose items they answer.
+        exchanges: what was said, one for each row; none: a rejection shows no excerpt.
+    """
+    return _findings(
+        _Answers(rows, suite, exchanges), TRUNCATED_BOUNDS, BLANK_BOUNDS, agreement_rejected=0.0, level=EVAL_CHANCE_P
+    )
+
+
+def gate_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row] = ()) -> list[Finding]:
+    """What the few answers of the smoke gate give away: none cut off, none blank, readable, and better than guessed."""
+    return _findings(
+        _Answers(rows, suite, exchanges),
+        NONE_ALLOWED,
+        NONE_ALLOWED,
+        agreement_rejected=GATE_AGREEMENT_REJECTED,
+        level=SMOKE_CHANCE_P,
+    )
+
+
+class _Answers(NamedTuple):
+    rows: Sequence[Row]
+    suite: SuiteFacts
+    exchanges: Sequence[Row]
+
+    def where(self, holds: Callable[[Row], bool]) -> list[int]:
+        return [index for index, row in enumerate(self.rows) if holds(row)]
+
+    def shown(self, index: int) -> str:
+        """The end of an answer, for a sentence that rejects; empty where nobody has it."""
+        if not self.exchanges:
+            return ""
+        return f"; {self.rows[index]['item_id']} ends: {excerpt(self.exchanges[index])}"
+
+
+def _findings(
+    answers: _Answers, cut: Bounds, blank: Bounds, *, agreement_rejected: float, level: float
+) -> list[Finding]:
+    found = [
+        _share(answers, cut, Reason.TRUNCATED, "were cut off by the length limit", _is_truncated),
+        _share(answers, blank, Reason.BLANK_OUTPUT, "are blank though not cut off", _is_blank),
+    ]
+    if answers.suite.letters:
+        found += [
+            _share(answers, UNREADABLE_BOUNDS, Reason.UNREADABLE_ANSWERS, "name no answer", _is_unreadable),
+            readers_disagree(answers.rows, agreement_rejected, answers.shown),
+        ]
+    found.append(_guessed(answers, level))
+    return [finding for finding in found if finding is not None]
+
+
+def _share(
+    answers: _Answers, bounds: Bounds, reason: Reason, what: str, holds: Callable[[Row], bool]
+) -> Finding | None:
+    concerned, n = answers.where(holds), len(answers.rows)
+    if not concerned or len(concerned) <= bounds.suspect * n:
+        return None
+    severity: Severity = "rejected" if len(concerned) > bounds.rejected * n else "suspect"
+    bound = bounds.rejected if severity == "rejected" else bounds.suspect
+    sentence = f"{len(concerned)} of {n} answers {what} ({len(concerned) / n:.1%}, {severity} above {bound:.0%})"
+    return Finding(reason, severity, sentence + (answers.shown(concerned[0]) if severity == "rejected" else ""))
+
+
+def readers_disagree(
+    rows: Sequence[Row], rejected_below: float = 0.0, shown: Callable[[int], str] = lambda _: ""
+) -> Finding | None:
+    """Where an option in brackets is found in an answer that was not cut off, it must be the one that we read.
+
+    Args:
+        rows: graded answers.
+        rejected_below: share of agreement below which it is rejected, not only suspect.
+        shown: the end of the answer of a row, for the sentence.
+    """
+    both = [index for index, row in enumerate(rows) if row["flexible"] is not None and not row["truncated"]]
+    apart = [index for index in both if rows[index]["flexible"] != rows[index]["last_in_body"]]
+    agreed = 1 - len(apart) / len(both) if both else 1.0
+    if agreed >= AGREEMENT_SUSPECT:
+        return None
+    severity: Severity = "rejected" if agreed < rejected_below else "suspect"
+    row = rows[apart[0]]
+    sentence = (
+        f"readers find the same letter in {agreed:.0%} of {len(both)} answers ({severity} below "
+        f"{rejected_below if severity == 'rejected' else AGREEMENT_SUSPECT:.0%}): {row['item_id']} announces "
+        f"{row['last_in_body'] or 'nothing'} and has ({row['flexible']}) last"
+    )
+    return Finding(Reason.EXTRACTORS_DISAGREE, severity, sentence + (shown(apart[0]) if severity == "rejected" else ""))
+
+
+def _guessed(answers: _Answers, level: float) -> Finding | None:
+    """By items: several answers to one item are no independent guesses. Nobody guesses where answers are no letters."""
+    by_item: dict[str, list[bool]] = {}
+    for row in answers.rows:
+        by_item.setdefault(row["item_id"], []).append(row["correct"])
+    correct = int(sum(sum(right) / len(right) for right in by_item.values()))
+    found = at_chance(correct, len(by_item), answers.suite.chance or 0.0, level)
+    wrong = answers.where(lambda row: not row["correct"])
+    if found is None or not wrong:
+        return found
+    return found._replace(sentence=found.sentence + answers.shown(wrong[0]))
+
+
+def excerpt(exchange: Row) -> str:
+    """The last characters of what was said, with the thinking marked as such."""
+    body = " ".join((exchange["body"] or "").split())
+    thought = " ".join((exchange["reasoning"] or "").split())
+    if len(body) >= EXCERPT_CHARS:
+        return f"[answer] …{body[-EXCERPT_CHARS:]}"
+    rest = EXCERPT_CHARS - len(body)
+    thinking = f"[thinking] {'…' if len(thought) > rest else ''}{thought[-rest:]} " if thought else ""
+    return f"{thinking}[answer] {body or 'nothing'}"
+
+
+def _is_truncated(row: Row) -> bool:
+    return bool(row["truncated"])
+
+
+def _is_blank(row: Row) -> bool:
+    return bool(row["blank"]) and not row["truncated"]
+
+
+def _is_unreadable(row: Row) -> bool:
+    return row["last_in_body"] is None and not row["blank"] and not row["truncated"]

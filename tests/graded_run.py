@@ -1,0 +1,100 @@
+"""A run with committed evaluations, graded by readers of a version 0 that took the first option that they saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from configs.evals.spec import EvalStep
+from configs.schema import Plan, PlannedCell
+from configs.steps.eval_gpqa import EvalGpqaStep
+from configs.steps.eval_ifeval import EvalIfevalStep
+from configs.steps.eval_tiny import EvalTinyStep
+from tasks.evals.extractors import read
+from tasks.evals.frameworks.job import Result, Score
+from tasks.evals.grading import sample_row, score_rows
+from tasks.evals.metrics import metric_of
+from tasks.evals.pairing import Paired
+from tests.tasks.evals.graded import exchange, graded, item
+from tests.warehouse.synthetic import StepWriter, demo_plan
+from tests.warehouse.synthetic import item as tiny_item
+from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger import Ledger
+from warehouse.steps.eval_tiny import EVAL_ITEMS
+
+GPQA = EvalGpqaStep(step="eval-gpqa", items=8)
+IFEVAL = EvalIfevalStep(step="eval-ifeval", items=2)
+TINY = EvalTinyStep(step="eval-tiny", items=5)
+
+RIGHT = 6
+"""Of eight answers to GPQA, by the reading that counts."""
+
+FIRST_READ_RIGHT = 2
+"""Of the same eight, by version 0."""
+
+
+def write_graded_run(ledger: Ledger, version: int = 0) -> PlannedCell:
+    """One cell with three evaluations, the first graded by readers of `version`: 0, or today's."""
+    plan: Plan = demo_plan()
+    planned = plan.cells[0].model_copy(update={"steps": (GPQA, IFEVAL, TINY)})
+    ledger.write_plan(plan.model_copy(update={"cells": (planned,)}))
+    key = planned.cell.cell_key
+    _gpqa(StepWriter(ledger, key, "eval-gpqa"), version)
+    _ifeval(StepWriter(ledger, key, "eval-ifeval"))
+    tiny = StepWriter(ledger, key, "eval-tiny")
+    tiny.write(EVAL_ITEMS, [tiny_item(index, right=True) for index in range(5)])
+    tiny.judge((None, None, "ok", [], []))
+    tiny.commit()
+    return planned
+
+
+def gpqa_answers() -> list[Paired]:
+    """Eight answers: six right, two of those named first; two wrong."""
+    found = []
+    for number in range(8):
+        asked = item(number, "C")
+        first = "(C)" if number < FIRST_READ_RIGHT else "(A)"
+        body = f"{first} comes to mind.\n\n**Answer: ({'C' if number < RIGHT else 'B'})**"
+        said = exchange(asked, body, completion_tokens=100 + number)
+        found.append(Paired(asked, graded(asked, body, extracted="[invalid]"), said))
+    return found
+
+
+def _gpqa(step: StepWriter, version: int) -> None:
+    answers = gpqa_answers()
+    rows = [sample_row(each, GPQA, 0) for each in answers]
+    if version == 0:
+        rows = [row | _as_version_0(str(each.exchange["body"])) for row, each in zip(rows, answers, strict=True)]
+    _write(step, GPQA, answers, rows)
+    sentence = "2 of 8 right: guessing (chance 0.25) does as well with p = 0.63"
+    bad = version == 0
+    reasons, sentences = ["engine_preemption"], ["the engine preempted 3 requests"]
+    judged = (["at_chance", *reasons], [sentence, *sentences]) if bad else (reasons, sentences)
+    step.judge((None, None, "rejected" if bad else "suspect", *judged))
+    step.provenance()
+    step.commit("rejected" if bad else "suspect", sorted(judged[0]))
+
+
+def _as_version_0(body: str) -> dict[str, Any]:
+    first = read("ABCD", "", body).first
+    return {"last_in_body": first, "correct": first == "C", "extractor_version": 0}
+
+
+def _ifeval(step: StepWriter) -> None:
+    answers = []
+    for number, followed in enumerate((True, False)):
+        asked = item(number, "", choices=())
+        details = {"prompt_level_strict": followed, "prompt_level_loose": True}
+        answers.append(Paired(asked, graded(asked, "Well.", details=details), exchange(asked, "Well.")))
+    _write(step, IFEVAL, answers, [sample_row(each, IFEVAL, 0) | {"extractor_version": 0} for each in answers])
+    step.judge((None, None, "ok", [], []))
+    step.commit()
+
+
+def _write(step: StepWriter, spec: EvalStep, answers: Sequence[Paired], rows: Sequence[dict[str, Any]]) -> None:
+    half = len(answers) // 2
+    for some in (answers[:half], answers[half:]):
+        step.write(EXCHANGES, [{**each.exchange, "suite": spec.step} for each in some])
+    step.write(EVAL_SAMPLES, rows)
+    reported = Score(metric_of(spec.suite.name, spec.framework), 0.0, 0.0, len(rows))
+    step.write(EVAL_SCORES, score_rows(rows, [Result("lm-eval", "0.4.13", scores=(reported,))], spec, "633f5ee5"))

@@ -1,0 +1,54 @@
+"""Made-up items, answers on a tape, and what a framework makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tasks.evals.frameworks.job import Item, Result, Sample, Score
+from tasks.evals.hashes import prompt_hash, request_hash
+
+OPTIONS = ("gold", "teal", "rose", "grey")
+
+
+def item(number: int, gold: str = "C", **changed: Any) -> Item:
+    question = f"Which colour has number {number} ?"
+    return replace(Item(f"item-{number}", question, OPTIONS, gold, "colours", {"Question": question}), **changed)
+
+
+def messages(asked: Item) -> list[dict[str, str]]:
+    """As a framework asks: its own template, its own white space."""
+    options = "\n".join(f"({letter})  {text}" for letter, text in zip("ABCD", asked.choices, strict=False))
+    return [{"role": "user", "content": f"Choose.\n\n{asked.question}\n{options}\n"}]
+
+
+def exchange(
+    asked: Item, body: str | None, reasoning: str = "", finish: str = "stop", **changed: Any
+) -> dict[str, Any]:
+    said = messages(asked)
+    return {
+        "suite": "eval-gpqa", "request_hash": request_hash({"messages": said, "seed": 0}), "occurrence": 0,
+        "prompt_hash": prompt_hash(said), "sample": 0, "messages": None, "parameters": "{}", "dropped": [],
+        "body": body, "reasoning": reasoning, "finish_reason": finish, "stop_reason": None, "prompt_tokens": 20,
+        "completion_tokens": 40, "latency_s": 1.0, **changed,
+    }  # fmt: skip
+
+
+class Recorded:
+    """Answers as a tape hands them out."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.rows = list(rows)
+
+    def __call__(self, wanted: str, sample: int) -> list[dict[str, Any]]:
+        return [row for row in self.rows if (row["prompt_hash"], row["sample"]) == (wanted, sample)]
+
+
+def graded(asked: Item, response: str | None, extracted: str | None = None, **changed: Any) -> Sample:
+    right = None if extracted is None else extracted == asked.gold
+    return replace(Sample(asked.item_id, messages(asked), response or "", extracted, right), **changed)
+
+
+def result(samples: Sequence[Sample], scores: Sequence[Score] = (), framework: str = "lm-eval") -> Result:
+    return Result(framework, "0.4.13", tuple(samples), tuple(scores))

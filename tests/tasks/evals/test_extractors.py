@@ -1,0 +1,171 @@
+"""Golden answers, and what each reader makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.evals.extractors import Readings, letter_of, read
+
+ABCD, ABCDE, A_TO_J = "ABCD", "ABCDE", "ABCDEFGHIJ"
+
+ENGLISH = [
+    ("The answer is (C).", "C"),
+    ("The answer is C", "C"),
+    ("The answer is c.", "C"),
+    ("the correct answer is: (b)", "B"),
+    ("**Answer: C**", "C"),
+    ("**Answer:** C", "C"),
+    ("The correct answer is **(C)**", "C"),
+    ("The correct answer is __C__.", "C"),
+    ("The answer is `D`.", "D"),
+    ("### Final Answer\n\nC", "C"),
+    ("Answer:\nB", "B"),
+    ("ANSWER: D", "D"),
+    ("Answer: C. Paris is the capital", "C"),
+    ("Answer: C) Paris", "C"),
+    ("Answer: C Paris", "C"),
+    ("Answer: A (Paris)", "A"),
+    ("Answer: A - Paris", "A"),
+    ("Answer: A\u2014Paris", "A"),
+    ("The answer is A because it rains", "A"),
+    ("The answer is D since it rains", "D"),
+    ("The answer is option (B), which is larger", "B"),
+    ("The correct answer choice is D.", "D"),
+    ("The answer to this question is therefore B.", "B"),
+    ("The answer must be (D).", "D"),
+    ("My answer is \u201cB\u201d.", "B"),
+    ("(A) is tempting, (B) is wrong. The answer is (C).", "C"),
+    ("The answer is (C). By contrast (A) is wrong.", "C"),
+    ("The answer is (C), and (A) is wrong.", "C"),
+    ("The answer is (A) and (B) is wrong because it rains.", "A"),
+    ("The answer is A. Wait, no: the answer is B.", "B"),
+    ("The answer is not (A) but (B).", "B"),
+    ("The answer is not A, but rather B.", "B"),
+    ("Answer: (D)\n\nNote that (A) and (B) look alike.", "D"),
+    ("First (A), then (B), finally (D)", "D"),
+    ("I considered it.\n\n(B)\n", "B"),
+    ("So:\n**C**", "C"),
+    ("P(A) is 0.1, so (C) it is, as f(B) shows", "C"),
+]
+
+LATEX = [
+    (r"$\boxed{C}$", "C"),
+    (r"\boxed{\text{C}}", "C"),
+    (r"\boxed{\textbf{(C)}}", "C"),
+    (r"Thus \[ \boxed{\mathrm{B}} \]", "B"),
+    (r"The answer is $\boxed{D}$.", "D"),
+    (r"The answer is \(\boxed{B}\).", "B"),
+    (r"\boxed{42} is what (B) says", "B"),
+    (r"\boxed{A} and then again \boxed{D}", "D"),
+    (r"The answer is \(B\)", "B"),
+    (r"The answer is $\textbf{(A)}$", "A"),
+]
+
+KOREAN = [
+    ("따라서, 정답은: B", "B"),
+    ("정답은 (C)입니다.", "C"),
+    ("정답은 **C**입니다.", "C"),
+    ("정답: D", "D"),
+    ("정답\uff1aD", "D"),
+    ("따라서 답은 B번이다.", "B"),
+    ("정답은 A가 아니라 B입니다.", "B"),
+    ("정답은 \uff08C\uff09이다.", "C"),
+    ("정답은 \uff22입니다.", "B"),
+    ("정답: (A)? 아니다. 다시 보면 정답은 (D)이다. (B)는 함정이다.", "D"),
+    ("그의 대답은 A였다. 그러므로 (C)", "C"),
+    ("정답은 선택지 B입니다", "B"),
+    ("정답은 A형 간염이 아니다.", None),
+]
+
+UNREADABLE = [
+    "",
+    "Answer: A lot of people think so.",
+    "The answer is a matter of taste.",
+    "The answer is a (very) long story.",
+    "Answer: I think nobody knows.",
+    "The answer is E = mc^2",
+    "The answer is D-glucose",
+    "The answer is Vitamin C",
+    "The answer is C/2 of it",
+    "Answer: B's mother",
+    "Answer: Bees",
+    "The answer is (A) or (B).",
+    "The answer is A or B",
+    "Answer: A, B and C",
+    "The answer is A and (C).",
+    "The answer is (A) or (B). (C) is wrong.",
+    "정답은 A 또는 B입니다",
+    "The answer is not (A).",
+    "There is no answer here.",
+    "The answer is (Z).",
+]
+
+THINKING = [
+    ("<think>(A)? The answer is (D).</think>The answer is (B)", "B"),
+    ("<think>The answer is (A)", None),
+    ("The answer is A, I think</think>\n\nThe answer is (C)", "C"),
+    ("<think>one</think>(A)<think>The answer is (B)</think>", "A"),
+]
+
+
+@pytest.mark.parametrize(("body", "letter"), [*ENGLISH, *LATEX, *KOREAN, *THINKING])
+def test_ours_reads_the_last_answer_of_the_body(body: str, letter: str | None) -> None:
+    assert read(ABCD, "The answer is (A).", body).last_in_body == letter
+
+
+@pytest.mark.parametrize("body", UNREADABLE)
+def test_ours_says_none_rather_than_guess(body: str) -> None:
+    assert read(ABCD, "The answer is (A).", body).last_in_body is None
+
+
+@pytest.mark.parametrize(
+    ("letters", "body", "letter"),
+    [
+        (A_TO_J, "The answer is (J).", "J"),
+        (A_TO_J, "answer: j", "J"),
+        (A_TO_J, r"\boxed{I}", "I"),
+        (A_TO_J, "Answer: I because it rains", "I"),
+        (A_TO_J, "Answer: I think it is (H)", "H"),
+        (ABCDE, "정답은 E입니다", "E"),
+        (ABCDE, "The answer is (J), or so; then (E)", "E"),
+        (ABCD, "The answer is (E), or so; then (D)", "D"),
+        ("", "The answer is (C).", None),
+    ],
+)
+def test_only_the_suites_own_letters_are_answers(letters: str, body: str, letter: str | None) -> None:
+    assert read(letters, "", body).last_in_body == letter
+
+
+@pytest.mark.parametrize(
+    ("body", "strict"),
+    [
+        ("The answer is (C).", "C"),
+        ("The answer is (c).", "C"),
+        ("The answer is (C)", "C"),
+        ("The answer is C", ""),
+        ("The answer is C.", "C"),
+        ("The answer is (C). Indeed.", "(C). Indeed"),
+        ("The correct answer is (C).", None),
+        ("**Answer: C**", None),
+        ("The answer is (A).\nThe answer is (C).", "A"),
+    ],
+)
+def test_strict_reads_what_lm_eval_reads(body: str, strict: str | None) -> None:
+    """The figures are those of lm_eval.filters.extraction.RegexFilter 0.4.13 with the task's pattern."""
+    assert read(ABCD, "", body).strict == strict
+
+
+def test_what_others_read_is_a_letter_where_exact_match_takes_it_for_one() -> None:
+    assert [letter_of(ABCD, said) for said in ("(C", "(c)", " C.", "a")] == ["C", "C", "C", "A"]
+    assert [letter_of(ABCD, said) for said in ("[invalid]", "(C). Indeed", "", "E")] == [
+        "[invalid]",
+        "(C). Indeed",
+        "",
+        "E",
+    ]
+
+
+def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
+    body = "**Answer: C**. By contrast (A) is wrong."
+    assert read(ABCD, "Perhaps (B)? 정답: (D)?", body) == Readings("C", None, "A", "B")
+    assert read(ABCD, "정답: D? no", body).first == "D", "HRET takes the first announcement"

@@ -1,0 +1,145 @@
+"""From paired answers to rows and scores; and the traps of the published numbers, each with both figures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from configs.steps.eval_gpqa import EvalGpqaStep
+from configs.steps.eval_gpqa_inspect import EvalGpqaInspectStep
+from configs.steps.eval_haerae import EvalHaeraeStep
+from configs.steps.eval_ifeval import EvalIfevalStep
+from tasks.evals.frameworks.job import Score
+from tasks.evals.grading import clustered, sample_row, score_rows
+from tasks.evals.metrics import MetricMissing, default_score, metric_of
+from tasks.evals.pairing import Paired
+from tests.tasks.evals.graded import exchange, graded, item, result
+from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.parts import encode
+
+GPQA = EvalGpqaStep(step="eval-gpqa")
+HAERAE = EvalHaeraeStep(step="eval-haerae")
+IFEVAL = EvalIfevalStep(step="eval-ifeval")
+STRICT = "exact_match,strict-match"
+IDENTITY = {"run_id": "r", "cell_key": "c", "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22T00:00:00Z"}
+
+
+def row_of(number: int, gold: str, body: str | None, reasoning: str = "", **changed: Any) -> dict[str, Any]:
+    asked = item(number, gold)
+    said = exchange(asked, body, reasoning, **changed)
+    return sample_row(Paired(asked, graded(asked, body, extracted="[invalid]"), said), GPQA, 0)
+
+
+def values(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {row["extractor"] or row["metric"]: row["value"] for row in rows}
+
+
+def test_a_graded_answer_has_every_reading_beside_the_one_that_counts() -> None:
+    row = row_of(1, "C", "**Answer: C**. By contrast (A) is wrong.", "Perhaps (B)?")
+    read = {name: row[name] for name in ("last_in_body", "strict", "flexible", "first", "framework_answer")}
+    assert read == dict(last_in_body="C", strict=None, flexible="A", first="B", framework_answer="[invalid]")
+    assert (row["correct"], row["framework_correct"], row["truncated"], row["blank"]) == (True, False, False, False)
+    assert (row["suite"], row["framework"], row["category"], row["extractor_version"]) == (
+        "eval-gpqa", "lm-eval", "colours", 1,
+    )  # fmt: skip
+    assert encode(EVAL_SAMPLES, [IDENTITY | row])
+
+
+def test_a_cut_off_and_a_blank_answer_are_wrong_and_say_so() -> None:
+    cut = row_of(1, "C", None, "The answer is (C), but", finish="length")
+    assert (cut["correct"], cut["truncated"], cut["blank"]) == (False, True, True)
+    stopped = row_of(1, "C", "<think>The answer is (C)</think> \n")
+    assert (stopped["correct"], stopped["truncated"], stopped["blank"]) == (False, False, True)
+
+
+def test_instructions_count_as_followed_where_the_framework_says_strictly() -> None:
+    asked = item(1, "", choices=())
+    said = exchange(asked, "No comma here.")
+    followed = graded(asked, "No comma here.", details={"prompt_level_strict": True, "prompt_level_loose": True})
+    row = sample_row(Paired(asked, followed, said), IFEVAL, 0)
+    assert (row["correct"], row["gold"], row["last_in_body"]) == (True, None, None)
+    reported = [Score("prompt_level_strict_acc,none", 1.0, None, 1), Score("inst_level_strict_acc,none", 1.0, None, 1)]
+    scored = score_rows([row], [result([followed], reported)], IFEVAL, None)
+    assert [(score["source"], score["extractor"], score["metric"]) for score in scored] == [
+        ("ours", "checker", "prompt_level_strict_acc"),
+        ("framework", "framework", "prompt_level_strict_acc,none"),
+        ("framework", None, "inst_level_strict_acc,none"),
+    ]
+    with pytest.raises(ValueError, match="has no detail 'prompt_level_strict'; it has: final_acc"):
+        sample_row(Paired(asked, graded(asked, "", details={"final_acc": 1}), said), IFEVAL, 0)
+
+
+def test_scores_are_ours_by_every_reader_and_the_frameworks_own() -> None:
+    rows = [row_of(number, "C", "The answer is (C)." if number else "The answer is (D).") for number in range(4)]
+    lm_eval = result([], [Score(STRICT, 0.75, 0.25, 4), Score("exact_match,flexible-extract", 0.5, 0.3, 4)])
+    scored = score_rows(rows, [lm_eval], GPQA, "633f5ee5")
+    assert encode(EVAL_SCORES, [IDENTITY | score for score in scored])
+    assert [(score["source"], score["extractor"], score["metric"], score["value"]) for score in scored] == [
+        ("ours", "last-in-body", "accuracy", 0.75),
+        ("ours", "strict", "accuracy", 0.75),
+        ("ours", "flexible", "accuracy", 0.75),
+        ("ours", "first", "accuracy", 0.75),
+        ("ours", "framework", "accuracy", 0.0),
+        ("framework", "framework", STRICT, 0.75),
+        ("framework", None, "exact_match,flexible-extract", 0.5),
+    ]
+    assert scored[0]["stderr"] == pytest.approx(math.sqrt(0.75 * 0.25 / 3))
+    assert (scored[0]["n"], scored[0]["samples"], scored[0]["framework_version"]) == (4, 1, "0.4.13")
+
+
+def test_answers_to_one_item_are_one_cluster() -> None:
+    """Two items, always right and always wrong: four answers each tell no more than one."""
+    once = clustered([("a", True), ("b", False)])
+    often = clustered([("a", True), ("b", False)] * 4)
+    assert once == often == (0.5, pytest.approx(0.5), 2)
+    assert clustered([("a", True), ("a", False)]) == (0.5, None, 1)
+
+
+# The traps of the published numbers (docs/sources.md), as transcripts in which every answer is right.
+
+
+def test_trap_strict_match_on_a_preamble_scores_zero_and_ours_scores_one() -> None:
+    """A thinking model's body explains before it answers, in bold; lm-eval wants 'The answer is' to the line's end."""
+    bodies = [
+        "Let me put this together.\n\n**Answer: {}**",
+        "The correct answer is **({})**",
+        "The answer is ({}) because the others are too small.",
+        "The answer is {}",
+    ]
+    golds = "CADB"
+    rows = [row_of(n, gold, body.format(gold)) for n, (gold, body) in enumerate(zip(golds, bodies, strict=True))]
+    scored = values(score_rows(rows, [result([], [Score(STRICT, 0.0, 0.0, 4)])], GPQA, None))
+    assert (scored["strict"], scored["last-in-body"]) == (0.0, 1.0)
+
+
+def test_trap_the_first_letter_of_the_thinking_is_below_chance_and_ours_is_right() -> None:
+    """HRET's reader takes the first '정답:' of the summary of the thinking, which begins with what it rules out."""
+    spec_rows = []
+    for number, gold in enumerate("ABCDEABCDE"):
+        wrong = "BCDEA"["ABCDE".index(gold)] if number else gold
+        asked = item(number, gold)
+        said = exchange(asked, f"요약: 정답: ({wrong})? 아니다.\n따라서, 정답은: {gold}", f"먼저 ({wrong})를 본다")
+        spec_rows.append(sample_row(Paired(asked, graded(asked, said["body"]), said), HAERAE, 0))
+    scored = values(score_rows(spec_rows, [result([], [Score("accuracy", 0.1, None, 10)], "hret")], HAERAE, None))
+    assert scored["first"] == 0.1 < 1 / 5, "chance is 0.2"
+    assert scored["last-in-body"] == 1.0
+
+
+def test_trap_the_metric_is_named_final_acc() -> None:
+    """inspect's IFEval reports five accuracies and no `accuracy`; whoever reads that name publishes nothing."""
+    reported = [Score("prompt_strict_acc", 0.75, 0.1, 20), Score("final_acc", 0.792, 0.072, 20)]
+    assert {score.metric: score.value for score in reported}.get("accuracy") is None
+    assert metric_of("ifeval", "inspect") == "final_acc"
+    assert default_score("ifeval", "inspect", reported).value == 0.792
+
+
+def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
+    with pytest.raises(MetricMissing, match="reported no metric 'accuracy' for gpqa; it reported: mean, final_acc"):
+        default_score("gpqa", "inspect", [Score("mean", 0.5, None, 4), Score("final_acc", 0.5, None, 4)])
+    spec = EvalGpqaInspectStep(step="eval-gpqa-inspect")
+    with pytest.raises(MetricMissing, match="it reported: none at all"):
+        score_rows([row_of(1, "C", "(C)")], [result([], [], "inspect")], spec, None)
+    with pytest.raises(MetricMissing, match="what lm-eval calls its metric of hae-rae is not known"):
+        metric_of("hae-rae", "lm-eval")
