@@ -11,10 +11,10 @@ from configs.steps.eval_gpqa import EvalGpqaStep
 from configs.steps.eval_ifeval import EvalIfevalStep
 from configs.steps.eval_tiny import EvalTinyStep
 from tasks.evals.extractors import read
-from tasks.evals.frameworks.job import Result, Score
 from tasks.evals.grading import sample_row, score_rows
 from tasks.evals.metrics import metric_of
 from tasks.evals.pairing import Paired
+from tasks.frameworks.job import Result, Score
 from tests.tasks.evals.graded import exchange, graded, item
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.synthetic import item as tiny_item

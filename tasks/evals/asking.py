@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from configs.evals.spec import EvalStep
 from tasks.client import RequestFailed
@@ -15,26 +16,23 @@ from tasks.evals.grading import sample_row
 from tasks.evals.items import Prepared
 from tasks.evals.pairing import paired
 from tasks.evals.policy import policy_of
-from tasks.evals.progress import TokenProgress
+from tasks.evals.progress import Pace, generated, progress
 from tasks.evals.tape import Tape
 from tasks.frameworks.job import Item, Job, Result
 from tasks.frameworks.process import FrameworkFailed
 from warehouse.evals.tables import EXCHANGES
 from warehouse.parts import Row
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 TELL_EVERY_S = 2.0
 """Pause between two lines of progress."""
 
 
-class Asked:
-    """Graded rows of every item asked so far, and the framework's last word on them."""
+class Asked(NamedTuple):
+    """Graded answers, the exchange of each, and what the framework brought, one result per sample."""
 
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.result: Result | None = None
+    rows: list[Row]
+    exchanges: list[Row]
+    results: list[Result]
 
 
 class Asker:
@@ -42,7 +40,7 @@ class Asker:
 
     def __init__(self, ctx: StepContext, spec: EvalStep, prepared: Prepared, tape: Tape, concurrency: int) -> None:
         self._ctx, self._spec, self._prepared, self._tape, self._concurrency = ctx, spec, prepared, tape, concurrency
-        self._progress = TokenProgress(spec)
+        self._pace = Pace()
 
     async def ask(self, items: Sequence[Item], samples: int) -> Asked:
         """Every item, `samples` times, each time as a job of its own with a seed of its own.
@@ -52,15 +50,17 @@ class Asker:
             FrameworkFailed: the framework failed though the engine did not.
             PairingError: the framework graded something that the engine did not answer to that item.
         """
-        asked = Asked()
+        asked = Asked([], [], [])
         for sample in range(samples):
             self._tape.begin()
-            asked.result = await self._one_job(items, sample)
-            pairs = paired(asked.result, items, self._tape.answers_to, sample)
-            asked.rows += [sample_row(pair, self._spec, asked.result.framework, sample) for pair in pairs]
+            result = await self._one_job(items, sample, answers=len(items) * samples)
+            pairs = paired(result, items, self._tape.answers_to, sample)
+            asked.results.append(result)
+            asked.rows.extend(sample_row(pair, self._spec, sample) for pair in pairs)
+            asked.exchanges.extend(pair.exchange for pair in pairs)
         return asked
 
-    async def _one_job(self, items: Sequence[Item], sample: int) -> Result:
+    async def _one_job(self, items: Sequence[Item], sample: int, answers: int) -> Result:
         spec, framework = self._spec, self._ctx.frameworks.get(self._spec.framework)
         job = Job(
             do="ask",
@@ -71,11 +71,11 @@ class Asker:
             max_tokens=spec.max_tokens,
             concurrency=self._concurrency,
             plain=self._prepared.plain,
-            workdir=str(self._ctx.frameworks.workdir / spec.step),
+            workdir=str(self._ctx.frameworks.workdir / spec.framework / spec.step),
         )
         asking = asyncio.create_task(framework.run(job, f"{self._ctx.step}-{spec.step}-{len(items)}-{sample}"))
         failing = asyncio.create_task(self._tape.failed())
-        telling = asyncio.create_task(self._tell(len(items) * spec.samples))
+        telling = asyncio.create_task(self._tell(answers))
         try:
             await asyncio.wait({asking, failing}, return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
@@ -90,9 +90,12 @@ class Asker:
                 task.cancel()
             await asyncio.gather(asking, failing, telling, return_exceptions=True)
 
-    async def _tell(self, wanted: int) -> None:
+    async def _tell(self, answers: int) -> None:
+        spec = self._spec
         while True:
-            self._ctx.tell(self._progress.of(self._tape.count, wanted, await self._ctx.counters()))
+            count = self._tape.count
+            tok_s = self._pace.tok_s(time.monotonic(), generated(count))
+            self._ctx.tell(progress(count, answers, spec.expected_tokens, spec.max_tokens, tok_s))
             await asyncio.sleep(TELL_EVERY_S)
 
 

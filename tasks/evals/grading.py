@@ -14,9 +14,9 @@ from typing import Any
 from configs.evals.spec import EvalStep
 from configs.evals.suites import SuiteFacts
 from tasks.evals.extractors import VERSION, letter_of, read, without_thoughts
-from tasks.evals.frameworks.job import Result, Score
 from tasks.evals.metrics import default_score
 from tasks.evals.pairing import Paired
+from tasks.frameworks.job import Result, Score
 from warehouse.parts import Row
 
 CHECKED = "prompt_level_strict"

@@ -16,9 +16,14 @@ def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
     return _hash(plain_messages(messages))
 
 
-def request_hash(body: Mapping[str, Any]) -> str:
-    """Hash of a whole request, sampling and all, with its messages as plain text."""
-    return _hash({**body, "messages": plain_messages(body.get("messages", ()))})
+def request_hash(body: Mapping[str, Any], sample: int = 0) -> str:
+    """Hash of a whole request, sampling and all, with its messages as plain text.
+
+    Without a seed, two samples of an item are the same request; then the sample's number is part of the hash, so that
+    the second is not answered with the first one's answer.
+    """
+    salt = {} if "seed" in body else {"sample": sample}
+    return _hash({**body, **salt, "messages": plain_messages(body.get("messages", ()))})
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -37,10 +42,14 @@ def plain_text(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence) and all(isinstance(part, Mapping) and "text" in part for part in content):
-        return "".join(str(part["text"]) for part in content)
+        return "\n".join(str(part["text"]) for part in content)  # as chat templates join them
     raise ValueError(f"message content is neither text nor text parts: {content!r:.80}")
 
 
+def canonical(value: object) -> str:
+    """JSON that is the same for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def _hash(what: object) -> str:
-    canonical = json.dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
+    return hashlib.sha256(canonical(what).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]

@@ -12,7 +12,7 @@ from tasks.context import StepContext
 from warehouse.evals.tables import EVAL_SAMPLES
 from warehouse.parts import Row
 from warehouse.statistics.paired import compare
-from warehouse.statistics.sequential import early_conclusion, levels
+from warehouse.statistics.sequential import levels, stop
 
 
 async def early_verdict(ctx: StepContext, spec: EvalStep, look: int, rows: Sequence[Row]) -> str | None:
@@ -29,9 +29,10 @@ async def early_verdict(ctx: StepContext, spec: EvalStep, look: int, rows: Seque
     if len(common) < len(ours):
         return None
     identity = f"{ctx.cell.cell_key}/{spec.step}/{look}"
-    found = compare([theirs[i] for i in common], [ours[i] for i in common], spec.samples, spec.margin, identity)
     level = levels(spec.looks)[look - 1]
-    conclusion = early_conclusion(found, level)
+    arms = [theirs[item] for item in common], [ours[item] for item in common]
+    found = compare(*arms, spec.samples, spec.margin, identity, level)
+    conclusion = stop(found, level, comparisons=_comparisons(ctx.plan(), spec.step))
     if conclusion is None:
         return None
     share = f"{len(common)} items, look {look} of {len(spec.looks)}, level {level:.4f}"
@@ -53,6 +54,12 @@ def _baseline(ctx: StepContext, step: str) -> dict[str, float]:
         if rows:
             return _means(rows)
     return {}
+
+
+def _comparisons(plan: Plan, step: str) -> int:
+    """Cells of the run that are compared with an AR cell by this step: Holm's family."""
+    others = [planned for planned in plan.cells if not planned.cell.technique.is_baseline]
+    return max(1, sum(any(spec.step == step for spec in planned.steps) for planned in others))
 
 
 def baseline_keys(plan: Plan, cell: Cell) -> list[str]:

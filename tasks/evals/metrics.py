@@ -7,7 +7,7 @@ from typing import Final
 
 from configs.errors import SpecsweepError
 from configs.evals.suites import Framework, SuiteName
-from tasks.evals.frameworks.job import Score
+from tasks.frameworks.job import Score
 
 DEFAULT_METRIC: Final[dict[tuple[SuiteName, Framework], str]] = {
     ("gpqa", "lm-eval"): "exact_match,strict-match",

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from configs.errors import SpecsweepError
 from tasks.evals.extractors import without_thoughts
-from tasks.evals.frameworks.job import Item, Result, Sample
 from tasks.evals.hashes import prompt_hash
+from tasks.frameworks.job import Item, Result, Sample
 from warehouse.parts import Row
 
 EXCERPT_CHARS = 80

@@ -48,7 +48,7 @@ async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
                 print(f"{spec.step}: {why}", flush=True)
                 break
     await _write(ctx, spec, asked, ready.revision)
-    return [judge(None, None, step_findings(asked.rows, spec.suite))]
+    return [judge(None, None, step_findings(asked.rows, spec.suite, asked.exchanges))]
 
 
 async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | None]:
@@ -57,7 +57,7 @@ async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | 
     async with asker(ctx, spec, ready, ()) as asking:
         asked = await asking.ask(ready.items[:items], samples=1)
     await _write(ctx, spec, asked, ready.revision)
-    return [*gate_findings(asked.rows, spec.suite)]
+    return [*gate_findings(asked.rows, spec.suite, asked.exchanges)]
 
 
 def _looks(spec: EvalStep, items: Sequence[Item]) -> list[Sequence[Item]]:
@@ -66,9 +66,8 @@ def _looks(spec: EvalStep, items: Sequence[Item]) -> list[Sequence[Item]]:
 
 
 async def _write(ctx: StepContext, spec: EvalStep, asked: Asked, revision: str) -> None:
-    assert asked.result is not None, "no job was run"
     await ctx.write(EVAL_SAMPLES, asked.rows)
-    await ctx.write(EVAL_SCORES, score_rows(asked.rows, asked.result, spec, revision))
+    await ctx.write(EVAL_SCORES, score_rows(asked.rows, asked.results, spec, revision))
 
 
 def _items(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:

@@ -168,7 +168,7 @@ class Frameworks:
     """The frameworks of one cell, by name; leaving the `async with` ends them all."""
 
     def __init__(self, workdir: Path) -> None:
-        self._workdir = workdir.absolute()
+        self.workdir = workdir.absolute()
         self._started: dict[FrameworkName, Framework] = {}
 
     def get(self, name: FrameworkName) -> Framework:
@@ -181,7 +181,7 @@ class Frameworks:
             python = environments.python_of(name)
             if python is None:
                 raise FrameworkFailed(f"the environment {name!r} is not installed: run `bin/environment {name}`")
-            self._started[name] = Framework(name, python, self._workdir / name)
+            self._started[name] = Framework(name, python, self.workdir / name)
         return self._started[name]
 
     async def __aenter__(self) -> Self:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.errors import SpecsweepError
+from tasks.evals.hashes import canonical, prompt_hash, request_hash
 from warehouse.parts import Row
-
-HASH_HEX_DIGITS = 32
-"""Length of a hash of a request or a prompt: 128 bits of sha256."""
 
 
 class AnswerUnusable(SpecsweepError):
@@ -32,25 +29,11 @@ class Sent(NamedTuple):
 def sent(body: Mapping[str, Any], dropped: Sequence[str], sample: int) -> Sent:
     """The request with its names.
 
-    Without a seed, two samples of an item are the same request; then the sample's number is part of the hash, so that
-    the second is not answered with the first one's answer.
-
     Raises:
         ValueError: the text is not Unicode (a lone surrogate).
     """
     document = canonical(body).encode()
-    salt = b"" if "seed" in body else f"#{sample}".encode()
-    return Sent(body, document, dropped, sample, _hash(document + salt), prompt_hash(body["messages"]))
-
-
-def canonical(value: object) -> str:
-    """JSON that is the same for equal values."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Hash of what was asked, the same however a framework wraps the text: as a string, or as a list of parts."""
-    return _hash(canonical([_plain(message) for message in messages]).encode())
+    return Sent(body, document, dropped, sample, request_hash(body, sample), prompt_hash(body["messages"]))
 
 
 def row_of(suite: str, asked: Sent, occurrence: int, answer: object, latency_s: float) -> Row:
@@ -128,14 +111,3 @@ def is_truncated(row: Row) -> bool:
 def _only_choice(answer: Any) -> Any:
     (choice,) = answer["choices"]
     return choice
-
-
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        content = "\n".join(part["text"] for part in content)  # as chat templates join them
-    return {name: value for name, value in {**message, "content": content}.items() if value is not None}
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:HASH_HEX_DIGITS]

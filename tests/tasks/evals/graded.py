@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tasks.evals.frameworks.job import Item, Result, Sample, Score
 from tasks.evals.hashes import prompt_hash, request_hash
+from tasks.frameworks.job import Item, Result, Sample, Score
 
 OPTIONS = ("gold", "teal", "rose", "grey")
 

@@ -11,10 +11,10 @@ from configs.steps.eval_gpqa import EvalGpqaStep
 from configs.steps.eval_gpqa_inspect import EvalGpqaInspectStep
 from configs.steps.eval_haerae import EvalHaeraeStep
 from configs.steps.eval_ifeval import EvalIfevalStep
-from tasks.evals.frameworks.job import Score
 from tasks.evals.grading import clustered, sample_row, score_rows
 from tasks.evals.metrics import MetricMissing, default_score, metric_of
 from tasks.evals.pairing import Paired
+from tasks.frameworks.job import Score
 from tests.tasks.evals.graded import exchange, graded, item, result
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.parts import encode

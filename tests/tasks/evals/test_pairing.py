@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.evals.frameworks.job import Result
 from tasks.evals.pairing import PairingError, paired
+from tasks.frameworks.job import Result
 from tests.tasks.evals.graded import Recorded, exchange, graded, item, result
 
 ITEMS = [item(1, "A"), item(2, "B"), item(3, "C")]

@@ -16,8 +16,8 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.engine.server import free_port
+from tasks.evals.hashes import prompt_hash
 from tasks.evals.policy import policy_of
-from tasks.evals.recording.exchange import prompt_hash
 from tasks.evals.tape import Tape, WrongTape
 from tests.tasks.evals.fake_upstream import FakeUpstream, answer
 from tests.tasks.evals.tape_case import POLICY, FakeStore, ask, cell, post, question, spec, tape
