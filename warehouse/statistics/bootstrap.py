@@ -7,7 +7,9 @@ interval says little more than how far apart the repeats lie, which is why rows 
 from __future__ import annotations
 
 import hashlib
+import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 RESAMPLES = 2000
@@ -25,9 +27,59 @@ def resampled_means(values: Sequence[float], identity: str) -> list[float]:
         identity: what the row is called; the seed follows from it, so that a build can be repeated bit for bit.
     """
     n = len(values)
-    seed = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
-    drawn = random.Random(seed).choices(values, k=n * RESAMPLES)
+    drawn = _source(identity).choices(values, k=n * RESAMPLES)
     return [sum(drawn[start : start + n]) / n for start in range(0, n * RESAMPLES, n)]
+
+
+def resampled_means_of_few(values: Sequence[float], identity: str) -> list[float]:
+    """The same for many values of which few are distinct, such as differences of right-or-wrong answers.
+
+    How often each distinct value is drawn is multinomial, so it is drawn as one binomial after another: 12 000 items
+    cost a few hundred thousand steps, not 24 million.
+    """
+    n = len(values)
+    ordered = sorted(Counter(values).items())
+    source = _source(identity)
+    means = []
+    for _ in range(RESAMPLES):
+        left, shares_left, total = n, n, 0.0
+        for value, count in ordered:
+            drawn = drawn_binomial(source, left, count / shares_left)
+            left, shares_left, total = left - drawn, shares_left - count, total + value * drawn
+        means.append(total / n)
+    return means
+
+
+def drawn_binomial(source: random.Random, n: int, p: float) -> int:
+    """One draw from Bin(n, p), by inversion outwards from the mode: about sqrt(n p (1 - p)) steps.
+
+    Source: Kemp, Communications in Statistics - Simulation and Computation 15 (1986) 805-813. Python has one from 3.12.
+    """
+    if n == 0 or p <= 0 or p >= 1:
+        return n if p >= 1 else 0
+    low = high = mode = int((n + 1) * p)
+    log_choices = math.lgamma(n + 1) - math.lgamma(mode + 1) - math.lgamma(n - mode + 1)
+    below = above = math.exp(log_choices + mode * math.log(p) + (n - mode) * math.log1p(-p))
+    odds = p / (1 - p)
+    left = source.random() - below
+    while left > 0 and (low > 0 or high < n):
+        if high < n:
+            above *= (n - high) / (high + 1) * odds
+            high += 1
+            left -= above
+            if left <= 0:
+                return high
+        if low > 0:
+            below *= low / ((n - low + 1) * odds)
+            low -= 1
+            left -= below
+            if left <= 0:
+                return low
+    return mode
+
+
+def _source(identity: str) -> random.Random:
+    return random.Random(int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big"))
 
 
 def interval(statistics: Sequence[float]) -> tuple[float, float]:

@@ -1,14 +1,16 @@
 """Statistics of a comparison between two techniques over the same items, in plain Python.
 
 Accuracy is compared item by item: both techniques answered the same questions, so only the questions on which they
-disagree say anything. Speed is compared in `warehouse.consolidate.speed` by `warehouse.statistics.bootstrap`.
+disagree say anything. Several answers per item, and several comparisons at once, are compared in
+`warehouse.statistics.paired`; speed in `warehouse.consolidate.speed` by `warehouse.statistics.bootstrap`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple
+
+from warehouse.statistics.roots import falling_root
 
 MARGIN = 0.05
 """Accuracy that may be lost and still be called "no worse": five points, stated beside every claim."""
@@ -92,30 +94,19 @@ def tango_interval(n: int, gained: int, lost: int, z: float) -> tuple[float, flo
     when no item is discordant: n identical answers still allow a difference of z^2 / (n + z^2).
     """
     delta = (gained - lost) / n
-
-    def score(difference: float) -> float:
-        """T of H0: the true difference is `difference`; falls as `difference` grows."""
-        a = 2.0 * n
-        b = -gained - lost + (2 * n - gained + lost) * difference
-        c = -lost * difference * (1 - difference)
-        p_lost = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
-        variance = n * (2 * p_lost + difference * (1 - difference))
-        return (gained - lost - n * difference) / math.sqrt(variance) if variance > 0 else 0.0
-
-    low = _bisect(lambda x: score(x) - z, -1.0, delta)
-    high = _bisect(lambda x: score(x) + z, delta, 1.0)
+    low = falling_root(lambda x: tango_score(n, gained, lost, x) - z, -1.0, delta)
+    high = falling_root(lambda x: tango_score(n, gained, lost, x) + z, delta, 1.0)
     return low, high
 
 
-def _bisect(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function crosses zero between `low` and `high`, to 1e-12."""
-    for _ in range(60):
-        middle = (low + high) / 2
-        if falling(middle) > 0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+def tango_score(n: int, gained: int, lost: int, difference: float) -> float:
+    """Tango's T of H0: the true difference is `difference`; standard normal under H0, falls as `difference` grows."""
+    a = 2.0 * n
+    b = -gained - lost + (2 * n - gained + lost) * difference
+    c = -lost * difference * (1 - difference)
+    p_lost = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
+    variance = n * (2 * p_lost + difference * (1 - difference))
+    return (gained - lost - n * difference) / math.sqrt(variance) if variance > 0 else 0.0
 
 
 def minimal_detectable_difference(n: int, gained: int, lost: int) -> float:

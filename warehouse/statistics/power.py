@@ -1,9 +1,9 @@
 """What an evaluation of n items can show, said before any of them is paid for.
 
 All of it follows from the discordance w: the share of items that two arms answer differently. With one answer per item
-the variance of a paired difference is at most w / n (Connor, Biometrics 1987, with delta^2 left out). With K answers per
-item, and two arms that are equally good, what differs is sampling alone, and K answers divide its variance by K (Miller,
-arXiv 2411.00640, section 3): w / (n K). Where two arms really differ item by item, more answers help less than that.
+the variance of a paired difference is at most w / n (Connor, Biometrics 1987, with delta^2 left out). With K answers
+per item, and two arms that are equally good, what differs is sampling alone, and K answers divide its variance by K
+(Miller, arXiv 2411.00640, section 3): w / (n K). Where two arms really differ item by item, more answers help less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def stderr_of_difference(n: int, discordance: float, samples: int = 1) -> float:
 
 
 def detectable(n: int, discordance: float, samples: int = 1) -> float:
-    """Smallest difference that is seen with 80 % power at 5 %, two-sided; 0.077 for 198 items and a discordance of 0.15."""
+    """Smallest difference seen with 80 % power at 5 %, two-sided; 0.077 for 198 items and a discordance of 0.15."""
     return (Z_TWO_SIDED + Z_POWER) * stderr_of_difference(n, discordance, samples)
 
 
@@ -29,7 +29,7 @@ def carried_margin(n: int, discordance: float, samples: int = 1) -> float:
 
 
 def items_needed(margin: float, discordance: float, samples: int = 1) -> int:
-    """Items that carry a margin: the inverse of `carried_margin`; 371 for a margin of 0.05 and a discordance of 0.15."""
+    """Items that carry a margin: the inverse of `carried_margin`; 371 for a margin of 0.05, a discordance of 0.15."""
     return math.ceil((Z_ONE_SIDED + Z_POWER) ** 2 * discordance / (margin**2 * samples))
 
 
