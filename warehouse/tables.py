@@ -127,7 +127,9 @@ RESULTS_CONSOLIDATED = Table(
         Column("score_hi", "f64", "upper end"),
         Column("samples", "i64", "answers per item"),
         Column(
-            "readers_agree", "f64", "share of answers in which another reading finds what the counting one found, 0 to 1"
+            "readers_agree",
+            "f64",
+            "share of answers in which another reading finds the same as the counting one, 0 to 1",
         ),
         Column("framework", "str", "which evaluation framework asked: lm-eval, inspect, hret"),
         Column("framework_version", "str", "of its package"),

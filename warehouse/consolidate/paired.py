@@ -94,7 +94,7 @@ def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Settleable, floa
     level = ALPHA if look is None else levels(ours.looks)[look - 1]
     identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
     found = compare(before, now, row["samples"], ours.margin, identity, level)
-    p, ni_p = (each if look is None else adjusted_p(each, look, ours.looks) for each in (found.p, found.ni_p))
+    p, ni_p = (adjusted_p(each, level) for each in (found.p, found.ni_p))
     n = both.height
     return Settleable(found, p, ni_p), math.fsum(before) / n, math.fsum(now) / n, look
 

@@ -93,7 +93,7 @@ def scores_and_pairs(group: Group, raw: Raw, items: Table) -> Made:
         if baseline is not None:
             last, pair = paired(last, *(_arm(each, raw, items) for each in (step, baseline)))
             made.pairs.extend([] if pair is None else [pair])
-        made.results += [last, first]
+        made.results.extend((last, first))
     return made
 
 

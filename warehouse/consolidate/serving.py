@@ -67,9 +67,7 @@ def served_differently(step: CommittedStep, baseline: CommittedStep) -> list[str
     """Serving arguments, and settings of the evaluation, in which a cell and its AR cell differ."""
     ours, theirs = step.planned.cell.serving, baseline.planned.cell.serving
     found = [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
-    return found + [
-        name for name in SAMPLING if getattr(step.spec, name, None) != getattr(baseline.spec, name, None)
-    ]
+    return found + [name for name in SAMPLING if getattr(step.spec, name, None) != getattr(baseline.spec, name, None)]
 
 
 def arguments(argv: str) -> dict[str, str]:

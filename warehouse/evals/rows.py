@@ -41,12 +41,12 @@ def rows(group: Group, raw: Raw) -> Made:
         if counts is None:
             made.results.append(base_row(step, raw, verdict))
             continue
-        counting, *others = _score_rows(step, counts, verdict, raw)
+        first, *others = _score_rows(step, counts, verdict, raw)
         baseline = baseline_of(step, group)
         if baseline is not None:
-            counting, pair = paired(counting, *(_arm(each, raw) for each in (step, baseline)))
+            first, pair = paired(first, *(_arm(each, raw) for each in (step, baseline)))
             made.pairs.extend([] if pair is None else [pair])
-        made.results += [counting, *others]
+        made.results.extend((first, *others))
     return made
 
 
@@ -85,7 +85,8 @@ def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) 
     agreed = counts["agreed"] / counts["answers"] if spec.suite.letters else None
     first = row | {"extractor": extractor, "readers_agree": agreed, **_score(counts, "right", counts["n"])}
     readers = READERS if spec.suite.letters else ("framework",)
-    others = [_read_otherwise(row, first, counts, verdict, name) for name in readers if counts[f"by_{name}"] is not None]
+    known = [name for name in readers if counts[f"by_{name}"] is not None]
+    others = [_read_otherwise(row, first, counts, verdict, name) for name in known]
     published = [_published(row, first, each, verdict, bool(spec.suite.letters)) for each in reported]
     return [first, *others, *published]
 
