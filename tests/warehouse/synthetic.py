@@ -187,7 +187,7 @@ def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, beha
                 ["all tokens of a stream came in one burst: no TPOT can be read off it"] if looping else [],
             ),
         )
-    step.provenance(host=text[:60], argv=f"vllm serve /models/target --served-model-name {cell.model.name}")
+    step.provenance(host=text[:60], argv="vllm serve /another/folder/target --port 9000 --dtype bfloat16")
     step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
 
 

@@ -129,7 +129,7 @@ def _score(counts: Counts, reading: str, n: int) -> Row:
     """
     score, spread = counts[reading], counts[f"{reading}_spread"]
     if counts["samples"] == 1 or not spread:
-        stderr = proportion_stderr(score, n) if counts["samples"] == 1 else None
+        stderr = proportion_stderr(score, n)
         low, high = wilson_interval(score, n)
     else:
         stderr = spread / math.sqrt(n)
