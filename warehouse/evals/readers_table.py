@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warehouse.display.figures import NOTHING, Row, figure
 from warehouse.display.markup import Child, Markup, join, tag
-from warehouse.display.tables import Heading, naming, table
+from warehouse.display.tables import Cell, Heading, naming, table
 from warehouse.display.view import View
 from warehouse.verdicts import Reason
 
@@ -39,10 +39,7 @@ def readers_table(view: View) -> Child:
         *naming(view.rows),
         Heading("evaluation", lambda row: row["step"], ""),
         Heading("counts", lambda row: figure(row["score"], 3)),
-        *(
-            Heading(title, lambda row, extractors=extractors: _read(row, extractors))  # type: ignore[misc]
-            for title, extractors in READERS.items()
-        ),
+        *(Heading(title, _reader(extractors)) for title, extractors in READERS.items()),
         Heading("reported by the framework", _reported, ""),
     ]
     return join(
@@ -58,16 +55,22 @@ def _evaluation(row: Row) -> tuple[str, ...]:
     return row["run_id"], row["cell_key"], row["step"]
 
 
-def _read(row: Row, extractors: tuple[str, ...]) -> Child:
-    found = [other for other in row["others"] if other["extractor"] in extractors]
-    return _score(found[0]) if found else NOTHING
+def _reader(extractors: tuple[str, ...]) -> Cell:
+    def shown(row: Row) -> Child:
+        found = [other for other in row["others"] if other["extractor"] in extractors]
+        return _score(found[0]) if found else NOTHING
+
+    return shown
 
 
 def _reported(row: Row) -> Markup:
     """Figures under the framework's own names."""
-    found = [other for other in row["others"] if other["extractor"] not in sum(READERS.values(), ())]
-    told = (join([f"{other['metric']} ", _score(other)]) for other in found)
-    return join(each for at, one in enumerate(told) for each in ((", ", one) if at else (one,))) or tag("span", NOTHING)
+    read = {extractor for extractors in READERS.values() for extractor in extractors}
+    found = [other for other in row["others"] if other["extractor"] not in read]
+    if not found:
+        return tag("span", NOTHING)
+    first, *more = (join([f"{other['metric']} ", _score(other)]) for other in found)
+    return join([first, *(join([", ", each]) for each in more)])
 
 
 def _score(row: Row) -> Markup:

@@ -80,7 +80,7 @@ def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) 
         "truncated": counts["truncated"],
         "blank": counts["blank"],
         "framework": spec.framework,
-        **_framework(reported),
+        **_framework(raw.rows(step, EVAL_SCORES)),
     }
     agreed = counts["agreed"] / counts["answers"] if spec.suite.letters else None
     first = row | {"extractor": extractor, "readers_agree": agreed, **_score(counts, "right", counts["n"])}
@@ -143,9 +143,7 @@ def _reported(step: CommittedStep, raw: Raw) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["metric"], row["extractor"] or ""))
 
 
-def _framework(reported: Sequence[Mapping[str, Any]]) -> Row:
-    """Version and dataset as the scores name them; nothing where there are none."""
-    if not reported:
-        return {}
-    known = {"framework_version": reported[0]["framework_version"], "dataset_revision": reported[0]["dataset_revision"]}
-    return {name: value for name, value in known.items() if value is not None}
+def _framework(scores: Sequence[Mapping[str, Any]]) -> Row:
+    """Version and dataset as the scores name them; what provenance says stays where they are silent."""
+    names = ("framework_version", "dataset_revision")
+    return {name: scores[0][name] for name in names if scores and scores[0][name] is not None}

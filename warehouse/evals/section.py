@@ -45,7 +45,7 @@ def _columns(view: View, rows: list[Row]) -> list[Heading]:
         Heading("evaluation", lambda row: row["step"], ""),
         Heading("score", lambda row: figure(row["score"], 3)),
         Heading("95 % interval", lambda row: span(row["score_lo"], row["score_hi"], 3)),
-        Heading("standard error", lambda row: figure(row["score_stderr"], 3)),
+        Heading("verdict", verdict_mark, ""),
         Heading("questions", lambda row: figure(row["n"], 0)),
         Heading("answers each", lambda row: figure(row["samples"], 0)),
         Heading("cut off", _share("truncated")),
@@ -55,7 +55,7 @@ def _columns(view: View, rows: list[Row]) -> list[Heading]:
         columns.append(Heading("readers agree", lambda row: _percent(row["readers_agree"])))
     if any(row["framework"] is not None for row in rows):
         columns.append(Heading("asked by", _framework, ""))
-    return [*columns, Heading("verdict", verdict_mark, "")]
+    return columns
 
 
 def _share(column: str) -> Callable[[Row], str]:

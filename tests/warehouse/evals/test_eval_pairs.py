@@ -65,6 +65,16 @@ def test_other_questions_are_not_compared_and_the_row_says_so(local: Store) -> N
     assert "1 of 50 items were asked in other words" in said and "item-0007" in said
 
 
+def test_another_number_of_answers_is_another_measurement(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(50, range(40)))
+    run.answered("mtp", 4, answers(50, range(40), samples=2))
+    built = run.built()
+    assert built.pairs == []
+    [said] = only(built.results, technique="mtp", extractor="last-in-body")["details"]
+    assert "50 items have another number of answers" in said
+
+
 def test_rambling_is_a_finding_even_where_the_score_is_as_good(local: Store) -> None:
     run = Graded(local)
     run.answered("ar", None, answers(198, range(150)))
