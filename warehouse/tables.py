@@ -75,7 +75,10 @@ COMMON_TABLES = (VERDICTS, PROVENANCE)
 """Raw tables that every step writes."""
 
 COUNTING_EXTRACTORS = ("last-letter", "last-in-body", "checker")
-"""Extractors whose score counts, one of them per evaluation; every other extractor's score is a diagnostic."""
+"""Extractors whose score is an evaluation's result, one of them per evaluation."""
+
+DIAGNOSTIC_EXTRACTORS = ("first-letter", "strict", "flexible", "first", "framework", "reported")
+"""Other readers of the same answers, kept to show what they would have published: diagnostics, never results."""
 
 RESULTS_CONSOLIDATED = Table(
     "results_consolidated",
@@ -121,7 +124,7 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "extractor",
             "str",
-            f"how the answer was read: {', '.join(COUNTING_EXTRACTORS)} count, all others are diagnostics",
+            f"how answers were read: {', '.join(DIAGNOSTIC_EXTRACTORS)} are diagnostics, all others count",
         ),
         Column("score_lo", "f64", "lower end of the score's 95 % interval over items"),
         Column("score_hi", "f64", "upper end"),

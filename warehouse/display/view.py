@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from warehouse.display.figures import Row
-from warehouse.tables import COUNTING_EXTRACTORS
+from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
 
 DEMO_FAMILY_PREFIX = "tiny-"
 """Prefix of families that this project trains itself, on a laptop."""
@@ -46,11 +46,11 @@ class View(NamedTuple):
 
     def diagnostics(self) -> list[Row]:
         """Scores by readers that don't count: what a careless grader would have published."""
-        return [row for row in self.rows if _is_diagnostic(row)]
+        return [row for row in self.rows if row["extractor"] in DIAGNOSTIC_EXTRACTORS]
 
     def flagged(self) -> list[Row]:
         """Rejected and suspect rows, the worst first."""
-        found = [row for row in self.rows if row["verdict"] != "ok" and not _is_diagnostic(row)]
+        found = [row for row in self.rows if row["verdict"] != "ok" and row["extractor"] not in DIAGNOSTIC_EXTRACTORS]
         return sorted(found, key=lambda row: row["verdict"] != "rejected")
 
     def benches(self) -> list[Bench]:
@@ -74,10 +74,6 @@ class View(NamedTuple):
     def _pairs(self, row: Row, kind: str) -> list[Row]:
         cell = (row["run_id"], row["cell_key"], kind)
         return [pair for pair in self.pairs if (pair["run_id"], pair["cell_key"], pair["kind"]) == cell]
-
-
-def _is_diagnostic(row: Row) -> bool:
-    return row["extractor"] is not None and row["extractor"] not in COUNTING_EXTRACTORS
 
 
 def _favour(pair: Row) -> tuple[int, float]:
