@@ -83,7 +83,10 @@ def mcnemar_p(gained: int, lost: int) -> float:
     It answers "is there a difference", never "is it the same" (McNemar, Psychometrika 1947).
     """
     trials = gained + lost
-    tail: int = sum(math.comb(trials, hits) for hits in range(min(gained, lost) + 1))
+    tail = ways = 1  # of no hit; each further number of hits from the one before, because thousands may be discordant
+    for hits in range(1, min(gained, lost) + 1):
+        ways = ways * (trials - hits + 1) // hits
+        tail += ways
     return min(1.0, tail / (1 << (trials - 1))) if trials else 1.0
 
 

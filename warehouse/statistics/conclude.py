@@ -61,7 +61,7 @@ def _undecided(comparison: Comparison, size: str) -> str:
     if needed is not None:
         return f"cannot tell: needs about {needed} items ({size})"
     if comparison.ni_p < ALPHA:
-        return f"cannot tell: it would hold alone, not among all comparisons of the run ({size})"
+        return f"cannot tell: it holds alone, not beside all the other comparisons ({size})"
     low, high = _points(comparison.delta_lo, "+"), _points(comparison.delta_hi, "+")
     lost = _points(comparison.delta, "+")
     return f"cannot tell: {lost} points (95 % interval {low} to {high}, {size}) is too near the margin"
@@ -75,4 +75,4 @@ def _change(comparison: Comparison) -> str:
 
 
 def _points(share: float, sign: str = "-") -> str:
-    return f"{100 * share:{sign}.1f}"
+    return f"{100 * share:{sign}z.1f}"

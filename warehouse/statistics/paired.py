@@ -1,16 +1,17 @@
 """A technique against the baseline over the same items, with one or several answers per item.
 
-The item is what is compared and what counts: d_i = mean score of the technique on item i minus the baseline's. Three
-ways lead from the d_i to a verdict, and the data say which:
+The item is what is compared and what counts: d_i = mean score of the technique on item i minus the baseline's. Two ways
+lead from the d_i to a verdict, and the data say which:
 
 - every d_i is -1, 0 or 1 (one right-or-wrong answer per item): exact McNemar test, Tango's interval, Tango's score test
   at -margin.
-- otherwise: items are the clusters, so the standard error of the mean is sd(d) / sqrt(n) however many answers each has
-  (Miller, arXiv 2411.00640, sections 2.2 and 4), and (mean - d0) se^-1 is Student's t with n - 1 degrees of freedom.
-  The p value is of the same t as the interval, so the two never contradict each other; a permutation test of 12 000
-  items would say the same in 10 000 times the work.
-- otherwise, but on fewer than `FEW` items do the arms differ: a mean of so few is not normal. Then gains and losses are
-  bounded one by one, each as if it weighed a whole item (exact binomial limits; the sign test): wide, but never wrong.
+- otherwise the items are the clusters: the standard error of the mean is sd(d) / sqrt(n), however many answers each has
+  (Miller, arXiv 2411.00640, sections 2.2 and 4), and Student's t gives interval and p values alike, so that they never
+  contradict each other. As it stands that errs too often where a few items are wholly lost, because samples that
+  happen to miss them show neither the loss nor its spread: a loss as large as the margin was called none in 8 % of
+  simulated evaluations of 198 items, instead of 5 %. So every bound is computed as if one more item had been asked that
+  speaks against it wholly: d = -1 for the lower one, 1 for the upper one. That keeps the error below 5 % from 50 items
+  on, costs 1 / n of the margin, and, as Tango's does, leaves room for a difference where no item differs.
 """
 
 from __future__ import annotations
@@ -20,13 +21,10 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
-from warehouse.statistics.beta import binomial_at_most, student_quantile, student_tail
+from warehouse.statistics.beta import student_quantile, student_tail
 from warehouse.statistics.bootstrap import interval, resampled_means_of_few
 from warehouse.statistics.compare import Z_POWER, Z_TWO_SIDED, mcnemar_p, tango_interval, tango_score
-from warehouse.statistics.proportions import ALPHA, upper_limit
-
-FEW = 20
-"""Items that must differ before their mean is taken for normal; bench/sequential_errors.py simulates the errors."""
+from warehouse.statistics.proportions import ALPHA
 
 _DIGITS = 9
 """Decimals of a d_i that count: 1/3 + 1/3 and 2/3 are one value."""
@@ -62,7 +60,9 @@ class Comparison(NamedTuple):
     """Of one item's d, as planning takes it: (sum d^2 + 1) / (n + 2), never 0 (Agresti and Min 2005)."""
 
 
-class _Tested(NamedTuple):
+class Tested(NamedTuple):
+    """What the differences say, by whichever way they can be tested."""
+
     delta_lo: float
     delta_hi: float
     bound_lo: float
@@ -98,27 +98,20 @@ def compare(
         raise ValueError(f"{len(baseline)} items and a margin of {margin:g} compare nothing: both must be above 0")
     differences = [round(new - old, _DIGITS) for old, new in zip(baseline, technique, strict=True)]
     n = len(differences)
-    gained, lost = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
-    if all(d in (-1, 0, 1) for d in differences):
-        tested = _by_counts(n, gained, lost, margin, level)
-    elif gained + lost >= FEW:
-        tested = _by_means(differences, margin, level)
-    else:
-        tested = _by_limits(n, gained, lost, margin, level)
     boot_lo, boot_hi = interval(resampled_means_of_few(differences, identity))
     variance = (math.fsum(d * d for d in differences) + 1) / (n + 2)
     return Comparison(
         n=n,
         samples=samples,
-        gained=gained,
-        lost=lost,
+        gained=sum(d > 0 for d in differences),
+        lost=sum(d < 0 for d in differences),
         delta=math.fsum(differences) / n,
         boot_lo=boot_lo,
         boot_hi=boot_hi,
         margin=margin,
         mde=(Z_TWO_SIDED + Z_POWER) * math.sqrt(variance / n),
         variance=variance,
-        **tested._asdict(),
+        **tested(differences, margin, level)._asdict(),
     )
 
 
@@ -129,9 +122,17 @@ def compare_counts(n: int, gained: int, lost: int, margin: float, identity: str,
     return compare(baseline, technique, 1, margin, identity, level)
 
 
-def _by_counts(n: int, gained: int, lost: int, margin: float, level: float) -> _Tested:
+def tested(differences: list[float], margin: float, level: float = ALPHA) -> Tested:
+    """Intervals and p values of the mean difference; the module's docstring says which way is taken when."""
+    if all(d in (-1, 0, 1) for d in differences):
+        gained, lost = differences.count(1), differences.count(-1)
+        return _by_counts(len(differences), gained, lost, margin, level)
+    return _by_means(differences, margin, level)
+
+
+def _by_counts(n: int, gained: int, lost: int, margin: float, level: float) -> Tested:
     normal = NormalDist()
-    return _Tested(
+    return Tested(
         *tango_interval(n, gained, lost, normal.inv_cdf(1 - level / 2)),
         *tango_interval(n, gained, lost, normal.inv_cdf(1 - level)),
         p=mcnemar_p(gained, lost),
@@ -139,30 +140,24 @@ def _by_counts(n: int, gained: int, lost: int, margin: float, level: float) -> _
     )
 
 
-def _by_means(differences: Sequence[float], margin: float, level: float) -> _Tested:
-    n = len(differences)
-    delta = math.fsum(differences) / n
-    squares = math.fsum((d - delta) ** 2 for d in differences)
-    # where all d are nearly equal no spread is seen; one item that is wholly off could always have been missed
-    error = math.sqrt(max(squares, 1.0) / (n - 1) / n)
-    two_sided, one_sided = student_quantile(level / 2, n - 1) * error, student_quantile(level, n - 1) * error
-    return _Tested(
-        delta - two_sided,
-        delta + two_sided,
-        delta - one_sided,
-        delta + one_sided,
-        p=min(1.0, 2 * student_tail(abs(delta) / error, n - 1)),
-        ni_p=student_tail((delta + margin) / error, n - 1),
+def _by_means(differences: Sequence[float], margin: float, level: float) -> Tested:
+    n = len(differences)  # with the item that speaks against it: n + 1 values, n degrees of freedom
+    lower, lower_error = _mean_and_error([*differences, -1.0])
+    upper, upper_error = _mean_and_error([*differences, 1.0])
+    two_sided, one_sided = student_quantile(level / 2, n), student_quantile(level, n)
+    clear_of_zero = max(lower / lower_error, -upper / upper_error, 0.0)
+    return Tested(
+        max(-1.0, lower - two_sided * lower_error),
+        min(1.0, upper + two_sided * upper_error),
+        max(-1.0, lower - one_sided * lower_error),
+        min(1.0, upper + one_sided * upper_error),
+        p=2 * student_tail(clear_of_zero, n),
+        ni_p=student_tail((lower + margin) / lower_error, n),
     )
 
 
-def _by_limits(n: int, gained: int, lost: int, margin: float, level: float) -> _Tested:
-    """Exact: a true loss of the margin means that the share of items that lose is at least the margin."""
-    return _Tested(
-        -upper_limit(lost, n, level / 2),
-        upper_limit(gained, n, level / 2),
-        -upper_limit(lost, n, level),
-        upper_limit(gained, n, level),
-        p=mcnemar_p(gained, lost),
-        ni_p=binomial_at_most(lost, n, margin),
-    )
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error."""
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return mean, math.sqrt(squares / (len(values) - 1) / len(values))

@@ -1,0 +1,58 @@
+"""The published comparison, and what its 198 items carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from warehouse.display.view import View
+from warehouse.report.published import (
+    ITEMS,
+    PUBLISHED,
+    STRICT_MARGIN,
+    counts,
+    published_section,
+    published_verdicts,
+    right_answers,
+)
+
+
+def test_every_published_score_is_a_number_of_right_answers() -> None:
+    for row in PUBLISHED:
+        for score in (row.ar, row.score):
+            assert abs(right_answers(score) / ITEMS - score) < 0.0006, row  # 168 of 198, 0.8485, is published as 0.849
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.25])
+def test_assumed_counts_give_the_published_scores(share: float) -> None:
+    for row in PUBLISHED:
+        gained, lost = counts(row, share)
+        assert gained >= 0 and lost >= 0
+        assert gained - lost == right_answers(row.score) - right_answers(row.ar)
+        assert gained + lost >= round(share * ITEMS)
+        assert lost <= right_answers(row.ar) and gained <= ITEMS - right_answers(row.ar)
+
+
+def test_the_loss_of_diffusion_is_real_whatever_was_not_published() -> None:
+    *others, diffusion = published_verdicts()
+    assert diffusion.published.technique == "diffusion"
+    assert {case.conclusion for case in diffusion[1:]} == {"worse"}
+    assert diffusion.words.startswith("worse by 20.2 points (95 % interval 11.")
+    assert all(row.conclusion != "worse" for row in others)
+
+
+@pytest.mark.parametrize("margin", [0.05, STRICT_MARGIN])
+def test_no_mtp_row_carries_effectively_unchanged(margin: float) -> None:
+    mtp = [row for row in published_verdicts(margin) if row.published.technique == "mtp"]
+    assert len(mtp) == 10
+    assert all(row.words.startswith("cannot tell") for row in mtp)
+    assert all(
+        row.assumed.comparison.delta_lo <= row.assumed.comparison.delta <= row.assumed.comparison.delta_hi
+        for row in mtp
+    )
+
+
+def test_the_section_names_source_and_margin_and_never_the_word() -> None:
+    page = published_section(View([], [], [], 0))
+    assert "mtp-diffusion-h100" in page and "margin of 5 points" in page
+    assert "11 published comparisons, of which 1 can be decided" in page
+    assert "lossless" not in page

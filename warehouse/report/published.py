@@ -1,0 +1,163 @@
+"""The published comparison that this project began with, and the verdict that its 198 items can carry.
+
+Source: mtp-diffusion-h100 (docs/sources.md): GPQA-Diamond in fp8, one answer per item, scores to three decimals. Which
+items each arm got right was not published, so neither was how many items differ, and on that the verdict depends. So
+each row is judged three times: as if the fewest items differed that give the two scores, as if 15 % did, and as if the
+arms were independent of each other, the most that can be expected. What holds in all three cases is carried.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from warehouse.display.figures import Row, figure, plural, signed, span
+from warehouse.display.markup import Markup, tag
+from warehouse.display.section import section
+from warehouse.display.tables import Heading, table
+from warehouse.display.view import View
+from warehouse.statistics.compare import MARGIN, Conclusion
+from warehouse.statistics.conclude import conclude, wording
+from warehouse.statistics.holm import holm
+from warehouse.statistics.paired import Comparison, compare_counts
+
+ITEMS = 198
+"""Items of GPQA-Diamond."""
+
+ASSUMED_DISCORDANCE = 0.15
+"""Share of items that two equally good arms answer differently when both sample: our assumption, as in the plan."""
+
+STRICT_MARGIN = 0.03
+"""The loss that the source calls noise ("per-cell standard error around 0.03")."""
+
+
+class PublishedScore(NamedTuple):
+    """One published pair of scores, 0 ... 1."""
+
+    model: str
+    technique: str
+    framework: str
+    ar: float
+    score: float
+
+
+PUBLISHED = (
+    PublishedScore("Gemma 12B", "mtp", "lm-eval", 0.652, 0.641),
+    PublishedScore("Gemma 26B-A4B", "mtp", "lm-eval", 0.773, 0.783),
+    PublishedScore("Gemma 31B", "mtp", "lm-eval", 0.849, 0.818),
+    PublishedScore("Qwen 27B", "mtp", "lm-eval", 0.828, 0.818),
+    PublishedScore("Qwen 35B-A3B", "mtp", "lm-eval", 0.803, 0.788),
+    PublishedScore("Gemma 12B", "mtp", "inspect", 0.616, 0.636),
+    PublishedScore("Gemma 26B-A4B", "mtp", "inspect", 0.707, 0.737),
+    PublishedScore("Gemma 31B", "mtp", "inspect", 0.763, 0.747),
+    PublishedScore("Qwen 27B", "mtp", "inspect", 0.854, 0.854),
+    PublishedScore("Qwen 35B-A3B", "mtp", "inspect", 0.838, 0.828),
+    PublishedScore("Gemma 26B-A4B", "diffusion", "lm-eval", 0.773, 0.571),
+)
+"""As published; diffusion is diffusiongemma 26B-A4B, beside the AR model of its size."""
+
+
+class Case(NamedTuple):
+    """One assumption about how many items differ, and what would follow from it."""
+
+    comparison: Comparison
+    p_holm: float
+    conclusion: Conclusion
+
+    @property
+    def words(self) -> str:
+        """The comparison in words."""
+        return wording(self.comparison, self.conclusion, self.p_holm)
+
+
+class PublishedVerdict(NamedTuple):
+    """A published pair of scores in the three cases."""
+
+    published: PublishedScore
+    fewest: Case
+    assumed: Case
+    independent: Case
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """What holds in all cases."""
+        found = {case.conclusion for case in (self.fewest, self.assumed, self.independent)}
+        return found.pop() if len(found) == 1 else "inconclusive"
+
+    @property
+    def words(self) -> str:
+        """The verdict in words, with the widest interval where there is one; where the cases disagree, that they do."""
+        if self.conclusion != "inconclusive":
+            return self.independent.words
+        if self.assumed.conclusion == "inconclusive":
+            return self.assumed.words
+        return f"cannot tell: it depends on how many items differ, which was not published (n={ITEMS})"
+
+
+def right_answers(score: float) -> int:
+    """Right answers behind a score that was rounded to three decimals."""
+    return round(score * ITEMS)
+
+
+def counts(published: PublishedScore, share: float) -> tuple[int, int]:
+    """Items gained and lost that give the two scores, with as nearly this share of items differing as can be."""
+    net = right_answers(published.score) - right_answers(published.ar)
+    differing = max(abs(net), round(share * ITEMS))
+    differing += (differing - net) % 2
+    return (differing + net) // 2, (differing - net) // 2
+
+
+@cache
+def published_verdicts(margin: float = MARGIN) -> list[PublishedVerdict]:
+    """Every published pair, judged in three cases; in each the eleven comparisons are corrected together (Holm)."""
+    fewest = _cases([0.0] * len(PUBLISHED), margin)
+    assumed = _cases([ASSUMED_DISCORDANCE] * len(PUBLISHED), margin)
+    independent = _cases([each.ar * (1 - each.score) + each.score * (1 - each.ar) for each in PUBLISHED], margin)
+    return [PublishedVerdict(*each) for each in zip(PUBLISHED, fewest, assumed, independent, strict=True)]
+
+
+def _cases(shares: list[float], margin: float) -> list[Case]:
+    found = [
+        compare_counts(ITEMS, *counts(each, share), margin, f"{each.model} {each.technique} {each.framework} {share}")
+        for each, share in zip(PUBLISHED, shares, strict=True)
+    ]
+    p_holm, ni_p_holm = holm([each.p for each in found]), holm([each.ni_p for each in found])
+    return [Case(each, p, conclude(each, p, ni_p)) for each, p, ni_p in zip(found, p_holm, ni_p_holm, strict=True)]
+
+
+def published_section(view: View) -> Markup:
+    """The published table with what its n can carry, folded up: it is a reference, not a result of ours."""
+    del view
+    lead = (
+        f"Not measured here: GPQA-Diamond as published by mtp-diffusion-h100 (docs/sources.md), {ITEMS} items, one "
+        f"answer each, and what these scores can carry at a margin of {100 * MARGIN:g} points, and of "
+        f"{100 * STRICT_MARGIN:g}. How many items differ between the arms was not published. A verdict stands only if "
+        "it holds with the fewest that give these scores, with 15 %, and with independent arms."
+    )
+    judged = [
+        {"verdict": verdict, "strict": strict, **verdict.published._asdict()}
+        for verdict, strict in zip(published_verdicts(), published_verdicts(STRICT_MARGIN), strict=True)
+    ]
+    decided = sum(row["verdict"].conclusion != "inconclusive" for row in judged)
+    title = f"{plural(len(judged), 'published comparison')}, of which {decided} can be decided"
+    shown = tag("details", tag("summary", title), table("Published accuracy, judged", _HEADINGS, judged))
+    return section("published", "Published before", lead, shown)
+
+
+def _interval(row: Row) -> str:
+    found: Comparison = row["verdict"].assumed.comparison
+    return span(found.delta_lo, found.delta_hi, 3)
+
+
+_HEADINGS = (
+    Heading("model", lambda row: row["model"], ""),
+    Heading("technique", lambda row: row["technique"], ""),
+    Heading("framework", lambda row: row["framework"], ""),
+    Heading("AR", lambda row: figure(row["ar"], 3)),
+    Heading("score", lambda row: figure(row["score"], 3)),
+    Heading("difference", lambda row: signed(row["verdict"].assumed.comparison.delta)),
+    Heading("interval if 15 % differ", _interval),
+    Heading("if the fewest differ", lambda row: row["verdict"].fewest.words, "wrap"),
+    Heading("what it carries", lambda row: row["verdict"].words, "wrap"),
+    Heading("at 3 points", lambda row: row["strict"].words, "wrap"),
+)
