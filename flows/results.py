@@ -11,6 +11,7 @@ from rich.table import Table
 
 from warehouse.snapshot import read_current
 from warehouse.store import Store
+from warehouse.tables import DIAGNOSTIC_EXTRACTORS
 
 COLUMNS = {
     "cell": "cell",
@@ -31,9 +32,8 @@ STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     """One dict of texts per consolidated row of the run; streamed twins and diagnostics are left to the report."""
     frame = read_current(store)
-    headline = (pl.col("mode").is_null() | (pl.col("mode") == "fixed")) & (
-        pl.col("extractor").is_null() | (pl.col("extractor") == "last-letter")
-    )
+    is_diagnostic = pl.col("extractor").is_in(DIAGNOSTIC_EXTRACTORS).fill_null(False)
+    headline = (pl.col("mode").is_null() | (pl.col("mode") == "fixed")) & ~is_diagnostic
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
     return [_texts(row) for row in chosen.iter_rows(named=True)]
 

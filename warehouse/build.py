@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from configs.step import MeasuredStep
 from warehouse.consolidate.attempts import attempt_rows
+from warehouse.consolidate.families import settled
 from warehouse.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
 from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
@@ -63,7 +64,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
             pairs += made.pairs
     return Consolidated(
         results=sorted(results, key=lambda row: _order(row, ROW_ORDER)),
-        pairs=sorted(pairs, key=lambda row: _order(row, PAIR_ORDER)),
+        pairs=sorted(settled(pairs), key=lambda row: _order(row, PAIR_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
 

@@ -74,6 +74,12 @@ PROVENANCE = Table("provenance", "where and with what one step was measured", (*
 COMMON_TABLES = (VERDICTS, PROVENANCE)
 """Raw tables that every step writes."""
 
+COUNTING_EXTRACTORS = ("last-letter", "last-in-body", "checker")
+"""Extractors whose score is an evaluation's result, one of them per evaluation."""
+
+DIAGNOSTIC_EXTRACTORS = ("first-letter", "strict", "flexible", "first", "framework", "reported")
+"""Other readers of the same answers, kept to show what they would have published: diagnostics, never results."""
+
 RESULTS_CONSOLIDATED = Table(
     "results_consolidated",
     "one cell x step x condition (x metric) of one run",
@@ -113,16 +119,20 @@ RESULTS_CONSOLIDATED = Table(
         Column("score", "f64", "value of the metric, 0 to 1"),
         Column("score_stderr", "f64", "standard error of the score"),
         Column("n", "i64", "items scored"),
-        Column("truncated", "i64", "items cut off by the length limit"),
-        Column("blank", "i64", "items without an answer body"),
+        Column("truncated", "i64", "answers cut off by the length limit"),
+        Column("blank", "i64", "answers without a body"),
         Column(
-            "extractor", "str", "how the answer was read: last-in-body (or last-letter) counts, others are diagnostics"
+            "extractor",
+            "str",
+            f"how answers were read: {', '.join(DIAGNOSTIC_EXTRACTORS)} are diagnostics, all others count",
         ),
         Column("score_lo", "f64", "lower end of the score's 95 % interval over items"),
         Column("score_hi", "f64", "upper end"),
         Column("samples", "i64", "answers per item"),
         Column(
-            "readers_agree", "f64", "share of items that another reading of the body finds the same answer in, 0 to 1"
+            "readers_agree",
+            "f64",
+            "share of answers in which another reading finds the same as the counting one, 0 to 1",
         ),
         Column("framework", "str", "which evaluation framework asked: lm-eval, inspect, hret"),
         Column("framework_version", "str", "of its package"),

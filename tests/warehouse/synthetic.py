@@ -106,9 +106,12 @@ def demo_plan() -> Plan:
     return expand(load_sweep("demo"), recipe="0123456789abcdef")
 
 
-def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words") -> Plan:
-    """All cells and steps of the demo; `text` is what the model says, and an odd part of other columns."""
-    ledger, plan = Ledger(store, run_id), demo_plan()
+def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words", plan: Plan | None = None) -> Plan:
+    """All cells and steps of the demo; `text` is what the model says, and an odd part of other columns.
+
+    A plan with further steps leaves them to the caller.
+    """
+    ledger, plan = Ledger(store, run_id), plan or demo_plan()
     ledger.write_plan(plan)
     for planned in plan.cells:
         cell = planned.cell
@@ -187,7 +190,7 @@ def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, beha
                 ["all tokens of a stream came in one burst: no TPOT can be read off it"] if looping else [],
             ),
         )
-    step.provenance(host=text[:60], argv=f"vllm serve /models/target --served-model-name {cell.model.name}")
+    step.provenance(host=text[:60], argv="vllm serve /another/folder/target --port 9000 --dtype bfloat16")
     step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
 
 

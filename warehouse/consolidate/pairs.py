@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from warehouse.consolidate.rows import Row
-from warehouse.statistics.compare import PairedAccuracy
+from warehouse.statistics.paired import Comparison
 
 _SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "step")
+
+_COMPARED = (
+    "n", "samples", "gained", "lost", "delta", "delta_lo", "delta_hi", "boot_lo", "boot_hi", "margin", "bound_lo",
+    "ni_p", "mde",
+)  # fmt: skip
+"""Figures of a comparison that are columns under the same name."""
 
 
 def speed_pair(row: Row, baseline: Row) -> Row:
@@ -28,15 +36,34 @@ def speed_pair(row: Row, baseline: Row) -> Row:
     }
 
 
-def accuracy_pair(row: Row, baseline: Row, compared: tuple[PairedAccuracy, float, float]) -> Row:
-    """Scores over the items that both cells answered, as a comparison."""
-    found, before, now = compared
-    return _shared(row, baseline, "accuracy") | {
+class Settleable(NamedTuple):
+    """A comparison whose verdict waits for all others of its run: p values are corrected for their number."""
+
+    comparison: Comparison
+    p: float
+    """That the two differ, adjusted for the look at which the evaluation ended."""
+    ni_p: float
+    """That the loss reaches the margin, likewise."""
+
+
+SETTLEABLE = "settleable"
+"""Key under which an accuracy pair carries its `Settleable`, until `families.settled` takes it out. No column."""
+
+
+def accuracy_pair(
+    row: Row, baseline_cell_key: str, found: Settleable, baseline_value: float, value: float, look: int | None
+) -> Row:
+    """Scores over the items that both cells answered, as a comparison; its verdict is still to be settled."""
+    comparison = found.comparison
+    return _shared(row, {"cell_key": baseline_cell_key}, "accuracy") | {
         "metric": row["metric"],
         "extractor": row["extractor"],
-        "baseline_value": before,
-        "value": now,
-        **found._asdict(),
+        "baseline_value": baseline_value,
+        "value": value,
+        **{name: getattr(comparison, name) for name in _COMPARED},
+        "mcnemar_p": comparison.p,
+        "look": look,
+        SETTLEABLE: found,
     }
 
 

@@ -50,9 +50,16 @@ class Raw:
         Raises:
             StoreError: a part is missing, or is not what its commit says.
         """
+        self._steps: dict[tuple[str, str], list[CommittedStep]] = {}
+        for step in steps:
+            self._steps.setdefault((step.run_id, step.cell_key), []).append(step)
         self._data = _verified(store, [part for step in steps for part in step.commit.parts])
         self._frames: dict[tuple[str, Reduce], dict[Identity, pl.DataFrame]] = {}
         self._rows: dict[tuple[str, Reduce], dict[Identity, Rows]] = {}
+
+    def beside(self, step: CommittedStep) -> list[CommittedStep]:
+        """All committed steps of the step's cell, itself included: a cell is never split between batches."""
+        return self._steps[step.run_id, step.cell_key]
 
     def rows(self, step: CommittedStep, table: Table, reduce: Reduce = unchanged) -> Rows:
         """A step's rows of a table as Python dicts, so reduce them to few; `frame` is for many."""

@@ -58,7 +58,7 @@ def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: st
 def base_row(step: CommittedStep, raw: Raw, verdict: Judged) -> Row:
     """Identity, verdict, cost and provenance of a row."""
     cell, commit = step.planned.cell, step.commit
-    place = _provenance(step, raw)
+    place = provenance(step, raw)
     price = place.get("price_usd_h")
     return {
         **place,
@@ -98,7 +98,7 @@ def verdict_of(row: Row) -> Judged:
     return Judged(row["verdict"], tuple(row["reasons"]), tuple(row["details"]))
 
 
-def _provenance(step: CommittedStep, raw: Raw) -> Row:
+def provenance(step: CommittedStep, raw: Raw) -> Row:
     """The provenance row of the attempt that committed, else of the last attempt; empty if none was written."""
     written = sorted(raw.rows(step, PROVENANCE), key=lambda row: row["attempt"])
     committing = [row for row in written if row["attempt"] == step.commit.attempt] or written

@@ -1,4 +1,4 @@
-"""Score rows: how many questions were answered correctly, by the extractor that counts and by the one that traps."""
+"""Score rows of the demo's own questions: by the extractor that counts and by the one that traps; and smoke's row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.columns import Table
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
-from warehouse.consolidate.pairs import accuracy_pair
-from warehouse.consolidate.rows import Made, Row, base_row, judged, plain_row, verdict_columns
-from warehouse.statistics.compare import PairedAccuracy, compare_accuracy, proportion_stderr
+from warehouse.consolidate.paired import Arm, paired
+from warehouse.consolidate.rows import Judged, Made, Row, base_row, plain_row, verdict_columns
+from warehouse.consolidate.serving import judged_as_served
+from warehouse.statistics.compare import MARGIN, proportion_stderr, wilson_interval
 from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -43,11 +44,33 @@ def counted(items: pl.LazyFrame) -> pl.LazyFrame:
     return graded(items).group_by(*STEP).agg(pl.len().alias("n"), sums)
 
 
-def smoke_row(step: CommittedStep, raw: Raw, items: Table) -> Row:
-    """One row for the whole smoke step; without questions it has a verdict and no score."""
+def answered(items: pl.LazyFrame) -> pl.LazyFrame:
+    """Per item what a comparison needs; the questions are drawn from one seed, so no prompt has to be recorded."""
+    import polars as pl
+
+    return graded(items).select(
+        *STEP,
+        "item_id",
+        pl.lit(1, pl.Int64).alias("answers"),
+        pl.col("right_last").cast(pl.Int64).alias("right"),
+        pl.col("truncated").cast(pl.Int64),
+        pl.lit(None, pl.String).alias("prompt_hash"),
+    )
+
+
+def smoke_row(step: CommittedStep, raw: Raw, tried: Mapping[str, Any] | None) -> Row:
+    """One row for the whole smoke step; without questions it has a verdict and no score.
+
+    Args:
+        step: a smoke step.
+        raw: holds its verdict and provenance.
+        tried: n, right, truncated, blank of all its answers, and the extractor that read them; None: no questions.
+    """
     row = plain_row(step, raw) | {"metric": "smoke"}
-    counts = raw.rows(step, items, counted)
-    return row | _score(counts[0], "last") if counts else row
+    if tried is None:
+        return row
+    kept = {name: tried[name] for name in ("n", "truncated", "blank", "extractor")}
+    return row | kept | _share(tried["right"], tried["n"])
 
 
 def scores_and_pairs(group: Group, raw: Raw, items: Table) -> Made:
@@ -60,60 +83,47 @@ def scores_and_pairs(group: Group, raw: Raw, items: Table) -> Made:
     """
     made = Made([], [])
     for step in group:
+        verdict = judged_as_served(step, raw)
         counts = raw.rows(step, items, counted)
         if not counts:
-            made.results.append(plain_row(step, raw))
+            made.results.append(base_row(step, raw, verdict))
             continue
-        rows = _score_rows(step, counts[0], raw)
-        made.results.extend(rows)
+        last, first = _score_rows(step, counts[0], verdict, raw)
         baseline = baseline_of(step, group)
-        if baseline is None or rows[0]["verdict"] != "ok" or judged(baseline, raw).verdict != "ok":
-            continue
-        compared = _compared(raw.frame(step, items, graded), raw.frame(baseline, items, graded))
-        if compared is not None:
-            made.pairs.append(accuracy_pair(rows[0], {"cell_key": baseline.cell_key}, compared))
+        if baseline is not None:
+            last, pair = paired(last, *(_arm(each, raw, items) for each in (step, baseline)))
+            made.pairs.extend([] if pair is None else [pair])
+        made.results.extend((last, first))
     return made
 
 
-def _score_rows(step: CommittedStep, counts: Counts, raw: Raw) -> list[Row]:
+def _arm(step: CommittedStep, raw: Raw, items: Table) -> Arm:
+    return Arm(step, judged_as_served(step, raw).verdict, raw.frame(step, items, answered), MARGIN)
+
+
+def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) -> tuple[Row, Row]:
     """The score by last-letter, which counts, and by first-letter, which is kept to show where a grader would lie."""
-    verdict = judged(step, raw)
     row = base_row(step, raw, verdict) | {"metric": "accuracy"}
     last = row | _score(counts, "last")
     first = row | _score(counts, "first")
     if counts["right_first"] != counts["right_last"]:
         sentence = f"first-letter reads {first['score']:.3f} where last-letter reads {last['score']:.3f}: a diagnostic"
         first |= verdict_columns(verdict.worsened("suspect", Reason.EXTRACTORS_DISAGREE, sentence))
-    return [last, first]
+    return last, first
 
 
 def _score(counts: Counts, extractor: str) -> Row:
-    n, right = counts["n"], counts[f"right_{extractor}"]
     return {
-        "score": right / n,
-        "score_stderr": proportion_stderr(right / n, n),
-        "n": n,
+        **_share(counts[f"right_{extractor}"], counts["n"]),
+        "n": counts["n"],
+        "samples": 1,
         "truncated": counts["truncated"],
         "blank": counts["blank"],
         "extractor": f"{extractor}-letter",
     }
 
 
-def _compared(ours: pl.DataFrame | None, theirs: pl.DataFrame | None) -> tuple[PairedAccuracy, float, float] | None:
-    """Comparison, and the scores of baseline and cell over the items that both answered; None: no such items."""
-    import polars as pl
-
-    if ours is None or theirs is None:
-        return None
-    both = ours.join(theirs, on="item_id", how="inner", suffix="_baseline")
-    if both.is_empty():
-        return None
-    right, before = pl.col("right_last"), pl.col("right_last_baseline")
-    n, gained, lost, right_now, right_before = both.select(
-        pl.len(),
-        (right & ~before).sum().alias("gained"),
-        (~right & before).sum().alias("lost"),
-        right.sum().alias("now"),
-        before.sum().alias("before"),
-    ).row(0)
-    return compare_accuracy(n, gained, lost), right_before / n, right_now / n
+def _share(right: int, n: int) -> Row:
+    """A score of right-or-wrong answers with its standard error and Wilson's interval."""
+    low, high = wilson_interval(right / n, n)
+    return {"score": right / n, "score_stderr": proportion_stderr(right / n, n), "score_lo": low, "score_hi": high}

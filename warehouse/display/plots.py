@@ -131,13 +131,15 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
 
 
 def score_dots(rows: Sequence[Row]) -> Markup:
-    """Scores with 95 % Wilson intervals, each of one arm; differences are in the table of pairs."""
+    """Scores with 95 % intervals over items, each of one arm; differences are in the table of pairs."""
     usual = usual_precision(rows)
     scale = Scale(0, 1, LABELS, WIDTH - 12)
     drawn: list[Child] = []
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
-        low, high = wilson_interval(row["score"], row["n"])
+        low, high = row["score_lo"], row["score_hi"]
+        if low is None or high is None:  # a snapshot of before the columns, when every item had one answer
+            low, high = wilson_interval(row["score"], row["n"])
         drawn += [
             _text(LABELS - 6, middle + 4, cell_name(row, usual), "end"),
             _line(scale.at(low), middle, scale.at(high), middle, "whisker"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from warehouse.display.figures import Row
+from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
 
 DEMO_FAMILY_PREFIX = "tiny-"
 """Prefix of families that this project trains itself, on a laptop."""
@@ -14,6 +15,9 @@ RATE_MODES = ("fixed", "natural")
 
 PESSIMISM = ("worse", "inconclusive", "non-inferior")
 """Conclusions about accuracy, the least favourable first."""
+
+SMOKE = "smoke"
+"""Metric of the smoke step, whose handful of questions is no evaluation."""
 
 Bench = tuple[str, str, str]
 """Model, engine and kind of machine: what shares a table and a plot."""
@@ -37,16 +41,16 @@ class View(NamedTuple):
         return [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
 
     def scores(self) -> list[Row]:
-        """Scores that count: those read at the last letter."""
-        return [row for row in self.rows if row["metric"] == "accuracy" and row["extractor"] == "last-letter"]
+        """Scores that count, of whole evaluations."""
+        return [row for row in self.rows if row["extractor"] in COUNTING_EXTRACTORS and row["metric"] != SMOKE]
 
     def diagnostics(self) -> list[Row]:
-        """Scores by first-letter, the extractor that is known to lie."""
-        return [row for row in self.rows if row["extractor"] == "first-letter"]
+        """Scores by readers that don't count: what a careless grader would have published."""
+        return [row for row in self.rows if row["extractor"] in DIAGNOSTIC_EXTRACTORS]
 
     def flagged(self) -> list[Row]:
         """Rejected and suspect rows, the worst first."""
-        found = [row for row in self.rows if row["verdict"] != "ok" and row["extractor"] != "first-letter"]
+        found = [row for row in self.rows if row["verdict"] != "ok" and row["extractor"] not in DIAGNOSTIC_EXTRACTORS]
         return sorted(found, key=lambda row: row["verdict"] != "rejected")
 
     def benches(self) -> list[Bench]:
@@ -61,11 +65,20 @@ class View(NamedTuple):
 
     def accuracy_pair(self, row: Row) -> Row | None:
         """The comparison of the row's cell with AR by score: the least favourable evaluation; None: there is none."""
-        return min(self._pairs(row, "accuracy"), key=lambda pair: PESSIMISM.index(pair["conclusion"]), default=None)
+        return min(self.accuracy_pairs(row), key=_favour, default=None)
+
+    def accuracy_pairs(self, row: Row) -> list[Row]:
+        """All evaluations in which the row's cell was compared with AR."""
+        return self._pairs(row, "accuracy")
 
     def _pairs(self, row: Row, kind: str) -> list[Row]:
         cell = (row["run_id"], row["cell_key"], kind)
         return [pair for pair in self.pairs if (pair["run_id"], pair["cell_key"], pair["kind"]) == cell]
+
+
+def _favour(pair: Row) -> tuple[int, float]:
+    """Least favourable first: by conclusion, then by how large a loss is still possible, in margins."""
+    return PESSIMISM.index(pair["conclusion"]), pair["bound_lo"] / pair["margin"]
 
 
 def bench(row: Row) -> Bench:

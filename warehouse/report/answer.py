@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.display.claims import control_of, lossless
+from warehouse.display.claims import control_of, in_words, lossless
 from warehouse.display.figures import TIMES, Row, figure, plural, rate, signed, span, technique_label
 from warehouse.display.view import View, bench, headline_condition, is_small
 
@@ -92,19 +92,14 @@ def _accuracy(view: View, row: Row) -> str:
     pair = view.accuracy_pair(row)
     if pair is None:
         return "What it costs in accuracy was not measured, or not on rows that passed."
+    measured = len(view.accuracy_pairs(row))
+    others = f", the least favourable of {measured} evaluations" if measured > 1 else ""
     seen = (
         f"It scores {figure(pair['value'], 3)} where AR scores {figure(pair['baseline_value'], 3)} on the same "
-        f"{pair['n']} questions ({signed(pair['delta'])})"
+        f"{pair['n']} questions of {pair['step']}{others} ({signed(pair['delta'])})"
     )
-    points = f"{100 * pair['margin']:g} points"
-    if pair["conclusion"] != "non-inferior":
-        return (
-            f"{seen}: no loss was seen, but so few questions can't rule out one of {points}."
-            if pair["delta"] >= 0
-            else f"{seen}: too few questions to tell that from chance, or to rule out a loss of {points}."
-        )
-    claim = "lossless, as far as these data go" if lossless(view, row) else f"no worse within {points}"
-    return f"{seen}: {claim} (one-sided 95 %)."
+    claim = "lossless, as far as these data go; " if lossless(view, row) else ""
+    return f"{seen}: {claim}{in_words(pair)}."
 
 
 def _parity(view: View, row: Row) -> str:

@@ -10,6 +10,7 @@ from warehouse.display.figures import moment, plural
 from warehouse.display.markup import Markup, join, tag
 from warehouse.display.section import Section
 from warehouse.display.view import View
+from warehouse.evals.section import accuracy_section
 from warehouse.known_steps import step_sections
 from warehouse.report.answer import answers, caveat
 from warehouse.report.cost_section import cost_section
@@ -18,6 +19,7 @@ from warehouse.report.trust_sections import attempts_section, flagged_section, p
 from warehouse.snapshot import Manifest
 
 OWN_SECTIONS = (
+    Section("accuracy", "Accuracy", accuracy_section, 40),
     Section("flagged", "Rejected and suspect", flagged_section, 100),
     Section("cost", "What it cost", cost_section, 110),
     Section("attempts", "Attempts", attempts_section, 120),

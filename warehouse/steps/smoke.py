@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warehouse.columns import Table
-from warehouse.consolidate.inputs import Group
+from warehouse.consolidate.inputs import CommittedStep, Group
 from warehouse.consolidate.rows import Made
-from warehouse.consolidate.scores import smoke_row
+from warehouse.consolidate.scores import counted, smoke_row
 from warehouse.display.section import Section
+from warehouse.evals.readings import tallied
+from warehouse.evals.tables import EVAL_SAMPLES
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -21,4 +23,14 @@ SECTIONS: tuple[Section, ...] = ()
 
 def rows(group: Group, raw: Raw) -> Made:
     """One row per cell; scored if it tried questions."""
-    return Made([smoke_row(step, raw, EVAL_ITEMS) for step in group], [])
+    return Made([smoke_row(step, raw, tried(step, raw)) for step in group], [])
+
+
+def tried(step: CommittedStep, raw: Raw) -> dict[str, Any] | None:
+    """Sums over all questions that smoke tried, the demo's own and those of every suite; None: it tried none."""
+    own = [row | {"right": row["right_last"]} for row in raw.rows(step, EVAL_ITEMS, counted)]
+    suites = raw.rows(step, EVAL_SAMPLES, tallied)
+    if not own and not suites:
+        return None
+    sums = {name: sum(row[name] for row in (*own, *suites)) for name in ("n", "right", "truncated", "blank")}
+    return sums | {"extractor": "last-in-body" if suites else "last-letter"}

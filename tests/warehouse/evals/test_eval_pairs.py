@@ -1,0 +1,133 @@
+"""Evaluations compared with AR's, item by item: what is compared, what is refused, and what is found on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.warehouse.graded import GPQA, Graded, answers, checked, only
+from tests.warehouse.graded import IFEVAL as CHECKED
+from tests.warehouse.synthetic import StepWriter
+from warehouse.evals.tables import EVAL_SAMPLES
+from warehouse.statistics.paired import compare_counts
+from warehouse.store import Store
+
+EVERYTHING = range(1000)
+
+
+def test_two_arms_are_compared_over_the_items_that_both_answered(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(200, range(150)))
+    run.answered("mtp", 4, answers(198, [*range(5, 150), *range(160, 163)]))
+    pair = only(run.built().pairs)
+    assert (pair["n"], pair["samples"], pair["gained"], pair["lost"]) == (198, 1, 3, 5)
+    assert (pair["baseline_value"], pair["value"]) == pytest.approx((150 / 198, 148 / 198))
+    by_hand = compare_counts(198, 3, 5, 0.05, "any")
+    assert (pair["delta"], pair["delta_lo"], pair["delta_hi"]) == pytest.approx(by_hand[4:7])
+    assert (pair["mcnemar_p"], pair["ni_p"], pair["margin"]) == pytest.approx((by_hand.p, by_hand.ni_p, 0.05))
+    assert pair["boot_lo"] < pair["delta"] < pair["boot_hi"]
+    assert (pair["metric"], pair["extractor"], pair["look"]) == ("accuracy", "last-in-body", None)
+    assert pair["conclusion"] == "non-inferior" and "n=198" in pair["wording"]
+    assert pair["served_differently"] == [] and pair["truncated_delta"] == 0
+
+
+def test_several_answers_to_an_item_are_one_observation(local: Store) -> None:
+    run = Graded(local, GPQA.model_copy(update={"samples": 4}))
+    run.answered("ar", None, answers(100, range(80), samples=4))
+    one_less = answers(100, range(80), samples=4)
+    for row in one_less[: 4 * 30 : 4]:
+        row["correct"] = False
+    run.answered("mtp", 4, one_less)
+    pair = only(run.built().pairs)
+    assert (pair["n"], pair["samples"], pair["gained"], pair["lost"]) == (100, 4, 0, 30)
+    assert pair["delta"] == pytest.approx(-30 / 400)
+
+
+def test_the_margin_is_the_evaluations(local: Store) -> None:
+    run = Graded(local, GPQA.model_copy(update={"margin": 0.01}))
+    for technique, k in (("ar", None), ("mtp", 4)):
+        run.answered(technique, k, answers(198, range(150)))
+    pair = only(run.built().pairs)
+    assert (pair["margin"], pair["conclusion"]) == (0.01, "inconclusive")
+    assert pair["n_needed"] > 198 and str(pair["n_needed"]) in pair["wording"]
+
+
+def test_other_questions_are_not_compared_and_the_row_says_so(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(50, range(40)))
+    shuffled = answers(50, range(40))
+    shuffled[7]["prompt_hash"] = "choices in another order"
+    run.answered("mtp", 4, shuffled)
+    built = run.built()
+    assert built.pairs == []
+    row = only(built.results, technique="mtp", extractor="last-in-body")
+    assert row["verdict"] == "ok"
+    [said] = row["details"]
+    assert "1 of 50 items were asked in other words" in said and "item-0007" in said
+
+
+def test_another_number_of_answers_is_another_measurement(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(50, range(40)))
+    run.answered("mtp", 4, answers(50, range(40), samples=2))
+    built = run.built()
+    assert built.pairs == []
+    [said] = only(built.results, technique="mtp", extractor="last-in-body")["details"]
+    assert "50 items have another number of answers" in said
+
+
+def test_rambling_is_a_finding_even_where_the_score_is_as_good(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(198, range(150)))
+    rambling = answers(198, range(150))
+    for row in rambling[150:162]:
+        row["truncated"] = True
+    run.answered("mtp", 4, rambling)
+    built = run.built()
+    row = only(built.results, technique="mtp", extractor="last-in-body")
+    assert (row["verdict"], row["reasons"]) == ("suspect", ["truncation_differs"])
+    assert row["details"][0].startswith("6.1% of the answers were cut off, of AR's 0.0%")
+    pair = only(built.pairs)
+    assert (pair["truncated_delta"], pair["delta"]) == (pytest.approx(12 / 198), 0)
+
+
+def test_a_few_more_cut_off_answers_are_chance(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(198, range(150)))
+    given = answers(198, range(150))
+    for row in given[150:153]:
+        row["truncated"] = True
+    run.answered("mtp", 4, given)
+    assert only(run.built().results, technique="mtp", extractor="last-in-body")["verdict"] == "ok"
+
+
+def test_a_suspect_arm_is_not_compared(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(50, range(40)))
+    step = StepWriter(run.ledger, run.key("mtp", 4), "eval-gpqa")
+    step.write(EVAL_SAMPLES, answers(50, range(40)))
+    step.judge((None, None, "suspect", ["truncated"], ["12% of the answers were cut off"]))
+    step.commit("suspect", ["truncated"])
+    assert run.built().pairs == []
+
+
+def test_checked_answers_are_compared_by_their_strict_metric(local: Store) -> None:
+    run = Graded(local, CHECKED)
+    run.answered("ar", None, checked(100, range(80)), step="eval-ifeval")
+    run.answered("mtp", 4, checked(100, range(79)), step="eval-ifeval")
+    pair = only(run.built().pairs)
+    assert (pair["metric"], pair["extractor"], pair["lost"]) == ("prompt_level_strict_acc", "checker", 1)
+
+
+def test_an_evaluation_that_ended_early_says_at_which_look_and_pays_for_it(local: Store) -> None:
+    looks = GPQA.model_copy(update={"looks": (0.5, 1.0)})  # of the twin's 192 items
+    run = Graded(local, looks)
+    run.answered("ar", None, answers(192, EVERYTHING))
+    run.answered("mtp", 4, answers(96, range(10, 96)))
+    run.answered("mtp", 2, answers(192, range(15, 192)))
+    built = run.built()
+    early, late = only(built.pairs, k=4), only(built.pairs, k=2)
+    assert (early["n"], early["look"], late["n"], late["look"]) == (96, 1, 192, 2)
+    assert early["mcnemar_p_holm"] > 5 * early["mcnemar_p"], "half of the items may spend little of the error"
+    assert late["mcnemar_p_holm"] < 3 * late["mcnemar_p"], "at the end almost all of it is left"
+    plain = compare_counts(96, 0, 10, 0.05, "any")
+    assert early["delta_lo"] < plain.delta_lo and early["delta_hi"] > plain.delta_hi

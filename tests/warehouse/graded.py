@@ -1,0 +1,104 @@
+"""Evaluation steps with made-up answers, written through the public ledger as a node would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from configs.evals.spec import EvalStep
+from configs.schema import Plan, PlannedCell
+from configs.steps.eval_gpqa import EvalGpqaStep
+from configs.steps.eval_ifeval import EvalIfevalStep
+from tests.warehouse.synthetic import StepWriter, demo_plan
+from warehouse.build import Consolidated, consolidate
+from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger import Ledger
+from warehouse.parts import Row
+from warehouse.store import Store
+
+GPQA = EvalGpqaStep(step="eval-gpqa", dataset="twin")
+IFEVAL = EvalIfevalStep(step="eval-ifeval", dataset="twin")
+
+WRONG_READING = {"strict": None, "flexible": "B", "first": "D", "framework_answer": "B", "framework_correct": False}
+"""What the seed's readers made of a right answer that names other options on its way."""
+
+
+def answer(index: int, *, right: bool, sample: int = 0, **columns: Any) -> dict[str, Any]:
+    """One graded answer; all readers agree unless `columns` say otherwise."""
+    letter = "A" if right else "B"
+    return {
+        "suite": "eval-gpqa", "framework": "lm-eval", "item_id": f"item-{index:04d}", "sample": sample,
+        "category": "physics", "prompt_hash": f"prompt-{index}", "request_hash": f"request-{index}-{sample}",
+        "occurrence": 0, "gold": "A", "last_in_body": letter, "strict": letter, "flexible": letter, "first": letter,
+        "framework_answer": letter, "framework_correct": right, "correct": right, "details": None, "truncated": False,
+        "blank": False, "completion_tokens": 900, "extractor_version": 1,
+    } | columns  # fmt: skip
+
+
+def answers(n: int, right: Collection[int], samples: int = 1, **columns: Any) -> list[dict[str, Any]]:
+    """Answers to n items, all samples of an item alike."""
+    return [
+        answer(index, right=index in right, sample=sample, **columns) for index in range(n) for sample in range(samples)
+    ]
+
+
+def checked(n: int, right: Collection[int]) -> list[dict[str, Any]]:
+    """Answers that a program checks: nothing has a letter."""
+    none = dict.fromkeys(("gold", "last_in_body", "strict", "flexible", "first", "framework_answer"))
+    return answers(n, right, suite="eval-ifeval", **none)
+
+
+def score(metric: str, value: float, n: int, **columns: Any) -> dict[str, Any]:
+    """A figure that the framework reported itself."""
+    return {
+        "suite": "eval-gpqa", "framework": "lm-eval", "framework_version": "0.4.13", "dataset_revision": "abc123",
+        "source": "framework", "extractor": None, "metric": metric, "value": value, "stderr": 0.03, "n": n,
+        "samples": 1,
+    } | columns  # fmt: skip
+
+
+class Graded:
+    """A run of the demo's cells that also have these evaluations, of which a test answers what it needs."""
+
+    def __init__(self, store: Store, *specs: EvalStep, run_id: str = "run", cells: Sequence[PlannedCell] = ()) -> None:
+        plan = demo_plan()
+        steps = specs or (GPQA,)
+        cells = tuple(cell.model_copy(update={"steps": (*cell.steps, *steps)}) for cell in (cells or plan.cells))
+        self.plan: Plan = plan.model_copy(update={"cells": cells})
+        self.ledger = Ledger(store, run_id)
+        self.ledger.write_plan(self.plan)
+
+    def key(self, technique: str, k: int | None = None, precision: str = "bf16") -> str:
+        wanted = (precision, technique, k)
+        cells = (planned.cell for planned in self.plan.cells)
+        return next(cell.cell_key for cell in cells if (cell.precision.name, cell.technique.name, cell.k) == wanted)
+
+    def step(self, name: str, technique: str, k: int | None = None, precision: str = "bf16") -> StepWriter:
+        return StepWriter(self.ledger, self.key(technique, k, precision), name)
+
+    def answered(
+        self,
+        technique: str,
+        k: int | None,
+        given: Sequence[Row],
+        *reported: Row,
+        step: str = "eval-gpqa",
+        precision: str = "bf16",
+        **provenance: Any,
+    ) -> None:
+        """One committed evaluation of one cell."""
+        writer = self.step(step, technique, k, precision)
+        writer.write(EVAL_SAMPLES, given)
+        writer.write(EVAL_SCORES, reported)
+        writer.provenance(**provenance)
+        writer.judge((None, None, "ok", [], []))
+        writer.commit(wall_s=90.0)
+
+    def built(self) -> Consolidated:
+        return consolidate(self.ledger.store, [self.ledger.run_id])
+
+
+def only(found: Sequence[dict[str, Any]], **columns: Any) -> dict[str, Any]:
+    """The one row that has these values."""
+    [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
+    return row

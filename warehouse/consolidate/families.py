@@ -1,0 +1,41 @@
+"""The last word on accuracy comparisons: each is settled among all comparisons of the same evaluation of its run.
+
+A run compares many cells with AR; at 5 % each, one in twenty differs by chance. Holm's correction keeps the chance of
+any false claim at 5 % over the family: all models, precisions and techniques, one evaluation, one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warehouse.consolidate.pairs import SETTLEABLE, Settleable
+from warehouse.consolidate.rows import Row
+from warehouse.statistics.conclude import conclude, n_needed, wording
+from warehouse.statistics.holm import holm
+
+
+def settled(pairs: Sequence[Row]) -> list[Row]:
+    """The pairs in the order given; accuracy pairs with corrected p values, conclusion, items needed and wording."""
+    done = list(pairs)
+    families: dict[tuple[str, str], list[int]] = {}
+    for at, pair in enumerate(pairs):
+        if SETTLEABLE in pair:
+            families.setdefault((pair["run_id"], pair["step"]), []).append(at)
+    for family in families.values():
+        waiting: list[Settleable] = [pairs[at][SETTLEABLE] for at in family]
+        differ, lose = holm([each.p for each in waiting]), holm([each.ni_p for each in waiting])
+        for at, each, p, ni_p in zip(family, waiting, differ, lose, strict=True):
+            plain = {name: value for name, value in pairs[at].items() if name != SETTLEABLE}
+            done[at] = plain | _said(each, p, ni_p)
+    return done
+
+
+def _said(found: Settleable, p: float, ni_p: float) -> Row:
+    conclusion = conclude(found.comparison, p, ni_p)
+    return {
+        "mcnemar_p_holm": p,
+        "ni_p_holm": ni_p,
+        "conclusion": conclusion,
+        "n_needed": n_needed(found.comparison),
+        "wording": wording(found.comparison, conclusion, p),
+    }

@@ -1,0 +1,132 @@
+"""A cell's answers beside its AR cell's, item by item: the only accuracy comparison that is made.
+
+Two arms are comparable where they answered the same questions. That is checked on the prompts themselves: another
+order of the choices, another template or another shot makes another question of the same item.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from warehouse.consolidate.inputs import CommittedStep
+from warehouse.consolidate.pairs import Settleable, accuracy_pair
+from warehouse.consolidate.rows import Judged, Row, verdict_columns, verdict_of
+from warehouse.consolidate.serving import served_differently
+from warehouse.statistics.compare import mcnemar_p
+from warehouse.statistics.paired import compare
+from warehouse.statistics.proportions import ALPHA
+from warehouse.statistics.sequential import adjusted_p, levels
+from warehouse.verdicts import Reason, Verdict
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    import polars as pl
+
+WHOLE = (1.0,)
+"""Looks of an evaluation that is looked at once, at its end."""
+
+
+class Arm(NamedTuple):
+    """One cell's side of a comparison."""
+
+    step: CommittedStep
+    verdict: Verdict
+    """Of its step; only ok ones are compared."""
+    items: pl.DataFrame | None
+    """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash (null: not recorded)."""
+    margin: float
+    """Loss of score that still counts as none."""
+    n_items: int | None = None
+    """How many items the evaluation planned; None: it has no looks."""
+    looks: tuple[float, ...] = WHOLE
+    """Shares of the planned items after which it might have ended."""
+
+
+class Cut(NamedTuple):
+    """Cut-off answers of both arms."""
+
+    share: float
+    baseline_share: float
+    p: float
+    """Exact McNemar test over items of which any answer was cut off."""
+
+
+def paired(row: Row, ours: Arm, baseline: Arm) -> tuple[Row, Row | None]:
+    """The counting row with what the comparison found, and the comparison; no pair where one can't be made fairly.
+
+    A finding of the comparison worsens the row but keeps the pair, which is the evidence for it.
+    """
+    if row["verdict"] != "ok" or baseline.verdict != "ok" or ours.items is None or baseline.items is None:
+        return row, None
+    both = ours.items.join(baseline.items, on="item_id", how="inner", suffix="_baseline").sort("item_id")
+    refusal = _refusal(both)
+    if refusal is not None:
+        return row | verdict_columns(verdict_of(row).noting(f"not compared with AR: {refusal}")), None
+    cut = _cut(both)
+    pair = accuracy_pair(row, baseline.step.cell_key, *_compared(row, ours, both)) | {
+        "truncated_delta": cut.share - cut.baseline_share,
+        "served_differently": served_differently(ours.step, baseline.step),
+    }
+    return row | verdict_columns(_held_to_truncation(row, cut)), pair
+
+
+def _refusal(both: pl.DataFrame) -> str | None:
+    """Why the items that both answered can't be compared; None: they can."""
+    import polars as pl
+
+    if both.is_empty():
+        return "no item was answered by both"
+    asked = both.filter(pl.col("prompt_hash") != pl.col("prompt_hash_baseline"))["item_id"].to_list()
+    if asked:
+        return (
+            f"{len(asked)} of {both.height} items were asked in other words (choices in another order, or another "
+            f"template), e.g. {asked[0]!r}: take the items of both from one prepared file"
+        )
+    uneven = both.filter(pl.col("answers") != pl.col("answers_baseline"))["item_id"].to_list()
+    return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
+
+
+def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Settleable, float, float, int | None]:
+    """What `settled` needs, the scores of baseline and cell over the same items, and the look at which it ended."""
+    before = (both["right_baseline"] / both["answers_baseline"]).to_list()
+    now = (both["right"] / both["answers"]).to_list()
+    look = look_of(both.height, ours)
+    level = ALPHA if look is None else levels(ours.looks)[look - 1]
+    identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
+    found = compare(before, now, row["samples"], ours.margin, identity, level)
+    p, ni_p = (adjusted_p(each, level) for each in (found.p, found.ni_p))
+    n = both.height
+    return Settleable(found, p, ni_p), math.fsum(before) / n, math.fsum(now) / n, look
+
+
+def look_of(n: int, arm: Arm) -> int | None:
+    """The look, from 1, at which an evaluation ended with n items; None: it was to be looked at once."""
+    if len(arm.looks) == 1 or arm.n_items is None:
+        return None
+    ends = [math.ceil(share * arm.n_items) for share in arm.looks]
+    return next((number for number, end in enumerate(ends, 1) if n <= end), len(ends))
+
+
+def _cut(both: pl.DataFrame) -> Cut:
+    import polars as pl
+
+    now, before = pl.col("truncated") > 0, pl.col("truncated_baseline") > 0
+    share, baseline_share, gained, lost = both.select(
+        (pl.col("truncated").sum() / pl.col("answers").sum()).alias("share"),
+        (pl.col("truncated_baseline").sum() / pl.col("answers_baseline").sum()).alias("baseline"),
+        (now & ~before).sum().alias("gained"),
+        (~now & before).sum().alias("lost"),
+    ).row(0)
+    return Cut(share, baseline_share, mcnemar_p(gained, lost))
+
+
+def _held_to_truncation(row: Row, cut: Cut) -> Judged:
+    """Guard: as many answers are cut off as of AR. One that rambles isn't lossless, even where its score is as good."""
+    verdict = verdict_of(row)
+    if cut.p >= ALPHA:
+        return verdict
+    sentence = (
+        f"{cut.share:.1%} of the answers were cut off, of AR's {cut.baseline_share:.1%} "
+        f"(exact McNemar p = {cut.p:.2g}): one of them rambles"
+    )
+    return verdict.worsened("suspect", Reason.TRUNCATION_DIFFERS, sentence)

@@ -1,0 +1,120 @@
+"""Whether speed and accuracy of a cell come from the same server, and in what two cells were served differently.
+
+A benchmark that times a fast server and grades a careful one has measured neither. Both steps record the command line
+of their engine; what is compared is that command line without what says nothing about the answers: ports, addresses,
+and the folders in which a machine happens to keep things.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from configs.step import MeasuredStep
+from warehouse.consolidate.inputs import CommittedStep
+from warehouse.consolidate.rows import Judged, Row, judged, provenance
+from warehouse.verdicts import Reason
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
+
+OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds")
+"""Arguments that say where an engine listens or caches, not how it answers."""
+
+VERSIONS = ("engine_version", "model_revision", "draft_revision")
+"""Columns of provenance that decide what answers beside the command line. The card's name isn't one of them: machines
+of one kind differ in speed, and a speed is guarded elsewhere, but they compute the same answers up to rounding."""
+
+SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
+"""Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
+
+SHOWN_CHARS = 80
+"""Longest value in a sentence; the whole command line is in the row."""
+
+
+def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
+    """The node's verdict on a graded step, and what its engine's command line adds to it."""
+    return held_to_speed(step, raw, judged(step, raw))
+
+
+def held_to_speed(step: CommittedStep, raw: Raw, verdict: Judged) -> Judged:
+    """Guard: the engine that was graded was started like the one that was timed, in the same cell and run.
+
+    A cell without a timed step, or of a version that recorded no command line, has nothing to compare.
+    """
+    graded = provenance(step, raw)
+    for other in raw.beside(step):
+        if isinstance(other.spec, MeasuredStep) and other.spec.is_timed:
+            found = differences(graded, provenance(other, raw))
+            if found:
+                sentence = f"served unlike step {other.commit.step!r}, which measured the speed: {'; '.join(found)}"
+                return verdict.worsened("suspect", Reason.ARGV_DIFFERS, sentence)
+    return verdict
+
+
+def differences(one: Row, other: Row) -> list[str]:
+    """In what the engines of two provenance rows differ, one phrase each; what a row doesn't know is left out."""
+    found: list[str] = []
+    if one.get("argv") and other.get("argv"):
+        found += _unequal(arguments(one["argv"]), arguments(other["argv"]))
+    known = [name for name in VERSIONS if one.get(name) is not None and other.get(name) is not None]
+    return found + _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
+
+
+def served_differently(step: CommittedStep, baseline: CommittedStep) -> list[str]:
+    """Serving arguments, and settings of the evaluation, in which a cell and its AR cell differ."""
+    ours, theirs = step.planned.cell.serving, baseline.planned.cell.serving
+    found = [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
+    return found + [name for name in SAMPLING if getattr(step.spec, name, None) != getattr(baseline.spec, name, None)]
+
+
+def arguments(argv: str) -> dict[str, str]:
+    """What a shell-quoted command line asks of an engine, by flag.
+
+    Paths count by their last part: one cache lies in different folders on different machines. `command` is everything
+    before the first flag.
+    """
+    words = shlex.split(argv)
+    flags = [at for at, word in enumerate(words) if word.startswith("--")]
+    found = {"command": " ".join(map(_portable, words[: flags[0] if flags else None]))}
+    for at, after in zip(flags, [*flags[1:], len(words)], strict=True):
+        name, equals, value = words[at].partition("=")
+        if name not in OF_THE_MACHINE:
+            found[name] = " ".join(map(_portable, ([value] if equals else []) + words[at + 1 : after]))
+    return found
+
+
+def _portable(word: str) -> str:
+    """A word without the folder of this machine, also inside JSON."""
+    if word.startswith("/"):
+        return word.rstrip("/").rpartition("/")[2]
+    if word.startswith("{"):
+        try:
+            return json.dumps(_without_folders(json.loads(word)), sort_keys=True)
+        except json.JSONDecodeError:
+            return word  # not JSON after all: compared as it is
+    return word
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, str):
+        return _portable(value) if value.startswith("/") else value
+    if isinstance(value, dict):
+        return {name: _without_folders(inner) for name, inner in value.items()}
+    return [_without_folders(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _unequal(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """`--max-model-len 4096 (there 8192)` for everything that differs."""
+    names = dict.fromkeys((*one, *other))
+    return [
+        f"{name} {_said(one.get(name))} (there {_said(other.get(name))})"
+        for name in names
+        if one.get(name) != other.get(name)
+    ]
+
+
+def _said(value: str | None) -> str:
+    return "not given" if value is None else (value[:SHOWN_CHARS] or "given")

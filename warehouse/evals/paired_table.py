@@ -1,0 +1,63 @@
+"""Each technique against AR, question by question: the figures, the verdict and what it means in words."""
+
+from __future__ import annotations
+
+from warehouse.display.claims import in_words, lossless
+from warehouse.display.figures import NOTHING, Row, figure, signed
+from warehouse.display.markup import Markup, join, tag
+from warehouse.display.tables import Heading, naming, table
+from warehouse.display.view import View
+
+LEAD = (
+    "Difference to AR on the same questions. p is that of no difference (exact McNemar test; over questions with "
+    "several answers, Student's t), that of a loss of the margin is one-sided; both are corrected for all cells of the "
+    "run by Holm. “Could have seen” is the smallest difference that so many questions show with 80 % power. “Lossless” "
+    "is only written where parity and its control are complete as well, and no more answers are cut off than of AR."
+)
+
+NO_WORSE = {"non-inferior": "yes", "worse": "no: worse", "inconclusive": "can't be said"}
+"""Whether a technique is no worse than AR, within the margin."""
+
+
+def paired_table(view: View) -> Markup:
+    """All accuracy comparisons on the page, one evaluation after the other."""
+    pairs = sorted((pair for pair in view.pairs if pair["kind"] == "accuracy"), key=lambda pair: pair["step"])
+    if not pairs:
+        return tag("p", "No technique could be compared with AR question by question.")
+    columns = [
+        *naming(view.rows),
+        Heading("evaluation", lambda pair: pair["step"], ""),
+        Heading("difference", lambda pair: signed(pair["delta"])),
+        Heading("95 % interval", lambda pair: f"{signed(pair['delta_lo'])} to {signed(pair['delta_hi'])}"),
+        Heading("no worse?", lambda pair: _verdict(view, pair), ""),
+        Heading("in words", in_words, "wrap"),
+        Heading("questions", _questions),
+        Heading("gained / lost", lambda pair: f"{pair['gained']} / {pair['lost']}"),
+        Heading("p (Holm)", lambda pair: _p(pair["mcnemar_p_holm"])),
+        Heading("p of a loss of the margin", lambda pair: _p(pair["ni_p_holm"])),
+        Heading("margin", lambda pair: f"{pair['margin']:g}"),
+        Heading("could have seen", lambda pair: figure(pair["mde"], 3)),
+        Heading("cut off, difference", lambda pair: signed(pair["truncated_delta"])),
+    ]
+    if any(pair["served_differently"] for pair in pairs):
+        columns.append(Heading("served differently", lambda pair: ", ".join(pair["served_differently"] or ()), ""))
+    return join(
+        [
+            tag("h3", "Against AR, question by question"),
+            tag("p", LEAD, class_="lead"),
+            table("Paired accuracy differences", columns, pairs),
+        ]
+    )
+
+
+def _questions(pair: Row) -> str:
+    """How many, and at which look the evaluation ended where it had several."""
+    return figure(pair["n"], 0) if pair["look"] is None else f"{figure(pair['n'], 0)} (look {pair['look']})"
+
+
+def _p(p: float | None) -> str:
+    return "< 0.001" if p is not None and p < 0.001 else figure(p, 3)
+
+
+def _verdict(view: View, pair: Row) -> str:
+    return "yes: lossless" if lossless(view, pair) else NO_WORSE.get(pair["conclusion"], NOTHING)

@@ -1,0 +1,75 @@
+"""The page's section about accuracy: all evaluations, whoever asked them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from warehouse.display.figures import NOTHING, Row, figure, span
+from warehouse.display.markup import Markup, tag
+from warehouse.display.plots import score_dots
+from warehouse.display.section import plot, section
+from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.view import View, bench
+from warehouse.evals.paired_table import paired_table
+from warehouse.evals.readers_table import readers_table
+
+LEAD = (
+    "Read off the last answer of the body, thinking on (IFEval: checked by a program). A score's interval says how far "
+    "one arm could be off; whether a technique loses accuracy is decided on the same questions, in the second table."
+)
+
+
+def accuracy_section(view: View) -> Markup:
+    """Scores, what each technique costs against AR on the same questions, and what careless readers make of them."""
+    shown = sorted(view.scores(), key=lambda row: row["step"])
+    if not shown:
+        return section("accuracy", "Accuracy", LEAD, tag("p", "No evaluation has been scored."))
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in shown:
+        groups.setdefault((row["step"], *bench(row)), []).append(row)
+    drawings = [plot("Scores", f"{step}: {model}.", score_dots(rows)) for (step, model, *_), rows in groups.items()]
+    return section(
+        "accuracy",
+        "Accuracy",
+        LEAD,
+        tag("div", *drawings, class_="plots"),
+        table("Scores", _columns(view, shown), shown),
+        paired_table(view),
+        readers_table(view),
+    )
+
+
+def _columns(view: View, rows: list[Row]) -> list[Heading]:
+    columns = [
+        *naming(view.rows),
+        Heading("evaluation", lambda row: row["step"], ""),
+        Heading("score", lambda row: figure(row["score"], 3)),
+        Heading("95 % interval", lambda row: span(row["score_lo"], row["score_hi"], 3)),
+        Heading("verdict", verdict_mark, ""),
+        Heading("questions", lambda row: figure(row["n"], 0)),
+        Heading("answers each", lambda row: figure(row["samples"], 0)),
+        Heading("cut off", _share("truncated")),
+        Heading("blank", _share("blank")),
+    ]
+    if any(row["readers_agree"] is not None for row in rows):
+        columns.append(Heading("readers agree", lambda row: _percent(row["readers_agree"])))
+    if any(row["framework"] is not None for row in rows):
+        columns.append(Heading("asked by", _framework, ""))
+    return columns
+
+
+def _share(column: str) -> Callable[[Row], str]:
+    """A count of answers as a share of all; a snapshot of before `samples` had one answer per question."""
+
+    def shown(row: Row) -> str:
+        return NOTHING if row[column] is None else _percent(row[column] / (row["n"] * (row["samples"] or 1)))
+
+    return shown
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.1%}"
+
+
+def _framework(row: Row) -> str:
+    return " ".join(filter(None, (row["framework"], row["framework_version"]))) or NOTHING
