@@ -14,12 +14,14 @@ from warehouse.evals.section import accuracy_section
 from warehouse.known_steps import step_sections
 from warehouse.report.answer import answers, caveat
 from warehouse.report.cost_section import cost_section
+from warehouse.report.published import published_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.snapshot import Manifest
 
 OWN_SECTIONS = (
     Section("accuracy", "Accuracy", accuracy_section, 40),
+    Section("published", "Published before", published_section, 46),
     Section("flagged", "Rejected and suspect", flagged_section, 100),
     Section("cost", "What it cost", cost_section, 110),
     Section("attempts", "Attempts", attempts_section, 120),
