@@ -139,6 +139,7 @@ def _table(changed: list[Graded]) -> Table:
         table.add_column(heading, no_wrap=True)
     for heading in ("before", "after", "items"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("reasons now")
     for each in changed:
         assert each.again is not None, "what changed was graded again"
         for change in each.again.changes:
@@ -147,7 +148,7 @@ def _table(changed: list[Graded]) -> Table:
         before, after = each.again.verdict_before, each.again.grading.verdict
         reasons = ", ".join(each.again.grading.reasons)
         if (before, each.again.reasons_before) != (after, each.again.grading.reasons):
-            table.add_row(each.label, each.step, "verdict", before, after, reasons)
+            table.add_row(each.label, each.step, "verdict", before, after, "", reasons)
     return table
 
 

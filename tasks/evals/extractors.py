@@ -33,10 +33,10 @@ _CUE = re.compile(
 
 _FILLER = re.compile(
     r"""(?: [\s:"'({\[<] | \\boxed | (?:the\s+)?(?:option|choice|letter)\b | 선택지 | 보기
-          | (?:therefore|thus|hence|clearly|definitely|most\s+likely|likely|probably|simply|indeed)\b,? )*""",
+          | (?:therefore|thus|hence|clearly|definitely|most\s+likely|likely|probably|simply|indeed)\b,? ){0,40}""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What may stand between the announcement and the letter."""
+"""What may stand between the announcement and the letter; bounded, because a model that loops writes thousands."""
 
 _PARTICLE = "입니다|이다|이며|이고|이라|이에요|예요|이므로|임|번|가|는|은|을|를|로|와|과|다|라"
 _JOINING = (

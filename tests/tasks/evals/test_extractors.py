@@ -169,3 +169,10 @@ def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
     body = "**Answer: C**. By contrast (A) is wrong."
     assert read(ABCD, "Perhaps (B)? 정답: (D)?", body) == Readings("C", None, "A", "B")
     assert read(ABCD, "정답: D? no", body).first == "D", "HRET takes the first announcement"
+
+
+@pytest.mark.parametrize("looped", ["\\boxed{", "answer is ", "<think>", "(A) or ", "not ", " ", "-", "**Answer:** "])
+def test_a_model_that_loops_is_read_in_no_time(looped: str) -> None:
+    """A quadratic pattern took 67 s for one such answer; all of these together take half a second."""
+    said = looped * 20_000
+    assert read(A_TO_J, said, said + "\n\nThe answer is (C).").last_in_body in ("C", None)
