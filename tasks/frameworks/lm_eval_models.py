@@ -27,7 +27,8 @@ class Tape(LocalChatCompletion):  # type: ignore[misc]
     """lm-eval's own chat client; silent about sampling, and an answer without choices is an error, not a blank."""
 
     def __init__(self, job: Job) -> None:
-        os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"  # the tape is on loopback
+        # one request at a time goes through `requests`, which would send it to the node's proxy
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = f"{os.environ.get('NO_PROXY', '')},127.0.0.1,localhost"
         super().__init__(
             base_url=f"{job.base_url}/chat/completions",
             model=job.model,
@@ -53,6 +54,8 @@ class Tape(LocalChatCompletion):  # type: ignore[misc]
 
 class Answered(LM):  # type: ignore[misc]
     """Answers by item id, so that what was asked once is graded again without an engine."""
+
+    tokenizer_name = ""
 
     def __init__(self, answers: dict[str, str]) -> None:
         super().__init__()
