@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evals.frameworks.job import Job, read_result
-from tests.tasks.evals.frameworks.adapter_process import adapter
+from tasks.frameworks.job import Job, read_result
+from tests.tasks.frameworks.adapter_process import adapter
 
 MISBEHAVES = """
 import sys
-from tasks.evals.frameworks.job import Result
-from tasks.evals.frameworks.serve import serve
+from tasks.frameworks.job import Result
+from tasks.frameworks.serve import serve
 
 def run(job):
     print("a progress bar on stdout")

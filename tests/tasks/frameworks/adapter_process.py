@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.checkout import ROOT
-from tasks.evals.frameworks.job import Job, Result, read_result, write
-from tasks.evals.frameworks.serve import result_of
+from tasks.frameworks.job import Job, Result, read_result, write
+from tasks.frameworks.serve import result_of
 
 
 class Adapter:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from configs.evals.suites import SuiteName
-from tasks.evals.frameworks.job import Item, Job
 from tasks.evals.shapes import item_of
 from tasks.evals.twins import twin
+from tasks.frameworks.job import Item, Job
 from tasks.host.environments import ensure
 from tests.fake_chat import FakeChat, fake_chat
-from tests.tasks.evals.frameworks.adapter_process import Adapter, adapter
+from tests.tasks.frameworks.adapter_process import Adapter, adapter
 
-MODULE = "tasks.evals.frameworks.lm_eval_adapter"
+MODULE = "tasks.frameworks.lm_eval_adapter"
 
 SCORER = {
     "gpqa": "exact_match,strict-match",
