@@ -63,7 +63,7 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
     from flows.forecast.budget import Purse
     from flows.forecast.forecast import forecast
     from flows.plans import make_plan
-    from flows.terminal.forecast_table import render
+    from flows.terminal.tables.forecast_table import render
 
     planned = make_plan(name)
     opened = open_store(store_url(store))

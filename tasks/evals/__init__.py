@@ -1,8 +1,8 @@
 """How an evaluation is measured on the node: a framework asks, the tape records, one grader scores.
 
-- items: which items, frozen in order and choices, from the hub, a file or the twin
-- tape: the recording proxy between any OpenAI client and the engine
-- frameworks/: lm-eval, inspect_ai and HRET, each a process in an environment of its own
-- extractors, grading: from an answer to a letter, from letters to scores
-- run: one evaluation step, put together from these
+- data/: which items, frozen in order and choices, from the hub, a file or the twin
+- tape, recording/, policy: the recording proxy between any OpenAI client and the engine
+- pairing, extractors, grading, metrics: from an answer to a letter, from letters to scores
+- asking, interim, run: one evaluation step, put together from these and `tasks.frameworks`
+- regrade: the same grades from the tape alone
 """

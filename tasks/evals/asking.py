@@ -12,8 +12,8 @@ from configs.evals.spec import EvalStep
 from tasks.client import RequestFailed
 from tasks.context import StepContext
 from tasks.evals.concurrency import at_once
+from tasks.evals.data.items import Prepared
 from tasks.evals.grading import sample_row
-from tasks.evals.items import Prepared
 from tasks.evals.pairing import paired
 from tasks.evals.policy import policy_of
 from tasks.evals.progress import Pace, generated, progress

@@ -11,9 +11,9 @@ from typing import cast
 from configs.evals.spec import EvalStep
 from tasks.context import StepContext
 from tasks.evals.asking import Asked, asker
+from tasks.evals.data.items import Prepared, prepared
 from tasks.evals.grading import score_rows
 from tasks.evals.interim import early_verdict
-from tasks.evals.items import Prepared, prepared
 from tasks.frameworks.job import Item
 from tasks.guards.answers import gate_findings, step_findings
 from tasks.guards.finding import Finding, Judgement, judge

@@ -6,15 +6,15 @@ import pytest
 
 from tasks.evals.hashes import prompt_hash, request_hash
 
-ASKED = [{"role": "user", "content": "하나를 고르시오"}]
+ASKED = [{"role": "user", "content": "하나를\n고르시오"}]
 
 
 @pytest.mark.parametrize(
     "spelled",
     [
-        [{"content": "하나를 고르시오", "role": "user"}],
-        [{"role": "user", "content": "하나를 고르시오", "type": "text"}],
-        [{"role": "user", "content": [{"type": "text", "text": "하나를 "}, {"type": "text", "text": "고르시오"}]}],
+        [{"content": "하나를\n고르시오", "role": "user"}],
+        [{"role": "user", "content": "하나를\n고르시오", "type": "text"}],
+        [{"role": "user", "content": [{"type": "text", "text": "하나를"}, {"type": "text", "text": "고르시오"}]}],
     ],
 )
 def test_a_prompt_has_one_hash_however_it_is_spelled(spelled: list[dict[str, object]]) -> None:
@@ -23,11 +23,11 @@ def test_a_prompt_has_one_hash_however_it_is_spelled(spelled: list[dict[str, obj
 
 
 def test_the_hash_is_written_down_and_may_not_move() -> None:
-    assert prompt_hash(ASKED) == "78f32745e1188d864132afc55d4e715c"
+    assert prompt_hash(ASKED) == "0621d38c3c2c46f244d91e72cc2f3b76"
 
 
 def test_another_role_word_or_seed_is_another_hash() -> None:
-    assert prompt_hash([{"role": "system", "content": "하나를 고르시오"}]) != prompt_hash(ASKED)
+    assert prompt_hash([{"role": "system", "content": "하나를\n고르시오"}]) != prompt_hash(ASKED)
     assert request_hash({"messages": ASKED, "seed": 1}) != request_hash({"messages": ASKED, "seed": 2})
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from configs.evals.suites import SuiteName
-from tasks.evals.shapes import item_of
-from tasks.evals.twins import twin
+from tasks.evals.data.shapes import item_of
+from tasks.evals.data.twins import twin
 from tasks.frameworks.job import Item, Job
 from tasks.host.environments import ensure
 from tests.fake_chat import FakeChat, fake_chat

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from configs.checkout import ROOT
-from tasks.evals.unavailable import DatasetUnavailable
+from tasks.evals.data.unavailable import DatasetUnavailable
 
 DIGEST_DIGITS = 16
 """Hex digits of a file's digest that rows keep."""

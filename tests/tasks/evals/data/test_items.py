@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from configs.evals.suites import SUITES, SuiteName
-from tasks.evals.items import Prepared, prepared
-from tasks.evals.twins import twin
-from tasks.evals.unavailable import DatasetUnavailable
+from tasks.evals.data.items import Prepared, prepared
+from tasks.evals.data.twins import twin
+from tasks.evals.data.unavailable import DatasetUnavailable
 from tests.tasks.evals.steps_of import step_of
 
 

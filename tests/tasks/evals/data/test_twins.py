@@ -8,8 +8,8 @@ import pytest
 
 from configs.evals.spec import TWIN_ITEMS
 from configs.evals.suites import SUITES, SuiteName
-from tasks.evals.shapes import item_of
-from tasks.evals.twins import twin
+from tasks.evals.data.shapes import item_of
+from tasks.evals.data.twins import twin
 from tasks.family.words import COLORS, KINDS
 from tests.fake_engine import answer_letter
 

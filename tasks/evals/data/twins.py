@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from configs.evals.spec import TWIN_ITEMS
 from configs.evals.suites import SuiteName
-from tasks.evals.shapes import item_of
+from tasks.evals.data.shapes import item_of
 from tasks.family.words import KINDS, LETTERS, Question, draw_question
 
 TWIN_REVISION = "twin-1"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from configs.evals.spec import HUB, TWIN, EvalStep
-from tasks.evals.files import from_file
-from tasks.evals.hub import fetched
-from tasks.evals.shapes import WrongShape, drawn, item_of
-from tasks.evals.twins import TWIN_REVISION, twin
-from tasks.evals.unavailable import DatasetUnavailable
+from tasks.evals.data.files import from_file
+from tasks.evals.data.hub import fetched
+from tasks.evals.data.shapes import WrongShape, drawn, item_of
+from tasks.evals.data.twins import TWIN_REVISION, twin
+from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.job import Item
 
 

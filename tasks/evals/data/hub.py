@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from configs.checkout import ROOT
 from configs.evals.suites import Framework, SuiteFacts
-from tasks.evals.unavailable import DatasetUnavailable
+from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from configs.evals.suites import SUITES, SuiteName
-from tasks.evals.items import Prepared, prepared
-from tasks.evals.twins import twin
-from tasks.evals.unavailable import DatasetUnavailable
+from tasks.evals.data.items import Prepared, prepared
+from tasks.evals.data.twins import twin
+from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.host.environments import ensure
 from tests.fake_hub import COMMIT, FakeHub, fake_hub
 from tests.tasks.evals.steps_of import step_of
