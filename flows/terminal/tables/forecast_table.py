@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, Forecast
-from flows.terminal import evaluation_table
+from flows.terminal.tables import evaluation_table
 from warehouse.clock import HOUR_S, duration
 from warehouse.price import dollars
 
