@@ -12,14 +12,14 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## measure a tiny model family on this machine, no GPU needed, and open the report
-	@bin/environment control node engine-cpu >/dev/null
+	@bin/environment control node engine-cpu lm-eval >/dev/null
 	@bin/sweep demo $(ARGS)
 
 family: ## train the demo's tiny models once (5 minutes, kept in the user's cache folder)
 	@"$$(bin/environment engine-cpu)" -m tasks.family.build --json >/dev/null
 
 test: ## all checks and tests: what CI runs
-	@bin/environment dev control node s3servers lab engine-cpu >/dev/null
+	@bin/environment dev control node s3servers lab engine-cpu lm-eval inspect hret >/dev/null
 	@bin/debian-packages rsync openssh-client iproute2 util-linux || true
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j3 family test-parts test-cloud

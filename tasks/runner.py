@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from configs.errors import SpecsweepError
+from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from tasks import provenance
@@ -75,6 +76,8 @@ class Runner:
             engine = Engine(command, port, self.workdir, cell.engine.start_timeout_s)
             try:
                 self.heartbeat.phase("engine")
+                for name in sorted({spec.framework for spec in steps if isinstance(spec, EvalStep)}):
+                    await frameworks.get(name).warm_up()  # imports for 5 to 40 s, beside the engine's own start
                 healthy_s = await engine.start(self.heartbeat.line)
                 print(f"engine healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
                 for spec in steps:

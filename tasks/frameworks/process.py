@@ -95,6 +95,15 @@ class Framework:
             raise FrameworkFailed(f"{self.name} failed: {complaint}; its log: {self.log_path}")
         return result
 
+    async def warm_up(self) -> None:
+        """Start the process now, so that its imports are over when the first job comes.
+
+        Raises:
+            FrameworkFailed: it could not start.
+        """
+        async with self._turn:
+            await self._running()
+
     async def stop(self) -> None:
         """End the process and whatever it started. May be called at any time, and more than once."""
         if self._group is not None:

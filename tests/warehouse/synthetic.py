@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan, PlannedCell
@@ -103,7 +104,7 @@ HOSTILE = '<script>alert("pwned")</script><img src=x onerror=alert(1)> & "quoted
 
 
 def demo_plan() -> Plan:
-    return expand(load_sweep("demo"), recipe="0123456789abcdef")
+    return expand(load_sweep(str(ROOT / "tests/warehouse/demo_like/sweep.yaml")), recipe="0123456789abcdef")
 
 
 def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words", plan: Plan | None = None) -> Plan:
