@@ -33,12 +33,12 @@ def make_ready(spec: EvalStep, tell: Callable[[str], None]) -> None:
         DatasetUnavailable: the items can't be had, or have the wrong shape.
     """
     environments.ensure(cast(environments.Name, spec.framework), tell=tell)
-    _items(spec, tell)
+    items_of(spec, tell)
 
 
 async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
     """Ask every item that no earlier attempt asked, then grade and judge all of them."""
-    ready = await asyncio.to_thread(_items, spec, _said)
+    ready = await asyncio.to_thread(items_of, spec, _said)
     ctx.facts |= {"dataset_revision": ready.revision, "seed": spec.seed}
     known = await ctx.resume(EXCHANGES, ("sample", "request_hash", "occurrence"))
     async with asker(ctx, spec, ready, known) as asking:
@@ -53,7 +53,7 @@ async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
 
 async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | None]:
     """The first few items, once, through the same framework and the same tape."""
-    ready = await asyncio.to_thread(_items, spec, _said)
+    ready = await asyncio.to_thread(items_of, spec, _said)
     async with asker(ctx, spec, ready, ()) as asking:
         asked = await asking.ask(ready.items[:items], samples=1)
     await _write(ctx, spec, asked, ready.revision)
@@ -70,7 +70,12 @@ async def _write(ctx: StepContext, spec: EvalStep, asked: Asked, revision: str) 
     await ctx.write(EVAL_SCORES, score_rows(asked.rows, asked.results, spec, revision))
 
 
-def _items(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:
+def items_of(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:
+    """The step's items, fetched once and kept in the user's cache.
+
+    Raises:
+        DatasetUnavailable: the items can't be had, or have the wrong shape.
+    """
     return prepared(spec, cache_folder().parent / DATASETS, tell)
 
 

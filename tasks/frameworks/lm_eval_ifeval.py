@@ -46,7 +46,7 @@ def ready(items: Iterable[Item]) -> None:
     if wanted & WITH_PUNKT and not _has_punkt(nltk):
         raise MissingDependency(
             f"IFEval's {min(wanted & WITH_PUNKT)} needs nltk's punkt_tab, which is not here and can't be downloaded: "
-            "unpack it as nltk_data/tokenizers/punkt_tab in the home folder, or name its nltk_data in NLTK_DATA"
+            "name a folder in NLTK_DATA that has tokenizers/punkt_tab"
         )
 
 

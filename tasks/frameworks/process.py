@@ -224,8 +224,8 @@ def adapter_environment(home: Path) -> dict[str, str]:
 
 
 def _complaint(job: Job, result: Result) -> str | None:
-    """What is wrong with the samples; None if there is exactly one for each item."""
-    asked = Counter(item.item_id for item in job.items)
+    """What is wrong with the samples; None if there is exactly one for each item that was to be asked or graded."""
+    asked = Counter(item.item_id for item in job.items if job.do == "ask" or item.item_id in job.answers)
     brought = Counter(sample.item_id for sample in result.samples)
     unknown = [item_id for item_id in brought if item_id not in asked]
     twice = [item_id for item_id in brought - asked if item_id in asked]
