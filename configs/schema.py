@@ -103,7 +103,9 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        How clusters are rented is left out, so that a raised budget continues the same run.
+        How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts.
         """
-        text = json.dumps(self.model_dump(mode="json", exclude={"cloud"}), sort_keys=True, separators=(",", ":"))
+        forecast_only = {"bf16_tflops"}
+        left_out = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
+        text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

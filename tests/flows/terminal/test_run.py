@@ -80,5 +80,6 @@ def test_plan_full_prints_the_matrix_without_a_store(finish_sweep: Finish, tmp_p
     code, said = finish_sweep("plan", "full")
     assert code == 0
     assert said.count(" fp8 ") >= 11
-    assert "not built yet" in said and "total" in said
+    assert "not built yet" not in said and "total" in said
+    assert all(f"eval-{name}" in said for name in ("gpqa", "gpqa-inspect", "mmlu-pro", "ifeval", "haerae", "kmmlu"))
     assert not (tmp_path / "store").exists(), "planning writes nothing"
