@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from configs.errors import SpecsweepError
-from tasks.evals.extractors import without_thoughts
 from tasks.evals.hashes import prompt_hash
 from tasks.frameworks.job import Item, Result, Sample
+from tasks.frameworks.thoughts import without_thoughts
 from warehouse.parts import Row
 
 EXCERPT_CHARS = 80
