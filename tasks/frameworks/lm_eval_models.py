@@ -51,7 +51,7 @@ class Tape(LocalChatCompletion):  # type: ignore[misc]
             if not output.get("choices"):
                 raise ValueError(f"an answer without choices: {json.dumps(output)[:200]}")
         answers: list[str] = super().parse_generations(outputs, **kwargs)
-        return [without_thoughts(answer) for answer in answers]
+        return [without_thoughts(answer) if answer else answer for answer in answers]  # null stays null
 
 
 class Answered(LM):  # type: ignore[misc]

@@ -6,7 +6,7 @@ from tasks.evals.concurrency import UNKNOWN_AT_ONCE, at_once, kv_tokens
 from tests.tasks.evals.tape_case import cell, spec
 
 STEP = spec(max_tokens=32768)
-LONGEST = 32768 + STEP.suite.prompt_tokens
+LONGEST = 32768 + STEP.suite.longest_prompt_tokens
 
 
 def page(engine: int = 0, **labels: object) -> str:
