@@ -83,7 +83,7 @@ class Announced(NamedTuple):
     """What a text announces, in the order of the text."""
 
     answers: list[Announcement]
-    """"The answer is (B)", "(B) is the correct answer"."""
+    """As in "the answer is (B)" and "(B) is the correct answer"."""
     correct: frozenset[str]
     """Options of which the text only says that they are correct, as it may of several statements."""
 
