@@ -51,6 +51,8 @@ class StepContext:
         self.parts: list[Part] = []
         self.facts: dict[str, Any] = {}
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
+        self.recorded: list[dict[str, Any]] = []
+        """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
         self._ledger = ledger
         self._attempt = attempt
 

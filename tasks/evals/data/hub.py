@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,9 @@ NEWEST = "newest"
 
 FETCH_S = 1800.0
 """Longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each."""
+
+TELL_EVERY_S = 1.0
+"""Pause between two lines of progress."""
 
 REMEDY = "or set `dataset:` to a local file"
 
@@ -49,7 +53,7 @@ def fetched(
     folder = cache / suite.hub_id.replace("/", "--") / (revision or NEWEST) / suite.split
     if missing := [subset for subset in suite.subsets if not (folder / f"{subset}.jsonl").exists()]:
         tell(f"fetching {suite.title}: {suite.hub_id} at {revision or 'its newest commit'}, {len(missing)} subsets")
-        _fetch(suite, revision or "", framework, folder, missing)
+        _fetch(suite, revision or "", framework, folder, missing, tell)
     records = [(subset, json.loads(line)) for subset in suite.subsets for line in _lines(folder / f"{subset}.jsonl")]
     return Fetched(records, json.loads((folder / COMMIT_FILE).read_text(encoding="utf-8"))["commit"])
 
@@ -59,7 +63,14 @@ def _lines(path: Path) -> list[str]:
         return file.readlines()
 
 
-def _fetch(suite: SuiteFacts, revision: str, framework: Framework, folder: Path, subsets: list[str]) -> None:
+def _fetch(
+    suite: SuiteFacts,
+    revision: str,
+    framework: Framework,
+    folder: Path,
+    subsets: list[str],
+    tell: Callable[[str], None],
+) -> None:
     python = python_of(framework)
     if python is None:
         raise DatasetUnavailable(
@@ -76,16 +87,34 @@ def _fetch(suite: SuiteFacts, revision: str, framework: Framework, folder: Path,
         *subsets,
     ]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    try:
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=FETCH_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise DatasetUnavailable(f"fetching {suite.hub_id} took over {FETCH_S:.0f} s: try again, {REMEDY}") from None
-    said = done.stdout.strip().splitlines()
-    if done.returncode or not said:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+    code, out, errors = _told(argv, env, suite.hub_id, tell)
+    said = out.strip().splitlines()
+    if code or not said:
+        last = (errors.strip().splitlines() or ["no word"])[-1]
         raise DatasetUnavailable(f"fetching {suite.hub_id} failed: {last}; try again, {REMEDY}")
     if wrong := json.loads(said[-1]):
         raise DatasetUnavailable(explained(suite, revision, wrong["kind"], wrong["said"], wrong["subset"]))
+
+
+def _told(argv: list[str], env: dict[str, str], name: str, tell: Callable[[str], None]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the fetch; `tell` hears that it goes on, and may end it by raising."""
+    started = time.monotonic()
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as fetching:
+        try:
+            while True:
+                try:
+                    out, errors = fetching.communicate(timeout=TELL_EVERY_S)
+                    return fetching.returncode, out, errors
+                except subprocess.TimeoutExpired:
+                    spent_s = time.monotonic() - started
+                    if spent_s > FETCH_S:
+                        raise DatasetUnavailable(
+                            f"fetching {name} took over {FETCH_S:.0f} s: try again, {REMEDY}"
+                        ) from None
+                    tell(f"fetching {name}, {spent_s:.0f} s")
+        except BaseException:
+            fetching.kill()
+            raise
 
 
 def explained(suite: SuiteFacts, revision: str, kind: str, said: str, subset: str) -> str:
