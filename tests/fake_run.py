@@ -161,9 +161,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def write_user_configs(folder: Path, technique: str, suite: str = SUITE) -> None:
     """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
-    rows = [
-        f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()
-    ]
+    rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
     files: Mapping[str, str] = {
         "sweep.yaml": SWEEP.format(cells="\n".join(rows), suite="fake-suite"),
         "models/fake-model.yaml": MODEL,
