@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +111,7 @@ def test_a_runner_that_is_asked_to_stop_loses_no_answer(story: Story) -> None:
 
 def test_no_stored_answer_is_asked_for_again_and_the_last_attempt_asks_what_is_missing(story: Story) -> None:
     attempts = [story.died, story.killed, story.stopped, story.completed]
-    for before, after in zip(attempts, attempts[1:], strict=False):
+    for before, after in pairwise(attempts):
         known = {prompt_of(row) for row in before.stored}
         assert not known & set(after.asked)
     assert len(story.completed.asked) == ITEMS - len(story.stopped.stored)
