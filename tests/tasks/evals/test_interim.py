@@ -39,12 +39,15 @@ class Cells(NamedTuple):
     said: dict[str, str]
 
 
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Cells:
-    folder = tmp_path_factory.mktemp("looks")
+def run_of(folder: Path, techniques: str) -> FakeRun:
     file = folder / "gpqa.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in twin("gpqa")), encoding="utf-8")
-    run = FakeRun(folder, "ar mtp mtp2 ngram", suite=SUITE.format(file=file))
+    return FakeRun(folder, techniques, suite=SUITE.format(file=file))
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Cells:
+    run = run_of(tmp_path_factory.mktemp("looks"), "ar mtp mtp2 ngram")
     ar, worse, as_good, early_bird = (run.cell(index) for index in range(4))
     said = {}
     for name, cell in (("early_bird", early_bird), ("ar", ar)):
@@ -72,6 +75,16 @@ def test_ar_and_a_technique_without_a_committed_ar_ask_everything(cells: Cells) 
         assert len(cell.prompts_sent()) == ITEMS, "what the first look asked is replayed at the second"
         assert len(cell.rows("eval-gpqa", "eval_samples")) == ITEMS
     assert "ended early" not in cells.said["ar"] + cells.said["early_bird"]
+
+
+def test_an_ar_cell_that_guessed_ends_nobodys_evaluation(tmp_path: Path, node_python: Path) -> None:
+    run = run_of(tmp_path, "ar mtp")
+    guessing, honest = run.cell(0), run.cell(1)
+    assert guessing.finish(node_python, "at_chance")[0] == 0
+    assert guessing.commit("eval-gpqa").reasons == ("at_chance",)
+    code, said = honest.finish(node_python)
+    assert code == 0 and "ended early" not in said
+    assert len(honest.prompts_sent()) == ITEMS, "it would be better than AR, but nothing is compared with a rejected AR"
 
 
 def test_the_published_comparison_says_at_which_look_it_was_made(cells: Cells) -> None:

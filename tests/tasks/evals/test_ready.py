@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from tasks.evals.data.twins import twin
 from tasks.host.environment_spec import cache_folder
 from tests.fake_hub import FakeHub, fake_hub
 from tests.fake_run import FakeRun, ended
+from tests.tasks.test_cell import processes_with
 
 SUITE = """
 name: fake-suite
@@ -85,12 +88,8 @@ def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path, hub: Fa
         dataset = str(file) if trouble.dataset == "file" else trouble.dataset
         runs[name] = FakeRun(folder, suite=SUITE.format(step=trouble.step, dataset=dataset))
         trouble.happens(file)
-        cache = folder / "cache" / "specsweep"
-        cache.mkdir(parents=True)
-        (cache / "envs").symlink_to(cache_folder())  # the frameworks of this user, and nothing fetched before
         endpoint = "http://127.0.0.1:9" if name == "offline" else hub.endpoint
-        own = {"XDG_CACHE_HOME": str(cache.parent), "HF_HOME": str(folder / "hf"), "HF_ENDPOINT": endpoint}
-        started[name] = runs[name].start(node_python, **own, HF_TOKEN="", HF_HUB_OFFLINE="0")
+        started[name] = runs[name].start(node_python, **nothing_fetched(folder, endpoint))
     found = {}
     for name, process in started.items():
         code, said = ended(process)
@@ -109,6 +108,32 @@ def test_items_that_cant_be_had_are_one_line_before_an_engine_starts(name: str, 
     assert (attempt.outcome, attempt.exit_code, attempt.reason) == ("failed", 1, lines[-1])
     assert run.prompts_sent() == [] and not list(run.state.rglob("engine.log")), "no engine was started"
     assert run.ledger.committed_steps() == {}
+
+
+def test_a_runner_that_is_asked_to_stop_does_not_wait_for_a_hub_that_keeps_it_waiting(
+    tmp_path: Path, node_python: Path
+) -> None:
+    run = FakeRun(tmp_path, suite=SUITE.format(step="eval-mmlu-pro", dataset="hub"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        runner = run.start(node_python, **nothing_fetched(tmp_path, endpoint))
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        runner.send_signal(signal.SIGTERM)
+        runner.communicate(timeout=20)  # the hub's client has more patience
+        connection.close()
+    assert runner.returncode == 143
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+    assert processes_with(str(tmp_path)) == []
+
+
+def nothing_fetched(folder: Path, endpoint: str) -> dict[str, str]:
+    """Environment of a node with this user's frameworks, no token, and nothing fetched before."""
+    cache = folder / "cache" / "specsweep"
+    cache.mkdir(parents=True)
+    (cache / "envs").symlink_to(cache_folder())
+    hub = {"HF_HOME": str(folder / "hf"), "HF_ENDPOINT": endpoint, "HF_TOKEN": "", "HF_HUB_OFFLINE": "0"}
+    return {"XDG_CACHE_HOME": str(cache.parent), **hub}
 
 
 def write(file: Path, records: list[dict[str, object]]) -> None:
