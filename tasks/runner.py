@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 
 from configs.errors import SpecsweepError
@@ -69,7 +67,7 @@ class Runner:
         cell = self.planned.cell
         self.heartbeat.phase("preparing")
         for spec in steps:
-            await self._make_ready(spec)
+            await make_ready(spec, self.heartbeat.line)
         self.heartbeat.phase("waiting")
         async with the_only_engine(self.heartbeat.line), Frameworks(self.workdir) as frameworks:
             port = free_port()
@@ -87,20 +85,6 @@ class Runner:
                 self.at_risk_s = self.heartbeat.at_risk_s()
                 self.heartbeat.phase("stopping")
                 engine.stop()
-
-    async def _make_ready(self, spec: MeasuredStep) -> None:
-        """Install and fetch beside the heartbeat; if this is cancelled, the work ends at its next line of progress."""
-        stopped = threading.Event()
-
-        def tell(line: str) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt  # what installers take for the user's wish to stop
-            self.heartbeat.line(line)
-
-        try:
-            await asyncio.to_thread(make_ready, spec, tell)
-        finally:
-            stopped.set()
 
     async def _measure(
         self, spec: MeasuredStep, engine: Engine, command: EngineCommand, frameworks: Frameworks

@@ -89,6 +89,8 @@ class Asker:
         except FrameworkFailed as error:
             if self._tape.refusal is not None:
                 raise RequestFailed(f"{spec.step}: the engine refused a request: {self._tape.refusal}") from error
+            if self._tape.trouble is not None:  # frameworks often say no more than "503"
+                raise RequestFailed(f"{spec.step}: {self._tape.trouble}; {error}") from error
             raise
         finally:
             for task in (asking, failing, telling):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,8 @@ NEWEST = "newest"
 FETCH_S = 1800.0
 """Longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each."""
 
-TELL_EVERY_S = 1.0
-"""Pause between two lines of progress."""
+TELL_EVERY_S = 0.5
+"""Pause between two lines about a fetch that goes on."""
 
 REMEDY = "or set `dataset:` to a local file"
 
@@ -45,7 +46,7 @@ def fetched(
         revision: commit of the dataset; None: the newest, which is then kept.
         framework: whose environment fetches them.
         cache: where this node keeps fetched records.
-        tell: gets a line before something is fetched.
+        tell: gets a line before something is fetched and while it is; an error that it raises ends the fetch.
 
     Raises:
         DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
@@ -86,35 +87,28 @@ def _fetch(
         suite.split,
         *subsets,
     ]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    code, out, errors = _told(argv, env, suite.hub_id, tell)
-    said = out.strip().splitlines()
-    if code or not said:
-        last = (errors.strip().splitlines() or ["no word"])[-1]
+    done = _watched(argv, suite.hub_id, tell)
+    said = done.stdout.strip().splitlines()
+    if done.returncode or not said:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         raise DatasetUnavailable(f"fetching {suite.hub_id} failed: {last}; try again, {REMEDY}")
     if wrong := json.loads(said[-1]):
         raise DatasetUnavailable(explained(suite, revision, wrong["kind"], wrong["said"], wrong["subset"]))
 
 
-def _told(argv: list[str], env: dict[str, str], name: str, tell: Callable[[str], None]) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the fetch; `tell` hears that it goes on, and may end it by raising."""
-    started = time.monotonic()
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as fetching:
+def _watched(argv: list[str], hub_id: str, tell: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
+    """Run to the end; the process does not outlive an error out of `tell`, nor `FETCH_S`."""
+    started, env = time.monotonic(), {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            while True:
-                try:
-                    out, errors = fetching.communicate(timeout=TELL_EVERY_S)
-                    return fetching.returncode, out, errors
-                except subprocess.TimeoutExpired:
-                    spent_s = time.monotonic() - started
-                    if spent_s > FETCH_S:
-                        raise DatasetUnavailable(
-                            f"fetching {name} took over {FETCH_S:.0f} s: try again, {REMEDY}"
-                        ) from None
-                    tell(f"fetching {name}, {spent_s:.0f} s")
-        except BaseException:
-            fetching.kill()
-            raise
+            while (waited_s := time.monotonic() - started) < FETCH_S:
+                with suppress(subprocess.TimeoutExpired):
+                    said, complained = process.communicate(timeout=TELL_EVERY_S)
+                    return subprocess.CompletedProcess(argv, process.returncode, said, complained)
+                tell(f"fetching {hub_id}, {waited_s:.0f} s")
+        finally:
+            process.kill()  # nothing where it has ended
+    raise DatasetUnavailable(f"fetching {hub_id} took over {FETCH_S:.0f} s: try again, {REMEDY}")
 
 
 def explained(suite: SuiteFacts, revision: str, kind: str, said: str, subset: str) -> str:
