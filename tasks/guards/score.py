@@ -11,7 +11,7 @@ SMOKE_CHANCE_P = 0.15
 """With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""
 
 GATE_CHANCE_P = 0.5
-"""For the first few items of an evaluation: no better than guessing usually does. At 0.15 a cell that answers 65 % would
+"""For the first few items of an evaluation: no better than guessing usually does. At 0.15 a cell with 65 % would
 be stopped for good by one suite in four; at 0.5 by one in 18, and the second few items save most of those."""
 
 EVAL_CHANCE_P = 0.01
