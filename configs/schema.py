@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen
-from configs.known_steps import Step
+from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
 
 
@@ -80,7 +80,7 @@ class PlannedCell(Frozen):
     cell: Cell
     gpu: Gpu
     spot: bool
-    steps: tuple[Step, ...]
+    steps: tuple[StoredStep, ...]
 
     @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:
