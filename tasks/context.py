@@ -14,6 +14,7 @@ from tasks.frameworks.process import Frameworks
 from warehouse.columns import Table
 from warehouse.ledger import Ledger, Part
 from warehouse.parts import Row
+from warehouse.verdicts import Verdict
 
 COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
@@ -51,6 +52,8 @@ class StepContext:
         self.parts: list[Part] = []
         self.facts: dict[str, Any] = {}
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
+        self.recorded: list[dict[str, Any]] = []
+        """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
         self._ledger = ledger
         self._attempt = attempt
 
@@ -114,6 +117,11 @@ class StepContext:
     def committed_rows(self, cell_key: str, step: str, table: Table) -> list[dict[str, Any]]:
         """Rows of a step that another cell of the run has committed; empty while it has not."""
         return self._ledger.committed_rows(cell_key, step, table)
+
+    def verdict_of(self, cell_key: str, step: str) -> Verdict | None:
+        """How a step of another cell of the run was judged; None while it is not committed."""
+        commit = self._ledger.read_commit(cell_key, step)
+        return None if commit is None else commit.verdict
 
     async def counters(self) -> meters.Counters:
         """The engine's counters now; every field is None if it shows none."""

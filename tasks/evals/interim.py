@@ -18,7 +18,8 @@ from warehouse.statistics.sequential import levels, stop
 async def early_verdict(ctx: StepContext, spec: EvalStep, look: int, rows: Sequence[Row]) -> str | None:
     """Why the step may end after this look, in one sentence; None: it goes on.
 
-    The AR cell itself always answers everything, and so does a cell whose AR cell has not committed the step yet.
+    The AR cell itself always answers everything, and so does a cell whose AR cell has not committed the step yet, or
+    not as ok: then nothing is compared with it in the end, either.
     """
     cell = ctx.cell
     if cell.technique.is_baseline:
@@ -48,12 +49,10 @@ def _means(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _baseline(ctx: StepContext, step: str) -> dict[str, float]:
-    """The AR cell's share of right answers by item; empty where it has not committed the step."""
-    for key in baseline_keys(ctx.plan(), ctx.cell):
-        rows = ctx.committed_rows(key, step, EVAL_SAMPLES)
-        if rows:
-            return _means(rows)
-    return {}
+    """The share of right answers by item, of the AR cell that the report compares with; empty if it has no such one."""
+    verdicts = {key: ctx.verdict_of(key, step) for key in baseline_keys(ctx.plan(), ctx.cell)}
+    first = next((key for key, verdict in verdicts.items() if verdict is not None), None)
+    return _means(ctx.committed_rows(first, step, EVAL_SAMPLES)) if first and verdicts[first] == "ok" else {}
 
 
 def _comparisons(plan: Plan, step: str) -> int:

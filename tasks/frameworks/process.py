@@ -23,6 +23,7 @@ from configs.evals.suites import Framework as FrameworkName
 from tasks.frameworks.job import Job, Result, read_result, write
 from tasks.frameworks.serve import result_of
 from tasks.host import environments, process_group
+from tasks.host.environment_spec import cache_folder
 
 _NOT_INHERITED: Final = re.compile(
     r"(AWS|GOOGLE|AZURE|HF|HUGGING|OPENAI|INSPECT|XDG)_"
@@ -215,12 +216,20 @@ def adapter_environment(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / "huggingface"),
         # items come with the job: whoever wants the hub all the same would get others than the other frameworks
+        "NLTK_DATA": os.environ.get("NLTK_DATA") or str(_nltk_data()),
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "NO_PROXY": "*",
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def _nltk_data() -> Path:
+    """Where nltk keeps what it downloads: in the user's cache, so that a node does it once."""
+    folder = cache_folder().parent / "nltk_data"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _complaint(job: Job, result: Result) -> str | None:

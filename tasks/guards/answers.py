@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from configs.evals.suites import SuiteFacts
 from tasks.guards.finding import Finding
-from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance
+from tasks.guards.score import EVAL_CHANCE_P, GATE_CHANCE_P, at_chance
 from warehouse.parts import Row
 from warehouse.verdicts import Reason, Severity
 
@@ -71,7 +71,7 @@ def gate_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Ro
         NONE_ALLOWED,
         NONE_ALLOWED,
         agreement_rejected=GATE_AGREEMENT_REJECTED,
-        level=SMOKE_CHANCE_P,
+        level=GATE_CHANCE_P,
     )
 
 

@@ -36,8 +36,6 @@ class Arm(NamedTuple):
     """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash (null: not recorded)."""
     margin: float
     """Loss of score that still counts as none."""
-    n_items: int | None = None
-    """How many items the evaluation planned; None: it has no looks."""
     looks: tuple[float, ...] = WHOLE
     """Shares of the planned items after which it might have ended."""
 
@@ -62,8 +60,8 @@ def paired(row: Row, ours: Arm, baseline: Arm) -> tuple[Row, Row | None]:
     refusal = _refusal(both)
     if refusal is not None:
         return row | verdict_columns(verdict_of(row).noting(f"not compared with AR: {refusal}")), None
-    cut = _cut(both)
-    pair = accuracy_pair(row, baseline.step.cell_key, *_compared(row, ours, both)) | {
+    cut, planned = _cut(both), baseline.items.height  # AR answers all; how many a user's file has, no plan knows
+    pair = accuracy_pair(row, baseline.step.cell_key, *_compared(row, ours, planned, both)) | {
         "truncated_delta": cut.share - cut.baseline_share,
         "served_differently": served_differently(ours.step, baseline.step),
     }
@@ -86,11 +84,11 @@ def _refusal(both: pl.DataFrame) -> str | None:
     return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
 
 
-def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Settleable, float, float, int | None]:
+def _compared(row: Row, ours: Arm, planned: int, both: pl.DataFrame) -> tuple[Settleable, float, float, int | None]:
     """What `settled` needs, the scores of baseline and cell over the same items, and the look at which it ended."""
     before = (both["right_baseline"] / both["answers_baseline"]).to_list()
     now = (both["right"] / both["answers"]).to_list()
-    look = look_of(both.height, ours)
+    look = look_of(both.height, planned, ours.looks)
     level = ALPHA if look is None else levels(ours.looks)[look - 1]
     identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
     found = compare(before, now, row["samples"], ours.margin, identity, level)
@@ -99,11 +97,11 @@ def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Settleable, floa
     return Settleable(found, p, ni_p), math.fsum(before) / n, math.fsum(now) / n, look
 
 
-def look_of(n: int, arm: Arm) -> int | None:
-    """The look, from 1, at which an evaluation ended with n items; None: it was to be looked at once."""
-    if len(arm.looks) == 1 or arm.n_items is None:
+def look_of(n: int, planned: int, looks: tuple[float, ...]) -> int | None:
+    """The look, from 1, at which an evaluation of `planned` items ended with n; None: it was to be looked at once."""
+    if len(looks) == 1:
         return None
-    ends = [math.ceil(share * arm.n_items) for share in arm.looks]
+    ends = [math.ceil(share * planned) for share in looks]
     return next((number for number, end in enumerate(ends, 1) if n <= end), len(ends))
 
 

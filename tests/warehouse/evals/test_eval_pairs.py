@@ -131,3 +131,12 @@ def test_an_evaluation_that_ended_early_says_at_which_look_and_pays_for_it(local
     assert late["mcnemar_p_holm"] < 3 * late["mcnemar_p"], "at the end almost all of it is left"
     plain = compare_counts(96, 0, 10, 0.05, "any")
     assert early["delta_lo"] < plain.delta_lo and early["delta_hi"] > plain.delta_hi
+
+
+def test_the_look_is_told_by_what_ar_answered_because_no_plan_knows_how_many_items_a_file_has(local: Store) -> None:
+    looks = GPQA.model_copy(update={"looks": (0.5, 1.0), "dataset": "more-than-198-items.jsonl"})
+    run = Graded(local, looks)
+    run.answered("ar", None, answers(400, EVERYTHING))
+    run.answered("mtp", 4, answers(200, range(20, 200)))
+    pair = only(run.built().pairs)
+    assert (pair["n"], pair["look"]) == (200, 1)

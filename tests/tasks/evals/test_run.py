@@ -1,0 +1,159 @@
+"""Evaluation steps as a node measures them: the real runner and the real frameworks, a fake engine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from configs.evals.spec import EvalStep
+from flows.terminal.regrade import regrade
+from tasks.evals.data.twins import TWIN_REVISION
+from tests.fake_run import FakeRun, ended
+from tests.tasks.test_cell import processes_with
+from warehouse.snapshot import publish, read_current
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, concurrency: 8, samples: 2, seed: 7}
+  - {step: eval-mmlu-pro, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+  - {step: eval-ifeval, dataset: twin, items: 12, max_tokens: 64, concurrency: 8}
+  - {step: eval-gpqa-inspect, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+  - {step: eval-haerae, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+  - {step: eval-kmmlu, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+"""
+
+GATED = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, seed: 4}
+"""
+
+
+class Measured(FakeRun):
+    """A cell whose evaluations all three frameworks measured."""
+
+    def __init__(self, folder: Path, node_python: Path) -> None:
+        super().__init__(folder, suite=SUITE)
+        bodies = folder / "bodies.jsonl"
+        code, said = self.finish(node_python, FAKE_ENGINE_BODIES=str(bodies))
+        assert code == 0, said
+        self.bodies: list[dict[str, Any]] = [json.loads(line) for line in bodies.read_text().splitlines()]
+
+    @property
+    def evals(self) -> list[EvalStep]:
+        return [spec for spec in self.planned.measured_steps if isinstance(spec, EvalStep)]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Measured:
+    return Measured(tmp_path_factory.mktemp("measured"), node_python)
+
+
+def test_the_evaluations_of_all_three_frameworks_commit_with_every_answer_and_where_it_came_from(
+    measured: Measured,
+) -> None:
+    assert {spec.framework for spec in measured.evals} == {"lm-eval", "inspect", "hret"}
+    for spec in measured.evals:
+        assert measured.commit(spec.step).verdict == "ok", spec.step
+        samples, exchanges = (measured.rows(spec.step, table) for table in ("eval_samples", "exchanges"))
+        answers = Counter((row["request_hash"], row["occurrence"], row["sample"]) for row in exchanges)
+        assert Counter((row["request_hash"], row["occurrence"], row["sample"]) for row in samples) == answers
+        assert len(answers) == len(samples) == spec.n_items * spec.samples
+        assert all(row["correct"] and not row["truncated"] and not row["blank"] for row in samples), spec.step
+        (provenance,) = measured.rows(spec.step, "provenance")
+        assert (provenance["dataset_revision"], provenance["seed"]) == (TWIN_REVISION, spec.seed)
+    assert processes_with(str(measured.folder)) == []
+
+
+def test_each_framework_publishes_its_own_score_beside_ours_under_a_metric_that_is_named(measured: Measured) -> None:
+    named = {}
+    for spec in measured.evals:
+        scores = measured.rows(spec.step, "eval_scores")
+        assert {row["framework"] for row in scores} == {spec.framework}
+        (ours,) = (row for row in scores if row["extractor"] in ("last-in-body", "checker"))
+        assert (ours["source"], ours["value"], ours["n"]) == ("ours", 1.0, spec.n_items)
+        (own,) = (row for row in scores if row["source"] == "framework" and row["extractor"] == "framework")
+        named[spec.step] = own["metric"]
+    assert {row["metric"] for row in measured.rows("eval-ifeval", "eval_scores") if row["source"] == "ours"} == {
+        "prompt_level_strict_acc"
+    }
+    assert named == {
+        "eval-gpqa": "exact_match,strict-match",
+        "eval-mmlu-pro": "exact_match,custom-extract",
+        "eval-ifeval": "prompt_level_strict_acc,none",
+        "eval-gpqa-inspect": "accuracy",
+        "eval-haerae": "accuracy",
+        "eval-kmmlu": "accuracy",
+    }
+
+
+def test_whatever_a_framework_says_the_engine_hears_the_steps_sampling_and_no_stop_string(measured: Measured) -> None:
+    fields = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "chat_template_kwargs"}
+    assert {frozenset(body) for body in measured.bodies} == {frozenset(fields)}
+    common = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in measured.bodies}
+    assert common == {(0.6, 0.95, 64)}
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": True} for body in measured.bodies)
+
+
+def test_two_answers_to_an_item_have_two_seeds_and_count_as_one_item(measured: Measured) -> None:
+    prompts = {row["messages"] for row in measured.rows("eval-gpqa", "exchanges")}
+    asked = [(json.dumps(body["messages"]), body["seed"]) for body in measured.bodies]
+    by_prompt = {json.dumps(json.loads(prompt)): [] for prompt in prompts}
+    for prompt, seed in asked:
+        by_prompt.get(prompt, list[int]()).append(seed)
+    assert len(by_prompt) == 24
+    assert all(set(seeds) >= {7, 8} for seeds in by_prompt.values())
+    publish(measured.ledger.store)
+    results = read_current(measured.ledger.store)
+    counting = results.filter((pl.col("step") == "eval-gpqa") & (pl.col("extractor") == "last-in-body"))
+    assert counting.select("samples", "n").rows() == [(2, 24)]
+
+
+def test_grading_again_what_was_just_measured_changes_nothing_and_needs_no_engine(measured: Measured) -> None:
+    store, sent = measured.ledger.store, len(measured.prompts_sent())
+    before = {key: store.get(key) for key in store.list("runs")}
+    graded = regrade(measured.ledger, None, dry_run=False)
+    assert {one.step: one.state for one in graded} == {spec.step: "unchanged" for spec in measured.evals}
+    assert {key: store.get(key) for key in store.list("runs")} == before
+    assert len(measured.prompts_sent()) == sent
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict[str, tuple[FakeRun, int, str]]:
+    """A cell behind the smoke gate for each lie, all at a time: its run, exit code, and what its runner said."""
+    runs = {lie: FakeRun(tmp_path_factory.mktemp(lie), suite=GATED) for lie in LIES}
+    started = {lie: run.start(node_python, lie) for lie, run in runs.items()}
+    return {lie: (runs[lie], *ended(process)) for lie, process in started.items()}
+
+
+LIES = {
+    "blank": ("blank_output", "[thinking] maybe (A) ? [answer] nothing"),
+    "at_chance": ("at_chance", "[answer] The answer is (A)"),
+    "cut_off": ("truncated", "[thinking] maybe (A) ? [answer] nothing"),
+    "two_letters": ("extractors_disagree", ", and not ("),
+}
+"""A lie, the reason that it is rejected for, and what the excerpt of the answers shows."""
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
+    lie: str, refused: dict[str, tuple[FakeRun, int, str]]
+) -> None:
+    run, code, said = refused[lie]
+    reason, excerpt = LIES[lie]
+    assert code == 3, said
+    assert [(attempt.outcome, attempt.exit_code) for attempt in run.attempts()] == [("failed", 3)]
+    (verdict,) = run.rows("smoke", "verdicts")
+    assert verdict["verdict"] == "rejected"
+    shown = dict(zip(verdict["reasons"], verdict["details"], strict=True))
+    assert excerpt in shown[reason], shown
+    assert len(run.prompts_sent()) == 5, "five questions, and no evaluation"
+    assert run.ledger.read_commit(run.key, "eval-gpqa") is None
