@@ -52,7 +52,8 @@ def test_a_whole_evaluation_is_judged_by_shares(odd: int, changed: dict[str, Any
     [
         (0, {}, []),
         (2, {"correct": False}, []),
-        (3, {"correct": False}, [("at_chance", "rejected")]),
+        (3, {"correct": False}, []),
+        (4, {"correct": False}, [("at_chance", "rejected")]),
         (1, CUT, [("truncated", "rejected")]),
         (1, BLANK, [("blank_output", "rejected")]),
         (1, UNREADABLE, [("unreadable_answers", "suspect")]),
