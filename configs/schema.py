@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen
-from configs.known_steps import Step
+from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
 
 
@@ -81,7 +81,7 @@ class PlannedCell(Frozen):
     cell: Cell
     gpu: Gpu
     spot: bool
-    steps: tuple[Step, ...]
+    steps: tuple[StoredStep, ...]
 
     @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:
@@ -108,5 +108,10 @@ class Plan(Frozen):
         """
         forecast_only = {"bf16_tflops"}
         left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
-        text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
+        measured = self.model_dump(mode="json", exclude=left_out)
+        for planned, cell in zip(self.cells, measured["cells"], strict=True):
+            for step, fields in zip(planned.steps, cell["steps"], strict=True):
+                for name in step.forecast_only:
+                    del fields[name]
+        text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

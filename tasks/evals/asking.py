@@ -57,7 +57,7 @@ class Asker:
         for sample in range(samples):
             self._tape.begin()
             result = await self._one_job(items, sample, answers=len(items) * samples)
-            pairs = paired(result, items, self._tape.answers_to, sample)
+            pairs = paired(result, items, self._tape.answers_to, sample, quoted=not self._spec.suite.gated)
             asked.results.append(result)
             asked.rows.extend(sample_row(pair, self._spec, sample) for pair in pairs)
             asked.exchanges.extend(pair.exchange for pair in pairs)

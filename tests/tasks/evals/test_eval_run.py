@@ -136,12 +136,12 @@ def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict
 
 
 LIES = {
-    "blank": ("blank_output", "[thinking] maybe (A) ? [answer] nothing"),
-    "at_chance": ("at_chance", "[answer] The answer is (A)"),
-    "cut_off": ("truncated", "[thinking] maybe (A) ? [answer] nothing"),
-    "two_letters": ("extractors_disagree", ", and not ("),
+    "blank": ("blank_output", "read: last_in_body none, strict none, flexible none, first A"),
+    "at_chance": ("at_chance", "read: last_in_body A, strict A"),
+    "cut_off": ("truncated", "ended by length after "),
+    "two_letters": ("extractors_disagree", "read: last_in_body "),
 }
-"""A lie, the reason that it is rejected for, and what the excerpt of the answers shows."""
+"""A lie, the reason that it is rejected for, and what is said of an answer: GPQA's text may not be spread."""
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -149,12 +149,13 @@ def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
     lie: str, refused: dict[str, tuple[FakeRun, int, str]]
 ) -> None:
     run, code, said = refused[lie]
-    reason, excerpt = LIES[lie]
+    reason, outline = LIES[lie]
     assert code == 3, said
     assert [(attempt.outcome, attempt.exit_code) for attempt in run.attempts()] == [("failed", 3)]
     (verdict,) = run.rows("smoke", "verdicts")
     assert verdict["verdict"] == "rejected"
     shown = dict(zip(verdict["reasons"], verdict["details"], strict=True))
-    assert excerpt in shown[reason], shown
+    assert outline in shown[reason], shown
+    assert [word for word in ("[thinking]", "[answer]", "maybe", "and not") if word in shown[reason]] == []
     assert len(run.prompts_sent()) == 5, "five questions, and no evaluation"
     assert run.ledger.read_commit(run.key, "eval-gpqa") is None
