@@ -157,5 +157,6 @@ def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
     assert verdict["verdict"] == "rejected"
     shown = dict(zip(verdict["reasons"], verdict["details"], strict=True))
     assert excerpt in shown[reason], shown
-    assert len(run.prompts_sent()) == 5, "five questions, and no evaluation"
-    assert run.ledger.read_commit(run.key, "eval-gpqa") is None
+    assert len(run.prompts_sent()) in (5, 10), "a few questions, some more where those leave a doubt"
+    assert run.ledger.committed_steps() == {run.key: ["smoke"]}
+    assert not list(run.folder.rglob("steps/eval-gpqa")), "no evaluation was begun"
