@@ -34,7 +34,7 @@ def doubts(view: View, row: Row) -> list[Doubt]:
         own = ours.get(step) or unscored.get(step)
         why = _why(own, theirs.get(step), is_compared=step in compared)
         if why is not None:
-            found.append(Doubt(step, own and own["verdict"], step in compared, why))
+            found.append(Doubt(step, None if own is None else own["verdict"], step in compared, why))
     return found
 
 
