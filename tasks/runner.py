@@ -83,8 +83,10 @@ class Runner:
                     await self._measure(spec, engine, command, frameworks)
             finally:
                 self.at_risk_s = self.heartbeat.at_risk_s()
-                self.heartbeat.phase("stopping")
-                engine.stop()
+                try:
+                    self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
+                finally:
+                    engine.stop()
 
     async def _measure(
         self, spec: MeasuredStep, engine: Engine, command: EngineCommand, frameworks: Frameworks

@@ -49,6 +49,7 @@ def run_of(folder: Path, techniques: str) -> FakeRun:
 def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Cells:
     run = run_of(tmp_path_factory.mktemp("looks"), "ar mtp mtp2 ngram")
     ar, worse, as_good, early_bird = (run.cell(index) for index in range(4))
+    worse.state = ar.state  # whatever a framework may have kept of the better model's answers lies there
     said = {}
     for name, cell in (("early_bird", early_bird), ("ar", ar)):
         code, said[name] = cell.finish(node_python)
