@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -27,10 +29,22 @@ class FakeHub:
 
     def put(self, hub_id: str, subset: str, split: str, records: list[dict[str, Any]]) -> None:
         """Have one more subset of a dataset, as a file of JSON lines that its card names."""
-        self.files[f"{subset}.jsonl"] = "".join(json.dumps(record) + "\n" for record in records).encode()
-        subsets = sorted(name.removesuffix(".jsonl") for name in self.files if name.endswith(".jsonl"))
+        self._put(hub_id, f"{subset}.jsonl", split, "".join(json.dumps(record) + "\n" for record in records))
+
+    def put_csv(self, hub_id: str, subset: str, split: str, records: list[dict[str, Any]]) -> None:
+        """The same as a CSV file."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(records[0]))
+        writer.writeheader()
+        writer.writerows(records)
+        self._put(hub_id, f"{subset}.csv", split, text.getvalue())
+
+    def _put(self, hub_id: str, name: str, split: str, text: str) -> None:
+        self.files[name] = text.encode()
+        paths = sorted(path for path in self.files if path != "README.md")
         configs = "".join(
-            f"- config_name: {name}\n  data_files:\n  - split: {split}\n    path: {name}.jsonl\n" for name in subsets
+            f"- config_name: {path.split('.')[0]}\n  data_files:\n  - split: {split}\n    path: {path}\n"
+            for path in paths
         )
         self.files["README.md"] = f"---\nconfigs:\n{configs}---\n".encode()
         self.hub_id = hub_id

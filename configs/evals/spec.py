@@ -106,9 +106,10 @@ class EvalStep(MeasuredStep):
             yield ("items",), f"{self.items}, but {self.dataset!r} has {there}; accepted: 1 to {there}, or none for all"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
-        """A prompt and the longest answer allowed."""
+        """The longest prompt and the longest answer allowed; a twin's prompts are all of one length."""
         del cell
-        yield f"step {self.step!r}", self.suite.prompt_tokens + self.max_tokens
+        prompt_tokens = self.suite.prompt_tokens if self.dataset == TWIN else self.suite.longest_prompt_tokens
+        yield f"step {self.step!r}", prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
         """Every item, as often as it has samples, with answers of the expected length on average."""

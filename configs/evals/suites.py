@@ -15,7 +15,7 @@ SuiteName = Literal["gpqa", "mmlu-pro", "ifeval", "hae-rae", "kmmlu"]
 
 
 class SuiteFacts(NamedTuple):
-    """One suite. Token figures are for the forecast only; what was really used is measured."""
+    """One suite. Token figures are for planning only; what was really used is measured."""
 
     name: SuiteName
     title: str
@@ -33,6 +33,8 @@ class SuiteFacts(NamedTuple):
     """Answer letters, in order; "" where an answer is no letter."""
     prompt_tokens: int
     """Usual length of a prompt."""
+    longest_prompt_tokens: int
+    """What no prompt is taken to exceed: must fit into a cell beside the longest answer."""
     answer_tokens: int
     """Usual length of an answer with thinking on."""
 
@@ -53,6 +55,7 @@ GPQA: Final = SuiteFacts(
     items=198,
     letters="ABCD",
     prompt_tokens=300,
+    longest_prompt_tokens=1500,
     answer_tokens=8000,
 )
 """Rein et al., arXiv 2311.12022."""
@@ -68,6 +71,7 @@ MMLU_PRO: Final = SuiteFacts(
     items=12032,
     letters="ABCDEFGHIJ",
     prompt_tokens=350,
+    longest_prompt_tokens=2000,
     answer_tokens=3000,
 )
 """Wang et al., arXiv 2406.01574; the revision is the one that inspect_evals 0.26.0 pins."""
@@ -83,6 +87,7 @@ IFEVAL: Final = SuiteFacts(
     items=541,
     letters="",
     prompt_tokens=80,
+    longest_prompt_tokens=1200,
     answer_tokens=2000,
 )
 """Zhou et al., arXiv 2311.07911; the revision is the one that inspect_evals 0.26.0 pins."""
@@ -105,6 +110,7 @@ HAE_RAE: Final = SuiteFacts(
     items=1538,
     letters="ABCDE",
     prompt_tokens=300,
+    longest_prompt_tokens=1500,
     answer_tokens=1500,
 )
 """Son et al., arXiv 2309.02706: the six tasks of its first version."""
@@ -130,9 +136,12 @@ KMMLU: Final = SuiteFacts(
     items=35030,
     letters="ABCD",
     prompt_tokens=250,
+    longest_prompt_tokens=800,
     answer_tokens=2000,
 )  # fmt: skip
 """Son et al., arXiv 2402.11548; the revision is the one that lighteval's port of the task pins (main on 2026-10-08)."""
 
 SUITES: Final = {facts.name: facts for facts in (GPQA, MMLU_PRO, IFEVAL, HAE_RAE, KMMLU)}
-"""All suites by name. Lengths of answers are our assumption for the forecast, until a run has measured them."""
+"""All suites by name. Lengths are our assumptions, until a run has measured them: the usual ones for the forecast, the
+longest prompts for the room that a cell must have. KMMLU's questions are short, MMLU-Pro's have up to ten options, and
+HAE-RAE's reading comprehension, GPQA and IFEval may bring a page of text."""

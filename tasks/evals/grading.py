@@ -13,10 +13,11 @@ from typing import Any
 
 from configs.evals.spec import EvalStep
 from configs.evals.suites import SuiteFacts
-from tasks.evals.extractors import VERSION, letter_of, read, without_thoughts
+from tasks.evals.extractors import VERSION, letter_of, read
 from tasks.evals.metrics import default_score
 from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Result, Score
+from tasks.frameworks.thoughts import without_thoughts
 from warehouse.parts import Row
 
 CHECKED = "prompt_level_strict"

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from configs.errors import SpecsweepError
-from tasks.evals.extractors import without_thoughts
+from tasks.evals.data.alike import right_answer
 from tasks.evals.hashes import prompt_hash
 from tasks.frameworks.job import Item, Result, Sample
+from tasks.frameworks.thoughts import without_thoughts
 from warehouse.parts import Row
 
 EXCERPT_CHARS = 80
@@ -104,13 +105,8 @@ def _ambiguous(items: Sequence[Item], hashes: dict[str, str]) -> Iterator[tuple[
     first: dict[str, Item] = {}
     for item in items:
         other = first.setdefault(hashes[item.item_id], item)
-        if _right_answer(other) != _right_answer(item):
+        if right_answer(other) != right_answer(item):
             yield item, f"{other.item_id} says {other.gold or 'otherwise'}, it says {item.gold or 'otherwise'}"
-
-
-def _right_answer(item: Item) -> object:
-    """The letter, or what a checker of the answer is told."""
-    return item.gold or {name: value for name, value in item.record.items() if name != "key"}
 
 
 def _two_answers(theirs: Sample, left: Sequence[Row], quoted: bool) -> str:

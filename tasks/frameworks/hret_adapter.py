@@ -20,6 +20,7 @@ from llm_eval.models.openai_backend import OpenAIModel
 
 from tasks.frameworks.job import Item, Job, Result, Sample, Score
 from tasks.frameworks.serve import one_line, serve, version_of
+from tasks.frameworks.thoughts import without_thoughts
 
 FRAMEWORK: Final = "hret"
 
@@ -84,7 +85,7 @@ class _OrderedBackend(OpenAIModel):  # type: ignore[misc]
         text = choice.message.content or ""
         tokens = answer.usage.completion_tokens if answer.usage else None
         figures = {"finish_reason": choice.finish_reason, "output_tokens": tokens}
-        return {**said, "prediction": text, "response": text, **figures}
+        return {**said, **_graded(text), **figures}
 
 
 class _Recalled(BaseModel):  # type: ignore[misc]
@@ -96,7 +97,12 @@ class _Recalled(BaseModel):  # type: ignore[misc]
 
     def generate_batch(self, inputs: list[Said], *_: Any, **__: Any) -> list[Said]:
         texts = [self.answers[said["item_id"]] for said in inputs]
-        return [{**said, "prediction": text, "response": text} for said, text in zip(inputs, texts, strict=True)]
+        return [{**said, **_graded(text)} for said, text in zip(inputs, texts, strict=True)]
+
+
+def _graded(text: str) -> Said:
+    """What HRET grades, and what was said: its evaluator reads the first answer, which may be one of the thoughts."""
+    return {"prediction": without_thoughts(text), "response": text}
 
 
 class _HaeRae(HaeraeDataset):  # type: ignore[misc]
@@ -189,7 +195,7 @@ def _sample(said: Said) -> Sample:
         details={
             "stop_reason": said.get("finish_reason"),
             "output_tokens": said.get("output_tokens"),
-            "unread": None if said["response"].strip() else "no_response",
+            "unread": None if without_thoughts(said["response"]).strip() else "no_response",
         },
     )
 

@@ -1,6 +1,7 @@
 """Who answers lm-eval: the tape over HTTP, or answers that are already there.
 
-Runs inside the lm-eval environment.
+Runs inside the lm-eval environment. What lm-eval gets to grade has no thoughts in it, also where the engine left them
+in the body: lm-eval removes them for models that it runs itself (`think_end_token`), but not behind an API.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from lm_eval.api.model import LM
 from lm_eval.models.openai_completions import LocalChatCompletion
 
 from tasks.frameworks.job import Job
+from tasks.frameworks.thoughts import without_thoughts
 
 TIMEOUT_S = 24 * 3600
 """Longer than any answer: whether a request makes progress is the tape's to judge."""
@@ -44,12 +46,12 @@ class Tape(LocalChatCompletion):  # type: ignore[misc]
         return {key: value for key, value in payload.items() if key not in LEFT_TO_THE_TAPE}
 
     def parse_generations(self, outputs: Any, **kwargs: Any) -> list[str]:
-        """The texts of the answers; lm-eval makes "" of null content, and would of a reply that is no answer."""
+        """The texts, thoughts removed; lm-eval makes "" of null content, and would of a reply that is no answer."""
         for output in outputs if isinstance(outputs, list) else [outputs]:
             if not output.get("choices"):
                 raise ValueError(f"an answer without choices: {json.dumps(output)[:200]}")
         answers: list[str] = super().parse_generations(outputs, **kwargs)
-        return answers
+        return [without_thoughts(answer) for answer in answers]
 
 
 class Answered(LM):  # type: ignore[misc]
@@ -62,8 +64,8 @@ class Answered(LM):  # type: ignore[misc]
         self.answers = answers
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        """The answers that there are."""
-        return [self.answers[request.doc["item_id"]] for request in requests]
+        """The answers that there are, thoughts removed."""
+        return [without_thoughts(self.answers[request.doc["item_id"]]) for request in requests]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The messages as JSON, as lm-eval's chat clients keep them."""

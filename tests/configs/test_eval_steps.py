@@ -62,7 +62,7 @@ def test_an_answer_that_does_not_fit_into_a_cell_is_refused_with_the_length_that
     write: Write, sweep_text: str
 ) -> None:
     write("name: mine\nsteps: [{step: eval-gpqa, max_tokens: 4096}]\n", "suites/mine.yaml")
-    with pytest.raises(ConfigError, match=r"2048 is too short for step 'eval-gpqa'.*accepted: 4396 or more"):
+    with pytest.raises(ConfigError, match=r"2048 is too short for step 'eval-gpqa'.*accepted: 5596 or more"):
         load_sweep(write(sweep_text.replace("suite: tiny-quick", "suite: mine")))
 
 
@@ -114,3 +114,12 @@ def test_a_file_that_cant_give_the_items_is_refused_when_the_suite_is_read(
     broken = tmp_path / "items.parquet"
     broken.write_text("no parquet")
     assert "is no parquet file: " in refused(write, sweep_text, f"dataset: {broken}")
+
+
+def test_the_longest_prompt_must_fit_and_not_only_the_usual_one(write: Write, sweep_text: str) -> None:
+    """1024 tokens of answer and a usual prompt of 350 would fit into 2048; MMLU-Pro's longest prompt would not."""
+    write("name: mine\nsteps: [{step: eval-mmlu-pro, max_tokens: 1024}]\n", "suites/mine.yaml")
+    with pytest.raises(ConfigError, match=r"2048 is too short for step 'eval-mmlu-pro'.*accepted: 3024 or more"):
+        load_sweep(write(sweep_text.replace("suite: tiny-quick", "suite: mine")))
+    write("name: mine\nsteps: [{step: eval-mmlu-pro, dataset: twin, max_tokens: 1024}]\n", "suites/mine.yaml")
+    assert load_sweep(write(sweep_text.replace("suite: tiny-quick", "suite: mine"))).suite == "mine"

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from configs.evals.spec import HUB, TWIN, EvalStep
+from tasks.evals.data.alike import contradictory, right_answer
 from tasks.evals.data.files import from_file
-from tasks.evals.data.hub import fetched
+from tasks.evals.data.hub import REMEDY, fetched
 from tasks.evals.data.shapes import WrongShape, drawn, item_of
 from tasks.evals.data.twins import TWIN_REVISION, twin
 from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.job import Item
+
+MOST_MALFORMED = 0.01
+"""Share of the hub's records that may be left out; more, and it is another dataset than the one we know."""
 
 
 class Prepared(NamedTuple):
@@ -47,11 +51,14 @@ def prepared(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> Prepar
         DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
     """
     source = _source(spec, cache, tell)
-    items = _items(spec, source)
+    items = _items(spec, source, tell)
     different = {item.item_id: item for item in items}
     if len(different) < len(items):
         _repeated(spec, source, items, tell)
-    wanted = _wanted(spec, len(different), source.name)
+    if groups := contradictory(different.values()):
+        _contradicting(spec, source, items, groups, tell)
+        different = _without(different, groups)
+    wanted = _wanted(spec, len(different), source)
     chosen = drawn(list(different.values()), spec.suite.name, spec.seed, wanted)
     return Prepared(chosen, source.revision, plain=spec.dataset == TWIN)
 
@@ -70,14 +77,25 @@ def _unsplit(records: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any
     return [("", record) for record in records]
 
 
-def _items(spec: EvalStep, source: _Source) -> list[Item]:
-    items = []
+def _items(spec: EvalStep, source: _Source, tell: Callable[[str], None]) -> list[Item]:
+    """All items; what is wrong in the hub's own dataset nobody here can mend, so a few records are left out."""
+    items, wrong = [], []
     for row, (subset, record) in enumerate(source.records, 1):
         try:
             items.append(item_of(spec.suite.name, record, subset, plain=spec.dataset == TWIN))
         except WrongShape as error:
             where = f"{source.name}{f' ({subset})' if subset else ''}, row {row}"
-            raise DatasetUnavailable(f"{where} is not of {spec.suite.title}'s shape: {error}") from None
+            wrong.append(f"{where} is not of {spec.suite.title}'s shape: {error}")
+            if spec.dataset != HUB:
+                break
+    if not wrong:
+        return items
+    if spec.dataset != HUB:
+        raise DatasetUnavailable(wrong[0])
+    share = f"{len(wrong)} of {len(source.records)} records"
+    if len(wrong) > MOST_MALFORMED * len(source.records):
+        raise DatasetUnavailable(f"{share} can't be used, e.g. {wrong[0]}; set another `revision:`, {REMEDY}")
+    tell(f"{spec.suite.title}: {share} can't be used and are left out, e.g. {wrong[0]}")
     return items
 
 
@@ -96,9 +114,39 @@ def _repeated(spec: EvalStep, source: _Source, items: list[Item], tell: Callable
     )
 
 
-def _wanted(spec: EvalStep, there: int, name: str) -> int:
-    """How many to draw; without a number all that there are. Only a file may have more than the suite."""
+def _contradicting(
+    spec: EvalStep, source: _Source, items: list[Item], groups: list[list[Item]], tell: Callable[[str], None]
+) -> None:
+    """Which answer would be whose, nobody could tell afterwards: seen here, it costs no GPU hours."""
+    if spec.dataset == HUB:
+        concerned = sum(map(len, groups))
+        tell(f"{spec.suite.title}: {concerned} items have another's question and options, and another right answer: "
+             "left out")  # fmt: skip
+        return
+    rows = {item.item_id: row for row, item in enumerate(items, 1)}
+    one, other = groups[0][0], next(item for item in groups[0] if right_answer(item) != right_answer(groups[0][0]))
+    answers = f" ({one.gold} and {other.gold})" if one.gold else ""
+    raise DatasetUnavailable(
+        f"{source.name}: rows {rows[one.item_id]} and {rows[other.item_id]} ask the same and have different right "
+        f"answers{answers}; {len(groups)} such questions: keep one of each"
+    )
+
+
+def _without(items: dict[str, Item], groups: list[list[Item]]) -> dict[str, Item]:
+    out = {item.item_id for group in groups for item in group}
+    return {item_id: item for item_id, item in items.items() if item_id not in out}
+
+
+def _wanted(spec: EvalStep, there: int, source: _Source) -> int:
+    """How many to draw; without a number all that there are. Only a file may have more than the suite.
+
+    Who asks for all of the hub's gets what is left of them.
+    """
     wanted = there if spec.items is None else spec.n_items if spec.dataset in (HUB, TWIN) else spec.items
+    if spec.dataset == HUB and wanted <= len(source.records):
+        wanted = min(wanted, there)
     if wanted > there:
-        raise DatasetUnavailable(f"items: {wanted}, but {name} has {there} different ones; accepted: 1 to {there}")
+        raise DatasetUnavailable(
+            f"items: {wanted}, but {source.name} has {there} different ones; accepted: 1 to {there}"
+        )
     return wanted

@@ -24,6 +24,9 @@ MOST_OPTIONS = 10
 LONGEST_SHOWN = 60
 """Characters of a wrong value in an error: GPQA's text may not be spread."""
 
+ANSWER_HEADING = "### 정답"
+"""What HRET takes out of a question, wherever it stands; a colon behind it stays."""
+
 Record = Mapping[str, Any]
 
 
@@ -91,10 +94,16 @@ def _gpqa(record: Record, subset: str) -> Item:
     question, correct = _text(record, "Question"), _text(record, "Correct Answer")
     wrong = [_text(record, f"Incorrect Answer {number}") for number in (1, 2, 3)]
     item_id = content_id("gpqa", question, correct, *wrong)
-    choices, gold = frozen_order(item_id, correct, wrong)
+    choices, gold = frozen_order(item_id, *_as_shown(correct, wrong))
     kept = {"Question": question, "Correct Answer": correct}
     kept |= {f"Incorrect Answer {number}": text for number, text in enumerate(wrong, 1)}
     return Item(item_id, question, choices, gold, _category(record, "High-level domain", subset), kept)
+
+
+def _as_shown(correct: str, wrong: Sequence[str]) -> tuple[str, list[str]]:
+    """The options as lm-eval shows them: it takes " [title]" for a mark of WikiHow's. inspect gets the same."""
+    shown = [text.replace(" [title]", ". ") for text in (correct, *wrong)]
+    return shown[0], shown[1:]
 
 
 def _mmlu_pro(record: Record, subset: str) -> Item:
@@ -125,7 +134,8 @@ def _kmmlu(record: Record, subset: str) -> Item:
     category = _category(record, "Category", subset)
     kept = {"question": question, **dict(zip("ABCD", choices, strict=True)), "answer": number, "Category": category}
     gold = "ABCD"[number - 1]
-    return Item(content_id("kmmlu", question, choices, gold), question, choices, gold, category, kept)
+    item_id = content_id("kmmlu", question, choices, gold)
+    return Item(item_id, _as_hret_asks(question, "question"), choices, gold, category, kept)
 
 
 def _hae_rae(record: Record, subset: str) -> Item:
@@ -139,7 +149,15 @@ def _hae_rae(record: Record, subset: str) -> Item:
         query, options = _text(record, "query"), [f"({letter})" for letter in letters]
     category = _category(record, "category", subset)
     kept = {"query": query, "options": options, "answer": f"({gold})", "category": category}
-    return Item(content_id("hae-rae", query, gold), query, (), gold, category, kept)
+    return Item(content_id("hae-rae", query, gold), _as_hret_asks(query, "query"), (), gold, category, kept)
+
+
+def _as_hret_asks(text: str, column: str) -> str:
+    """A question as HRET puts it into its prompt: the heading under which HAE-RAE's queries want the answer is cut."""
+    asked = text.replace(ANSWER_HEADING, "").strip()
+    if not asked:
+        raise WrongShape(column, text, "a text")
+    return asked
 
 
 _SHAPES: Final[dict[SuiteName, Callable[[Record, str], Item]]] = {

@@ -35,8 +35,9 @@ GATED = """
 name: fake-suite
 steps:
   - {step: smoke, items: 5}
-  - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, seed: 4}
+  - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, seed: 6}
 """
+"""With this seed, none of the first five answers is A."""
 
 
 class Measured(FakeRun):
@@ -157,5 +158,6 @@ def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
     shown = dict(zip(verdict["reasons"], verdict["details"], strict=True))
     assert outline in shown[reason], shown
     assert [word for word in ("[thinking]", "[answer]", "maybe", "and not") if word in shown[reason]] == []
-    assert len(run.prompts_sent()) == 5, "five questions, and no evaluation"
-    assert run.ledger.read_commit(run.key, "eval-gpqa") is None
+    assert len(run.prompts_sent()) in (5, 10), "a few questions, some more where those leave a doubt"
+    assert run.ledger.committed_steps() == {run.key: ["smoke"]}
+    assert not list(run.folder.rglob("steps/eval-gpqa")), "no evaluation was begun"

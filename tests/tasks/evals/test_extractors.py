@@ -42,10 +42,53 @@ ENGLISH = [
     ("The answer is not (A) but (B).", "B"),
     ("The answer is not A, but rather B.", "B"),
     ("Answer: (D)\n\nNote that (A) and (B) look alike.", "D"),
-    ("First (A), then (B), finally (D)", "D"),
     ("I considered it.\n\n(B)\n", "B"),
     ("So:\n**C**", "C"),
     ("P(A) is 0.1, so (C) it is, as f(B) shows", "C"),
+    ("Final Answer: C", "C"),
+    ("<answer>D</answer>", "D"),
+    ("<answer>\n(D) 3.2 eV\n</answer>", "D"),
+    ("It follows that 3.2 eV is released (Option C).", "C"),
+    ("This is what option C says.", "C"),
+    ("The only such letter is D: the answer among (A), (B) and (C) is (B).", "B"),
+]
+
+BY_ANOTHER_NAME = [
+    ("The correct option is **(B)**. Option (A) ignores the spin, and option (D) has the wrong sign.", "B"),
+    ("The correct choice is **B**. In contrast, (D) would need more energy.", "B"),
+    ("The closest option is **(D)**, while (C) is off by 10.", "D"),
+    ("The correct option is **C**.", "C"),
+    ("Hence, the correct choice is **D**.", "D"),
+    ("Best option: (B)\n\n(C) would be too slow.", "B"),
+    ("The right statement is therefore (A); (B) is wrong.", "A"),
+    ("The correct option among these must be (C), not (D).", "C"),
+    ("The incorrect option is (A).\nThe correct option is (B).", "B"),
+    ("The correct option is (B). The incorrect answer is (A).", "B"),
+]
+
+BEHIND = [
+    ("**Option (B) is correct.** - (A) is too small - (C) is off - (D) violates the rule", "B"),
+    ("Thus, **(D)** is the correct answer. Options (A), (B) are wrong.", "D"),
+    ("Thus, **D** is the correct answer.", "D"),
+    ("Hence (B) is the right answer; (C) is not.", "B"),
+    ("**(D) is the correct answer:** (A) ignores the spin.", "D"),
+    ("(A) is not the correct answer, (C) is the correct option. (D) is no better.", "C"),
+    ("(B) must be the correct choice, (A) has no unit.", "B"),
+    ("If (A) is the correct answer, (B) holds too. So (C) is the best choice.", "C"),
+    ("The answer is (D): (A) is correct, (B) is correct.", "D"),
+    ("Statement (A) is correct. Statement (B) is correct.\n\n(D)", "D"),
+    ("**(B)가 정답입니다.** (A)와 (C)는 시기가 다릅니다.", "B"),
+    ("따라서 B가 정답이다. (A)는 다르다.", "B"),
+    ("(D)가 맞습니다. (A)와 (C)는 시기가 다릅니다.", "D"),
+    ("C번이 정답입니다", "C"),
+    ("(A)가 정답이 아니므로 (B)가 정답이 됩니다. (C)는 다릅니다.", "B"),
+]
+
+TABLES = [
+    ("| Option | Verdict |\n|---|---|\n| (A) | wrong |\n| (B) | right |\n\n**Answer: B**", "B"),
+    ("The correct option is (B).\n\n| Option | Why |\n|---|---|\n| (A) | too small |\n| (C) | too large |", "B"),
+    ("| What | Found |\n|---|---|\n| mass | 3 |\n| the answer is (C) |", "C"),
+    ("| Option | Verdict |\n|---|---|\n| (A) | wrong |\n| (B) | right |", None),
 ]
 
 LATEX = [
@@ -57,6 +100,8 @@ LATEX = [
     (r"The answer is \(\boxed{B}\).", "B"),
     (r"\boxed{42} is what (B) says", "B"),
     (r"\boxed{A} and then again \boxed{D}", "D"),
+    (r"\boxed{\text{(C) } 3.2\ \text{eV}}", "C"),
+    (r"\boxed{\text{(C) $x^{2}$ eV}}", "C"),
     (r"The answer is \(B\)", "B"),
     (r"The answer is $\textbf{(A)}$", "A"),
 ]
@@ -75,6 +120,12 @@ KOREAN = [
     ("그의 대답은 A였다. 그러므로 (C)", "C"),
     ("정답은 선택지 B입니다", "B"),
     ("정답은 A형 간염이 아니다.", None),
+    ("정답은 'C'입니다", "C"),
+    ("정답은 \u2018C\u2019번입니다. (A)는 다릅니다.", "C"),
+    ("정답은: (A), (B), (C) 중 (B)입니다", "B"),
+    ("정답은 A, B, C 중에서 B입니다. (A)는 아니다.", "B"),
+    ("정답은 보기 중 (D)입니다", "D"),
+    ("정답은: (A), (B), (C), (D) 중 하나입니다", None),
 ]
 
 UNREADABLE = [
@@ -98,6 +149,19 @@ UNREADABLE = [
     "The answer is not (A).",
     "There is no answer here.",
     "The answer is (Z).",
+    "First (A), then (B), finally (D)",
+    "(A)\nis too small.\n\n(B)\nis too large.",
+    "Option (A) is correct. Option (B) is correct.",
+    "Neither (A) nor (B) is the correct answer.",
+    "(A) and (B) is the correct answer.",
+    "(A) is not the correct answer.",
+    "Is (A) or (B) is the right answer?",
+    "Option (A) is wrong.",
+    "I would rule out option (A).",
+    "Vitamin C is the best choice of the body.",
+    "비타민 C가 정답입니다",
+    "The wrong answer is (A), and (B) is the one above it.",
+    "(A)가 정답이 아닙니다. (B)는 모른다.",
 ]
 
 THINKING = [
@@ -108,7 +172,7 @@ THINKING = [
 ]
 
 
-@pytest.mark.parametrize(("body", "letter"), [*ENGLISH, *LATEX, *KOREAN, *THINKING])
+@pytest.mark.parametrize(("body", "letter"), [*ENGLISH, *LATEX, *KOREAN, *THINKING, *BY_ANOTHER_NAME, *BEHIND, *TABLES])
 def test_ours_reads_the_last_answer_of_the_body(body: str, letter: str | None) -> None:
     assert read(ABCD, "The answer is (A).", body).last_in_body == letter
 
@@ -125,6 +189,9 @@ def test_ours_says_none_rather_than_guess(body: str) -> None:
         (A_TO_J, "answer: j", "J"),
         (A_TO_J, r"\boxed{I}", "I"),
         (A_TO_J, "Answer: I because it rains", "I"),
+        (A_TO_J, "Answer: I", "I"),
+        (A_TO_J, "**Answer: I**\n\n(A) is too small.", "I"),
+        (ABCD, "Answer: I", None),
         (A_TO_J, "Answer: I think it is (H)", "H"),
         (ABCDE, "정답은 E입니다", "E"),
         (ABCDE, "The answer is (J), or so; then (E)", "E"),
@@ -171,8 +238,17 @@ def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
     assert read(ABCD, "정답: D? no", body).first == "D", "HRET takes the first announcement"
 
 
-@pytest.mark.parametrize("looped", ["\\boxed{", "answer is ", "<think>", "(A) or ", "not ", " ", "-", "**Answer:** "])
+LOOPED = [
+    "\\boxed{", "answer is ", "<think>", "(A) or ", "not ", " ", "-", "**Answer:** ", "\n", ". ", "(", "( A", "(A) is ",
+    "A, ", "정답은 A가 아니라 ", "A가 아니라 ", "A, B 중 ", "answer to ", "correct option of ", "\\text{", "\\text{}",
+    "<answer>", "(A) is the correct answer: ", "D is correct. ", "(B)가 정답 ", "rule out ", "option ", "| A |", "'",
+    "is the ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("looped", LOOPED)
 def test_a_model_that_loops_is_read_in_no_time(looped: str) -> None:
-    """A quadratic pattern took 67 s for one such answer; all of these together take half a second."""
-    said = looped * 20_000
+    """A quadratic pattern took 67 s for one such answer; all of these together take a few seconds."""
+    said = looped * (200_000 // len(looped))
     assert read(A_TO_J, said, said + "\n\nThe answer is (C).").last_in_body in ("C", None)
+    assert read(A_TO_J, said, "The answer is (C).\n\n" + said + "}" * 20_000).last_in_body in (*A_TO_J, None)

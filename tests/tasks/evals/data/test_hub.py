@@ -97,3 +97,52 @@ def test_what_the_hub_itself_repeats_is_asked_once(
     said = prepared(step_of("gpqa"), tmp_path / "cache", print)
     assert len(said.items) == len(twin("gpqa"))
     assert "3 of 195 items repeat another and are asked once" in capsys.readouterr().out
+
+
+def test_words_that_pandas_takes_for_missing_are_options_of_a_csv_file(hub: FakeHub, tmp_path: Path) -> None:
+    """KMMLU is CSV; one such option would have been one record less, or none at all."""
+    words = ("None", "NULL", "N/A", "nan")
+    options = zip(twin("kmmlu"), "ABCD", words, strict=False)
+    records = [{**record, letter: word} for record, letter, word in options]
+    for subset in SUITES["kmmlu"].subsets:
+        hub.put_csv("HAERAE-HUB/KMMLU", subset, "test", twin("kmmlu")[4:])
+    hub.put_csv("HAERAE-HUB/KMMLU", "Math", "test", records)
+    items = prepared(step_of("kmmlu"), tmp_path / "cache", print).items
+    assert {word for item in items for word in item.choices} >= {*words}
+    assert len(items) == len(twin("kmmlu"))
+
+
+def test_a_few_malformed_records_of_the_hubs_are_left_out_and_counted(
+    hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = twin("gpqa")
+    records[7] = {**records[7], "Correct Answer": ""}
+    hub.put("Idavidrein/gpqa", "gpqa_diamond", "train", records)
+    assert len(prepared(step_of("gpqa", items=192), tmp_path / "1", print).items) == 191
+    assert "1 of 192 records can't be used and are left out, e.g. Idavidrein/gpqa (gpqa_diamond), row 8" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_dataset_of_the_hubs_of_which_more_is_malformed_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    records = twin("gpqa")
+    records[7:9] = [{**record, "Question": ""} for record in records[7:9]]
+    hub.put("Idavidrein/gpqa", "gpqa_diamond", "train", records)
+    said = complaint("gpqa", tmp_path)
+    assert said.startswith("2 of 192 records can't be used, e.g. Idavidrein/gpqa (gpqa_diamond), row 8 is not of GPQA")
+    assert said.endswith("is ''; accepted: a text; set another `revision:`, or set `dataset:` to a local file")
+
+
+def test_items_of_the_hubs_that_contradict_one_another_are_never_asked(
+    hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = twin("mmlu-pro")
+    wrong = "ABCD"[("ABCD".index(records[0]["answer"]) + 1) % 4]
+    also = {**records[0], "question": f" {records[0]['question']}", "answer": wrong}
+    hub.put("TIGER-Lab/MMLU-Pro", "default", "test", [*records, also])
+    asked = prepared(step_of("mmlu-pro"), tmp_path / "cache", print).items
+    assert len(asked) == len(records) - 1
+    assert records[0]["question"] + str(records[0]["options"]) not in {
+        item.question + str(list(item.choices)) for item in asked
+    }
+    assert "MMLU-Pro: 2 items have another's question and options, and another right answer" in capsys.readouterr().out

@@ -140,3 +140,20 @@ def test_more_items_than_there_are_and_repeated_ones_are_named(tmp_path: Path) -
     assert len(of_file("kmmlu", path).items) == 6
     again = jsonl(tmp_path / "b.jsonl", [*records, records[2]])
     assert "rows 3 and 7 are the same item (1 repeats)" in complaint("kmmlu", again)
+
+
+@pytest.mark.parametrize("word", ["None", "NULL", "N/A", "nan", "-"])
+def test_an_option_of_a_csv_file_is_read_as_it_stands(word: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"question,A,B,C,D,answer\nWhich?,{word},1,2,3,1\n", encoding="utf-8")
+    assert of_file("kmmlu", tmp_path / "a.csv").items[0].choices == (word, "1", "2", "3")
+
+
+def test_records_of_a_file_that_contradict_one_another_are_named(tmp_path: Path) -> None:
+    records = twin("kmmlu")[:5]
+    records[3] = {**records[1], "answer": records[1]["answer"] % 4 + 1}
+    letters = f"{'ABCD'[records[1]['answer'] - 1]} and {'ABCD'[records[3]['answer'] - 1]}"
+    said = complaint("kmmlu", jsonl(tmp_path / "a.jsonl", records))
+    assert f"rows 2 and 4 ask the same and have different right answers ({letters})" in said
+    ifeval = twin("ifeval")[:3]
+    ifeval[2] = {**ifeval[0], "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    assert "rows 1 and 3 ask the same" in complaint("ifeval", jsonl(tmp_path / "b.jsonl", ifeval))
