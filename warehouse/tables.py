@@ -142,8 +142,20 @@ RESULTS_CONSOLIDATED = Table(
         Column("parity_near_ties", "i64", "prompts whose outputs parted at a near tie of the two best tokens"),
         Column("divergence_margin", "f64", "largest gap between the two best tokens where outputs parted", "nats"),
         Column("depth_percent", "i64", "needle: share of the prompt before the hidden sentence", "%"),
-        Column("gpu_s", "f64", "seconds of the node spent on this step", "s"),
-        Column("cost_usd", "f64", "those seconds at price_usd_h", "USD"),
+        Column(
+            "gpu_s",
+            "f64",
+            "seconds of the node: of the whole step, of the attempt that committed only; repeated on each of its rows: "
+            "take once per run_id, cell_key, step",
+            "s",
+        ),
+        Column(
+            "cost_usd",
+            "f64",
+            "gpu_s at price_usd_h: of the whole step, of the attempt that committed only; repeated on each of its "
+            "rows: take once per run_id, cell_key, step; `attempts` has the bill",
+            "USD",
+        ),
         Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),
         Column("verdict", "str", "ok, suspect or rejected; only ok rows enter comparisons", required=True),
         Column("reasons", "list[str]", "reason codes of the guards; empty when ok", required=True),

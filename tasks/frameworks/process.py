@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable
@@ -25,13 +24,13 @@ from tasks.frameworks.serve import result_of
 from tasks.host import environments, process_group
 from tasks.host.environment_spec import cache_folder
 
-_NOT_INHERITED: Final = re.compile(
-    r"(AWS|GOOGLE|AZURE|HF|HUGGING|OPENAI|INSPECT|XDG)_"
-    r"|PYTHON|SPECSWEEP_STORE|.*(_TOKEN|_KEY|_SECRET|_PASSWORD|_PROXY)$",
-    re.IGNORECASE,
-)
-"""Variables that an adapter doesn't get: secrets, proxies (the tape is on loopback), and what would steer a framework
-from outside of the sweep's file."""
+_INHERITED: Final = frozenset({
+    "PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "SPECSWEEP_STATE",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+})  # fmt: skip
+_INHERITED_PREFIX: Final = "LC_"
+"""All that an adapter gets of this process's variables. Whatever else a shell has (secrets by any name, proxies, what
+would steer a framework from outside of the sweep's file) stays outside; what an adapter needs besides is set below."""
 
 DYING_S: Final = 5.0
 """How long a process may take to leave after it closed its pipe, for its own exit code."""
@@ -207,8 +206,10 @@ class Frameworks:
 
 
 def adapter_environment(home: Path) -> dict[str, str]:
-    """This process's environment without secrets and proxies; the checkout to import from; caches under `home`."""
-    kept = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.match(name)}
+    """The few variables that may be known inside; the checkout to import from; caches under `home`."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
+    }
     return kept | {
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",

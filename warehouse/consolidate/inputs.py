@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -147,12 +147,21 @@ def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
     return None if found is None else candidates[found.cell.cell_key]
 
 
-def batches(groups: Sequence[Group], max_rows: int, max_parts: int) -> Iterator[list[Group]]:
-    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone."""
+def batches(
+    groups: Sequence[Group], max_rows: int, max_parts: int, unread: Collection[str] = ()
+) -> Iterator[list[Group]]:
+    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
+
+    Args:
+        groups: steps that are compared with each other.
+        max_rows: of all parts together.
+        max_parts: objects of the store.
+        unread: names of tables whose parts don't count, because no build fetches them.
+    """
     batch: list[Group] = []
     rows = parts = 0
     for group in groups:
-        named = [part for step in group for part in step.commit.parts]
+        named = [part for step in group for part in step.commit.parts if part.table not in unread]
         group_rows = sum(part.rows for part in named)
         if batch and (rows + group_rows > max_rows or parts + len(named) > max_parts):
             yield batch
