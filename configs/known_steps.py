@@ -8,14 +8,14 @@ from inspect import isabstract
 from operator import or_
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 import configs.steps
 from configs.errors import SpecsweepError
 from configs.step import MeasuredStep, StepSpec
-from configs.unbuilt import UnbuiltStep
+from configs.unbuilt import OnceUnbuiltStep, UnbuiltStep
 
 
 class StepIncomplete(SpecsweepError):
@@ -65,8 +65,38 @@ def _spec(name: str) -> type[StepSpec]:
     return specs[0]
 
 
+ONCE_UNBUILT = "once unbuilt"
+"""Tag of a step that was stored before it was built; no step's name has a space."""
+
+
+def _stored_kind(step: Any) -> str | None:
+    """The tag of a step's class: its name, but for one that was stored before it was built."""
+    if not isinstance(step, dict):
+        return ONCE_UNBUILT if isinstance(step, OnceUnbuiltStep) else getattr(step, "step", None)
+    name = step.get("step")
+    return (
+        ONCE_UNBUILT if "params" in step and name in get_args(OnceUnbuiltStep.model_fields["step"].annotation) else name
+    )
+
+
+def _tagged(spec: type[StepSpec]) -> Any:
+    """A spec class under each of its names."""
+    return reduce(or_, [Annotated[spec, Tag(name)] for name in _names_of(spec)])
+
+
+def _names_of(spec: type[StepSpec]) -> tuple[str, ...]:
+    """What the `step` of a spec class may be."""
+    return get_args(spec.model_fields["step"].annotation)
+
+
 if TYPE_CHECKING:
     Step = StepSpec
+    StoredStep = StepSpec
 else:
-    Step = Annotated[reduce(or_, [*map(_spec, step_names()), UnbuiltStep]), Field(discriminator="step")]
-"""Any step, told apart by its `step` name."""
+    _BUILT = [*map(_spec, step_names())]
+    Step = Annotated[reduce(or_, [*_BUILT, UnbuiltStep]), Field(discriminator="step")]
+    StoredStep = Annotated[
+        reduce(or_, [*map(_tagged, [*_BUILT, UnbuiltStep]), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]),
+        Discriminator(_stored_kind),
+    ]
+"""Any step, told apart by its `step` name: `Step` as suites name it, `StoredStep` as plans keep it for ever."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, PrivateAttr
 
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen
-from configs.known_steps import Step
+from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
 
 
@@ -80,7 +81,7 @@ class PlannedCell(Frozen):
     cell: Cell
     gpu: Gpu
     spot: bool
-    steps: tuple[Step, ...]
+    steps: tuple[StoredStep, ...]
 
     @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:
@@ -106,6 +107,11 @@ class Plan(Frozen):
         How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts.
         """
         forecast_only = {"bf16_tflops"}
-        left_out = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
-        text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
+        left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
+        measured = self.model_dump(mode="json", exclude=left_out)
+        for planned, cell in zip(self.cells, measured["cells"], strict=True):
+            for step, fields in zip(planned.steps, cell["steps"], strict=True):
+                for name in step.forecast_only:
+                    del fields[name]
+        text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

@@ -33,6 +33,9 @@ class StepSpec(Frozen):
 
     step: str
 
+    forecast_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that only the forecast reads: no part of what a run is, so that a better guess continues it."""
+
     def named(self) -> Iterator[tuple[Loc, str]]:
         """Parts whose names must differ: (location inside the step, name)."""
         yield from ()

@@ -1,4 +1,4 @@
-"""Steps that suites may already name, though no version can measure them yet."""
+"""Steps that suites may already name, though no version can measure them yet, and those that once were such."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from configs.step import StepSpec
 
 
 class UnbuiltStep(StepSpec):
-    """A step that this version plans and names, but can't measure yet. Once one is built, its name leaves this list."""
+    """A step that this version plans and names, but can't measure. One that gets built moves to the class below."""
 
     step: Literal[
         "load",
@@ -20,3 +20,24 @@ class UnbuiltStep(StepSpec):
     ]
     items: int | None = Field(None, gt=0)
     params: dict[str, Any] = Field(default_factory=dict)
+
+
+class OnceUnbuiltStep(StepSpec):
+    """A step that a stored plan has from before it was built: read as it was written, and never measured.
+
+    Plans are kept for ever, so a name stays here for ever. Only stored plans may have one (`known_steps.StoredStep`):
+    it is told from the built step of the same name by its `params`, which versions before always wrote and no built
+    step has. In a user's YAML the key stays unknown.
+    """
+
+    step: Literal[
+        "needle",
+        "eval-gpqa",
+        "eval-gpqa-inspect",
+        "eval-mmlu-pro",
+        "eval-ifeval",
+        "eval-haerae",
+        "eval-kmmlu",
+    ]
+    items: int | None = Field(None, gt=0)
+    params: dict[str, Any]

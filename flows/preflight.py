@@ -3,59 +3,115 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.evals.spec import HUB, EvalStep
-from configs.schema import Plan
+from configs.schema import Plan, PlannedCell
+from flows.clusters.skypilot.task_file import load_task
+from warehouse.ledger import Ledger
 
 TOKEN = "HF_TOKEN"
-"""The variable with the hub's token; the tasks of `sky/` pass it on to nodes."""
+"""The variable with the hub's token; a task that lists it under `secrets` passes it on to nodes."""
+
+NOT_COPIED = ROOT / ".skyignore"
+"""Names what SkyPilot leaves out of the copy of the checkout that nodes get."""
 
 
 class DatasetUnreachable(SpecsweepError):
     """The items of an evaluation could not be read where it runs; the text says which, and what to do."""
 
 
-def require_datasets(plan: Plan, committed: Mapping[str, Collection[str]]) -> None:
-    """Refuse a plan with an evaluation whose items nobody could fetch; what is measured already needs none.
+def require_datasets(plan: Plan, ledger: Ledger) -> None:
+    """Refuse a plan with an evaluation whose items nobody could fetch; what is never asked again needs none.
 
     Args:
         plan: from `configs.expand.expand`.
-        committed: cell key to the names of the steps that this run has already committed.
+        ledger: of the run, which may not exist yet: what it has committed is not measured again.
 
     Raises:
         DatasetUnreachable: a gated dataset without a token, or a file that nodes don't get.
+        TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
     """
-    lacking = dict.fromkeys(_lacking(plan, committed))
+    lacking = dict.fromkeys(_Preflight(plan, ledger).lacking())
     if lacking:
         raise DatasetUnreachable("; ".join(lacking))
 
 
-def _lacking(plan: Plan, committed: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """What each evaluation that is still to be measured lacks."""
-    for planned in plan.cells:
-        done = committed.get(planned.cell.cell_key, ())
-        for step in planned.steps:
-            if isinstance(step, EvalStep) and step.step not in done:
-                yield from _without_token(step)
-                yield from _without_file(step, is_rented=plan.cloud is not None)
+class _Preflight:
+    def __init__(self, plan: Plan, ledger: Ledger) -> None:
+        self._plan, self._ledger = plan, ledger
+        self._committed = ledger.committed_steps()
+
+    def lacking(self) -> Iterator[str]:
+        """What each evaluation that is still to be measured lacks."""
+        for planned in self._plan.cells:
+            done = self._committed.get(planned.cell.cell_key, ())
+            left = [step for step in planned.steps if isinstance(step, EvalStep) and step.step not in done]
+            lacking = [said for step in left for said in (*self._without_token(step), *self._without_file(step))]
+            if lacking and not self._is_rejected(planned):
+                yield from lacking
+
+    def _is_rejected(self, planned: PlannedCell) -> bool:
+        """Whether the cell's gate has closed: nothing more of it is measured. Asked last, for it reads the store."""
+        key = planned.cell.cell_key
+        gates = [step.step for step in planned.measured_steps if step.is_gate]
+        found = [self._ledger.read_commit(key, gate) for gate in gates if gate in self._committed.get(key, ())]
+        return any(commit is not None and commit.verdict == "rejected" for commit in found)
+
+    @cached_property
+    def _takes_token(self) -> bool:
+        """Whether the token comes from this process; nodes of a task that doesn't list it have one of their own."""
+        return self._plan.cloud is None or TOKEN in load_task(self._plan.cloud.task).secret_names
+
+    def _without_token(self, step: EvalStep) -> Iterator[str]:
+        is_gated = step.dataset == HUB and step.suite.gated
+        if is_gated and not os.environ.get(TOKEN) and self._takes_token:
+            yield (
+                f"{step.step}: {step.suite.hub_id} is gated and {TOKEN} isn't set: accept its terms on the hub and "
+                f"export {TOKEN}, or name a local file (`dataset: FILE`) in the suite"
+            )
+
+    def _without_file(self, step: EvalStep) -> Iterator[str]:
+        file = step.dataset_file
+        if file is None:
+            return
+        named = f"{step.step}: dataset file {step.dataset!r}"
+        if not file.is_file():
+            yield f"{named} is gone: put it there, or change `dataset` in the suite"
+        elif self._plan.cloud is not None and (why := _why_not_copied(file, step.dataset)):
+            yield f"{named} {why}"
 
 
-def _without_token(step: EvalStep) -> Iterator[str]:
-    if step.dataset == HUB and step.suite.gated and not os.environ.get(TOKEN):
-        yield (
-            f"{step.step}: {step.suite.hub_id} is gated and {TOKEN} isn't set: accept its terms on the hub and export "
-            f"{TOKEN}, or name a local file (`dataset: FILE`) in the suite"
-        )
+def _why_not_copied(file: Path, dataset: str) -> str | None:
+    """Why rented nodes would not find a file under its name, and the remedy; None: they do."""
+    inside = PurePosixPath(os.path.normpath(file)).relative_to(ROOT) if _lies_inside(file) else None
+    if inside is None:
+        return f"lies outside {ROOT}, which is all that rented nodes get: put it there, and name it relative to that"
+    if Path(dataset).expanduser().is_absolute():
+        return f"has another path on rented nodes: name it relative to {ROOT}, as {str(inside)!r}"
+    line = next((line for line in _patterns() if _covers(line, inside)), None)
+    if line is None:
+        return None
+    return f"isn't copied to rented nodes ({NOT_COPIED.name} has {line!r}): put it into another folder of {ROOT}"
 
 
-def _without_file(step: EvalStep, is_rented: bool) -> Iterator[str]:
-    file = step.dataset_file
-    if file is None:
-        return
-    if not file.is_file():
-        yield f"{step.step}: dataset file {step.dataset!r} is gone: put it there, or change `dataset` in the suite"
-    elif is_rented and not file.resolve().is_relative_to(ROOT):
-        yield f"{step.step}: dataset file {step.dataset!r} lies outside {ROOT}, which is all that rented nodes get"
+def _lies_inside(file: Path) -> bool:
+    return Path(os.path.normpath(file)).is_relative_to(ROOT) and file.resolve().is_relative_to(ROOT.resolve())
+
+
+def _patterns() -> list[str]:
+    """Lines of the file as SkyPilot reads them."""
+    lines = NOT_COPIED.read_text(encoding="utf-8").splitlines() if NOT_COPIED.is_file() else []
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def _covers(pattern: str, path: PurePosixPath) -> bool:
+    """Whether a line leaves out the path or a folder around it; one with / at its start is the checkout's."""
+    tops = [path, *path.parents][:-1]
+    if pattern.startswith("/"):
+        return any(PurePosixPath("/", top).match(pattern.rstrip("/")) for top in tops)
+    return any(top.match(pattern.rstrip("/")) for top in tops)

@@ -63,7 +63,7 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
     opened = open_store(store_url(store))
     require_create_only(opened)
     ledger = Ledger(opened, run_id or (_dated_run_id(name) if dated else default_run_id(plan)))
-    require_datasets(plan, ledger.committed_steps())
+    require_datasets(plan, ledger)
     ledger.write_plan(plan)
     require_budget(ledger, plan)
     outcomes = measure_all(ledger, plan)

@@ -12,8 +12,9 @@ from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.frameworks.process import Frameworks
 from warehouse.columns import Table
-from warehouse.ledger import Ledger, Part
+from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row
+from warehouse.regrades import committed, rows_in_force
 
 COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
@@ -51,6 +52,8 @@ class StepContext:
         self.parts: list[Part] = []
         self.facts: dict[str, Any] = {}
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
+        self.recorded: list[dict[str, Any]] = []
+        """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
         self._ledger = ledger
         self._attempt = attempt
 
@@ -111,9 +114,13 @@ class StepContext:
         """The run that this cell belongs to."""
         return self._ledger.plan()
 
-    def committed_rows(self, cell_key: str, step: str, table: Table) -> list[dict[str, Any]]:
-        """Rows of a step that another cell of the run has committed; empty while it has not."""
-        return self._ledger.committed_rows(cell_key, step, table)
+    def committed(self, cell_key: str, step: str) -> Commit | None:
+        """A step that another cell of the run has committed, as last graded; None while it has not."""
+        return committed(self._ledger, cell_key, step)
+
+    def committed_rows(self, commit: Commit, table: Table) -> list[dict[str, Any]]:
+        """Rows of one table of such a commit."""
+        return list(rows_in_force(self._ledger, commit, table))
 
     async def counters(self) -> meters.Counters:
         """The engine's counters now; every field is None if it shows none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
@@ -15,7 +17,7 @@ class StepFile(Protocol):
     """What `tasks/steps/<step>.py` defines.
 
     A file may also define `make_ready(spec, tell)`: what can be fetched, installed or found missing before an engine
-    is started.
+    is started. It calls `tell` with a line at least every second; an error out of `tell` is to end it at once.
     """
 
     def measure(self, ctx: StepContext, spec: MeasuredStep) -> Awaitable[list[Judgement]]:
@@ -34,12 +36,31 @@ def file_of(spec: MeasuredStep) -> StepFile:
     return cast(StepFile, module_of("tasks", spec))
 
 
-def make_ready(spec: MeasuredStep, tell: Callable[[str], None]) -> None:
+class NotWanted(Exception):
+    """Raised out of `tell`, in the thread that makes a step ready: its runner was asked to stop."""
+
+
+async def make_ready(spec: MeasuredStep, tell: Callable[[str], None]) -> None:
     """Do what the step can do before there is an engine; most have nothing to do.
+
+    If this is cancelled, the work ends at the next line that it tells: a runner that is asked to stop doesn't wait for
+    an install or a download.
 
     Raises:
         SpecsweepError: the step can't be measured here; the text says why, and what to do.
     """
     prepare = getattr(file_of(spec), "make_ready", None)
-    if prepare is not None:
-        prepare(spec, tell)
+    if prepare is None:
+        return
+    cancelled = threading.Event()
+
+    def tell_if_wanted(line: str) -> None:
+        if cancelled.is_set():
+            raise NotWanted
+        tell(line)
+
+    try:
+        await asyncio.to_thread(prepare, spec, tell_if_wanted)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from configs.errors import SpecsweepError
@@ -68,7 +67,7 @@ class Runner:
         cell = self.planned.cell
         self.heartbeat.phase("preparing")
         for spec in steps:
-            await asyncio.to_thread(make_ready, spec, self.heartbeat.line)
+            await make_ready(spec, self.heartbeat.line)
         self.heartbeat.phase("waiting")
         async with the_only_engine(self.heartbeat.line), Frameworks(self.workdir) as frameworks:
             port = free_port()
@@ -84,8 +83,10 @@ class Runner:
                     await self._measure(spec, engine, command, frameworks)
             finally:
                 self.at_risk_s = self.heartbeat.at_risk_s()
-                self.heartbeat.phase("stopping")
-                engine.stop()
+                try:
+                    self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
+                finally:
+                    engine.stop()
 
     async def _measure(
         self, spec: MeasuredStep, engine: Engine, command: EngineCommand, frameworks: Frameworks

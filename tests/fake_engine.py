@@ -2,9 +2,12 @@
 
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
-prompt). A token is a word. It counts every chat request in the file
-FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice. While the file FAKE_ENGINE_HOLD exists
-it does not get healthy. As vLLM does, it looks for stop strings inside the thinking, too.
+prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
+half_wrong (every other question), error (HTTP 500 to every chat request). After FAKE_ENGINE_AFTER chat requests,
+dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the file
+FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
+FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
+strings inside the thinking, too.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from tasks.family import words
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
+AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
 CHUNK_TOKENS = 2
 SPECULATES = "--speculative-config" in sys.argv
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
 in_flight = {"now": 0, "most": 0}
+asked = {"chat": 0}
 
 
 def answer_letter(prompt: str) -> str:
@@ -36,7 +41,9 @@ def answer_letter(prompt: str) -> str:
     color = re.search(r"what color is (\w+)", prompt)
     total = re.search(r"what is (\d+) plus (\d+)", prompt)
     wanted = words.COLOR_OF[color[1]] if color else str(int(total[1]) + int(total[2])) if total else ""
-    found = re.search(rf"\b{wanted} \(([A-D])\)", prompt) if wanted else None
+    if not wanted:
+        return "A"
+    found = re.search(rf"\b{wanted} \(([A-D])\)", prompt) or re.search(rf"\(([A-D])\) {wanted}\b", prompt)
     return found[1] if found else "A"
 
 
@@ -57,7 +64,11 @@ def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]
         if (hidden := hidden_number(prompt)) is not None:
             return f"a number ? 7654321 or {hidden}", "" if LIE == "blank" else f"It is {hidden}.", 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)
-        body = "" if LIE == "blank" else f"The answer is ({letter})"
+        if LIE == "half_wrong" and sum(prompt.encode()) % 2:
+            letter = {"A": "B", "B": "C", "C": "D", "D": "A"}[letter]
+        body = "" if LIE in ("blank", "cut_off") else f"The answer is ({letter})"
+        if LIE == "two_letters":
+            body += f", and not ({'B' if letter == 'A' else 'A'})"
         return "maybe (A) ?", body, 12
     tokens = max_tokens - 3 if LIE == "short" else max_tokens
     if LIE == "blank":
@@ -109,12 +120,17 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, "application/json", json.dumps({"count": len(prompt.split()), "max_model_len": 2048}))
             return
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
-        count_request(prompt)
-        if LIE == "dies" and body.get("ignore_eos"):
+        number = count_request(prompt, body)
+        if LIE == "error":
+            self.reply(500, "application/json", json.dumps({"error": {"message": "the fake engine fails on purpose"}}))
+            return
+        if LIE == "hangs_later" and number > AFTER:
+            threading.Event().wait()
+        if (LIE == "dies" and body.get("ignore_eos")) or (LIE == "dies_later" and number > AFTER):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": tokens}
-        finish = "length" if body.get("ignore_eos") else "stop"
+        finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
         if body.get("stream"):
             self.stream(text, tokens, usage, finish)
         else:
@@ -172,11 +188,15 @@ def logprobs(word: str) -> dict[str, Any]:
     return {**first, "top_logprobs": [first, second]}
 
 
-def count_request(prompt: str) -> None:
-    path = os.environ.get("FAKE_ENGINE_COUNT")
-    if path:
-        with lock, open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
-            file.write(json.dumps(prompt) + "\n")
+def count_request(prompt: str, body: dict[str, Any]) -> int:
+    """Which chat request this is, from 1."""
+    with lock:
+        asked["chat"] += 1
+        for name, said in (("FAKE_ENGINE_COUNT", prompt), ("FAKE_ENGINE_BODIES", body)):
+            if path := os.environ.get(name):
+                with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+                    file.write(json.dumps(said) + "\n")
+        return asked["chat"]
 
 
 def enter(change: int) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ suite: {suite}
 spot: false
 serving: {{max_model_len: 2048}}
 cells:
-  - {{model: fake-model, precision: bf16, technique: {technique}}}
+{cells}
 """
 
 MODEL = """
@@ -58,23 +59,40 @@ command: [{python}, {root}/tests/fake_engine.py]
 start_timeout_s: 30
 """
 
-TECHNIQUES = {"ar": "ar", "mtp": "mtp, k: 4, draft: {hub_id: some/draft}", "ngram": "ngram, k: 4"}
+TECHNIQUES = {
+    "ar": "ar",
+    "mtp": "mtp, k: 4, draft: {hub_id: some/draft}",
+    "mtp2": "mtp, k: 2, draft: {hub_id: some/draft}",
+    "ngram": "ngram, k: 4",
+}
 
 
 class FakeRun:
-    """One cell of one run, in a folder of its own; `env` chooses the engine's lie."""
+    """One run, in a folder of its own, and its first cell, unless another is chosen; `env` chooses the engine's lie."""
 
     def __init__(self, folder: Path, technique: str = "ar", store_url: str | None = None, suite: str = SUITE) -> None:
-        """Write the user's YAML, plan the run, and open its ledger."""
+        """Write the user's YAML, plan the run, and open its ledger; several techniques are separated by spaces."""
         self.folder = folder
         self.counts = folder / "requests.jsonl"
+        self.state = folder / "state"
         write_user_configs(folder, technique, suite)
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe="0" * 16)
         self.ledger.write_plan(plan)
-        self.planned: PlannedCell = plan.cells[0]
-        self.key = self.planned.cell.cell_key
+        self.cells = plan.cells
+        self._choose(plan.cells[0])
+
+    def cell(self, index: int) -> FakeRun:
+        """The same run, looked at from another of its cells, which has an engine's state and counts of its own."""
+        other = copy(self)
+        other.counts = self.folder / f"requests-{index}.jsonl"
+        other.state = self.folder / f"state-{index}"
+        other._choose(self.cells[index])
+        return other
+
+    def _choose(self, planned: PlannedCell) -> None:
+        self.planned, self.key = planned, planned.cell.cell_key
         self.leases = Leases(self.ledger, self.key)
 
     def start(
@@ -101,16 +119,14 @@ class FakeRun:
         """Environment of a runner: state of its own, so that tests can run side by side."""
         return os.environ | {
             "PYTHONPATH": str(ROOT),
-            "SPECSWEEP_STATE": str(self.folder / "state"),
+            "SPECSWEEP_STATE": str(self.state),
             "FAKE_ENGINE": lie,
             "FAKE_ENGINE_COUNT": str(self.counts),
         }
 
     def finish(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> tuple[int, str]:
         """Run the node runner to its end: exit code and what it said."""
-        process = self.start(python, lie, arguments, **env)
-        said, _ = process.communicate(timeout=120)
-        return process.returncode, said
+        return ended(self.start(python, lie, arguments, **env))
 
     def commit(self, step: str) -> Commit:
         """The commit of a step, which must be there."""
@@ -137,10 +153,17 @@ class FakeRun:
         return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []
 
 
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for a runner: exit code and what it said."""
+    said, _ = process.communicate(timeout=180)
+    return process.returncode, said
+
+
 def write_user_configs(folder: Path, technique: str, suite: str = SUITE) -> None:
-    """A user's own sweep with an engine, a model and a suite of their own."""
+    """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
+    rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
     files: Mapping[str, str] = {
-        "sweep.yaml": SWEEP.format(technique=TECHNIQUES[technique], suite="fake-suite"),
+        "sweep.yaml": SWEEP.format(cells="\n".join(rows), suite="fake-suite"),
         "models/fake-model.yaml": MODEL,
         "suites/fake-suite.yaml": suite,
         "engines/fake.yaml": ENGINE.format(python=sys.executable, root=ROOT),

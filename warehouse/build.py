@@ -11,11 +11,13 @@ from warehouse.consolidate.families import settled
 from warehouse.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
 from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
-from warehouse.known_steps import StepFile, file_of
+from warehouse.known_steps import StepFile, file_of, raw_tables
 from warehouse.store import Store
 
 BATCH_ROWS = 200_000
-"""Raw rows reduced at a time, unless one comparison group has more; bounds memory whatever the store holds."""
+"""Raw rows reduced at a time, unless one comparison group has more; bounds memory whatever the store holds.
+
+Rows of tables that are only kept (`Table.is_consolidated`) don't count, for nothing fetches them."""
 
 BATCH_PARTS = 1_000
 """Parts read at a time."""
@@ -56,7 +58,8 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     inventory = take_inventory(store, run_ids)
     results: list[Row] = []
     pairs: list[Row] = []
-    for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS):
+    unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
+    for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
         raw = Raw(store, [step for group in batch for step in group])
         for file, steps in (each for group in batch for each in _by_kind(group)):
             made = Made([plain_row(step, raw) for step in steps], []) if file is None else file.rows(steps, raw)

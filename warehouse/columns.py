@@ -24,6 +24,8 @@ class Table(NamedTuple):
     name: str
     row: str
     columns: tuple[Column, ...]
+    is_consolidated: bool = True
+    """Whether rows of the dataset are made of it; what is only kept (the tape) is not even fetched for that."""
 
     def column_names(self) -> list[str]:
         """Names in declared order."""

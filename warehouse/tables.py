@@ -142,8 +142,20 @@ RESULTS_CONSOLIDATED = Table(
         Column("parity_near_ties", "i64", "prompts whose outputs parted at a near tie of the two best tokens"),
         Column("divergence_margin", "f64", "largest gap between the two best tokens where outputs parted", "nats"),
         Column("depth_percent", "i64", "needle: share of the prompt before the hidden sentence", "%"),
-        Column("gpu_s", "f64", "seconds of the node spent on this step", "s"),
-        Column("cost_usd", "f64", "those seconds at price_usd_h", "USD"),
+        Column(
+            "gpu_s",
+            "f64",
+            "seconds of the node: of the whole step, of the attempt that committed only; repeated on each of its rows: "
+            "take once per run_id, cell_key, step",
+            "s",
+        ),
+        Column(
+            "cost_usd",
+            "f64",
+            "gpu_s at price_usd_h: of the whole step, of the attempt that committed only; repeated on each of its "
+            "rows: take once per run_id, cell_key, step; `attempts` has the bill",
+            "USD",
+        ),
         Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),
         Column("verdict", "str", "ok, suspect or rejected; only ok rows enter comparisons", required=True),
         Column("reasons", "list[str]", "reason codes of the guards; empty when ok", required=True),
@@ -240,28 +252,53 @@ PAIRS = Table(
         Column("ratio_lo", "f64", "lower end of its 95 % bootstrap interval over the repeats of both"),
         Column("ratio_hi", "f64", "upper end"),
         Column("delta", "f64", "accuracy: value minus baseline_value"),
-        Column("delta_lo", "f64", "lower end of its 95 % interval (Tango 1998)"),
+        Column(
+            "delta_lo",
+            "f64",
+            "lower end of its 95 % interval, alone: Tango 1998; Student's t where an item's difference is a fraction "
+            "(several answers); where `look` is set, at that look's level, hence wider",
+        ),
         Column("delta_hi", "f64", "upper end"),
         Column("gained", "i64", "items that only the cell got right"),
         Column("lost", "i64", "items that only the AR cell got right"),
-        Column("mcnemar_p", "f64", "exact two-sided p that the two differ"),
+        Column(
+            "mcnemar_p",
+            "f64",
+            "two-sided p that the two differ, alone: exact McNemar test; Student's t where an item's difference is a "
+            "fraction (several answers)",
+        ),
         Column("margin", "f64", "loss that still counts as none"),
-        Column("bound_lo", "f64", "one-sided 95 % lower bound of delta; above -margin: non-inferior"),
-        Column("mde", "f64", "smallest difference that n items show with 80 % power"),
+        Column(
+            "bound_lo",
+            "f64",
+            "one-sided 95 % lower bound of delta, made like delta_lo; above -margin it says non-inferior of this "
+            "comparison alone: the conclusion follows ni_p_holm",
+        ),
+        Column("mde", "f64", "smallest difference that n items show with 80 % power, alone"),
         Column("samples", "i64", "accuracy: answers per item of both"),
         Column("boot_lo", "f64", "lower end of the 95 % bootstrap interval of delta, items resampled"),
         Column("boot_hi", "f64", "upper end"),
-        Column("mcnemar_p_holm", "f64", "p that the two differ, corrected for the cells of the run (Holm)"),
+        Column("mcnemar_p_holm", "f64", "mcnemar_p, adjusted for the look, corrected for the cells of the run (Holm)"),
         Column("ni_p", "f64", "one-sided p that the loss reaches the margin"),
-        Column("ni_p_holm", "f64", "the same, corrected for the cells of the run (Holm)"),
+        Column("ni_p_holm", "f64", "the same, adjusted for the look, corrected for the cells of the run (Holm)"),
         Column("look", "i64", "accuracy: interim look at which the evaluation ended, from 1; null: it had none"),
-        Column("n_needed", "i64", "items that would carry the margin at the discordance seen; null: enough there are"),
+        Column(
+            "n_needed",
+            "i64",
+            "items that would carry the margin at the discordance seen, as one of so many comparisons; null: there "
+            "is a conclusion, or it isn't items that are missing",
+        ),
         Column("truncated_delta", "f64", "share cut off minus the AR cell's"),
         Column(
             "served_differently", "list[str]", "serving arguments in which the two cells differ, e.g. max_model_len"
         ),
         Column("wording", "str", "the comparison in words, made from the figures"),
-        Column("conclusion", "str", "non-inferior, worse, faster or slower where the data carry it, else inconclusive"),
+        Column(
+            "conclusion",
+            "str",
+            "non-inferior: ni_p_holm below 0.05; worse: not so, and mcnemar_p_holm below 0.05 with delta below 0; "
+            "faster or slower: the ratio's interval doesn't contain 1; else inconclusive",
+        ),
     ),
 )
 

@@ -10,15 +10,13 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.checkout import ROOT
+from configs.evals.records import FILE_FORMATS, Uncountable, records_in
 from configs.evals.suites import Framework, SuiteFacts
 from configs.files.document import Loc, accepted
 from configs.step import Load, MeasuredStep
 
 HUB, TWIN = "hub", "twin"
 """Values of `dataset` that name no file: the suite's own items; a copy of their shape that the demo family knows."""
-
-FILE_FORMATS = (".jsonl", ".json", ".csv", ".parquet")
-"""What a user's own file may end in."""
 
 TWIN_ITEMS = 192
 """Items of a twin."""
@@ -44,17 +42,27 @@ class EvalStep(MeasuredStep):
     discordance: float = Field(0.15, gt=0, lt=1, description="share of items on which two arms will differ, for power")
     looks: tuple[float, ...] = Field((1.0,), description="shares of the items after which it may stop; the last is 1")
 
+    forecast_only: ClassVar[frozenset[str]] = frozenset({"answer_tokens", "discordance"})
     framework: ClassVar[Framework]
     suite: ClassVar[SuiteFacts]
 
     @property
     def items_there(self) -> int:
-        """How many items there are to draw from; of a user's file nobody knows yet, so the suite's figure stands in."""
-        return TWIN_ITEMS if self.dataset == TWIN else self.suite.items
+        """How many items there are to draw from; the suite's figure for a file that is on another machine.
+
+        Raises:
+            Uncountable: the user's file is not what its name says.
+        """
+        if self.dataset == TWIN:
+            return TWIN_ITEMS
+        file = self.dataset_file
+        return self.suite.items if file is None or not file.is_file() else records_in(file)
 
     @property
     def n_items(self) -> int:
-        """How many items are asked for."""
+        """How many items are asked for; of a file exactly as many as the suite's file says, or nothing is asked."""
+        if self.items is not None and self.dataset_file is not None:
+            return self.items
         return min(self.items or self.items_there, self.items_there)
 
     @property
@@ -65,7 +73,7 @@ class EvalStep(MeasuredStep):
     @property
     def dataset_file(self) -> Path | None:
         """The user's file; a relative path is relative to the checkout, which is what nodes get."""
-        return None if self.dataset in (HUB, TWIN) else ROOT / self.dataset
+        return None if self.dataset in (HUB, TWIN) else ROOT / Path(self.dataset).expanduser()
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
         """A file that can't be read as a dataset, and looks that don't rise to 1."""
@@ -83,6 +91,19 @@ class EvalStep(MeasuredStep):
             yield ("dataset",), f"{said}, or a file that ends in {', '.join(FILE_FORMATS)}"
         elif not file.is_file():
             yield ("dataset",), f"no file {str(file)!r}; accepted: a file that is there, relative to {ROOT}"
+        else:
+            yield from self._record_problems(file)
+
+    def _record_problems(self, file: Path) -> Iterator[tuple[Loc, str]]:
+        try:
+            there = records_in(file)
+        except Uncountable as error:
+            yield ("dataset",), f"{error}; accepted: one record per item"
+            return
+        if not there:
+            yield ("dataset",), f"{self.dataset!r} has no records; accepted: one record per item"
+        elif self.items is not None and self.items > there:
+            yield ("items",), f"{self.items}, but {self.dataset!r} has {there}; accepted: 1 to {there}, or none for all"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest prompt and the longest answer allowed; a twin's prompts are all of one length."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,8 @@ class NeedleStep(MeasuredStep):
     max_tokens: int = Field(4096, gt=0, description="longest answer, thinking included")
     answer_tokens: int = Field(512, gt=0, description="expected answer, for the forecast")
     concurrency: int = Field(4, gt=0)
+
+    forecast_only: ClassVar[frozenset[str]] = frozenset({"answer_tokens"})
 
     def named(self) -> Iterator[tuple[Loc, str]]:
         """Depths and lengths: rows are told apart by them."""

@@ -38,8 +38,9 @@ class EvalNeed(Frozen):
 class EvalForecast(Frozen):
     """One evaluation over all cells that have it. Scores and differences are shares: 0.05 is five points.
 
-    `cost` and `tokens` are what is still to be spent; `smallest_difference`, `carried_margin` and `needed` hold for one
-    technique against its AR cell, at the stated discordance and without early looks, whose price is small.
+    `cost` and `tokens` are what is still to be spent. `smallest_difference`, `carried_margin` and `needed` hold for one
+    technique against its AR cell, at the stated discordance and without early looks, whose price is small. The last two
+    are of one among `comparisons`, all of which get a verdict; `smallest_difference` is of a comparison by itself.
     """
 
     step: str
@@ -50,6 +51,7 @@ class EvalForecast(Frozen):
     gated: bool
     cells: int
     cells_left: int
+    comparisons: int
     items: int
     items_there: int
     samples: int
@@ -94,6 +96,8 @@ def _eval_forecast(
     left = [planned for planned in cells if step.step not in committed.get(planned.cell.cell_key, ())]
     loads = [load for planned in left for load in step.workload(planned.cell)]
     n, share, samples = step.n_items, step.discordance, step.samples
+    compared = max(1, sum(not planned.cell.technique.is_baseline for planned in cells))
+    carried = carried_margin(n, share, samples, compared)
     return EvalForecast(
         step=step.step,
         title=step.suite.title,
@@ -103,6 +107,7 @@ def _eval_forecast(
         gated=step.dataset == HUB and step.suite.gated,
         cells=len(cells),
         cells_left=len(left),
+        comparisons=compared,
         items=n,
         items_there=step.items_there,
         samples=samples,
@@ -110,20 +115,20 @@ def _eval_forecast(
         cost=_cost(left, step),
         discordance=share,
         smallest_difference=detectable(n, share, samples),
-        carried_margin=carried_margin(n, share, samples),
+        carried_margin=carried,
         margin=step.margin,
         looks=step.looks,
-        needed=None if carried_margin(n, share, samples) <= step.margin else _need(cells, step),
+        needed=None if carried <= step.margin else _need(cells, step, compared),
     )
 
 
-def _need(cells: Sequence[PlannedCell], step: EvalStep) -> EvalNeed:
+def _need(cells: Sequence[PlannedCell], step: EvalStep, comparisons: int) -> EvalNeed:
     """More items where the suite has them, else all of its items and more answers to each."""
-    items = items_needed(step.margin, step.discordance, step.samples)
+    items = items_needed(step.margin, step.discordance, step.samples, comparisons)
     samples = step.samples
     if items > step.items_there:
         items = step.items_there
-        samples = samples_needed(items, step.margin, step.discordance)
+        samples = samples_needed(items, step.margin, step.discordance, comparisons)
     enough = step.model_copy(update={"items": items, "samples": samples})
     return EvalNeed(items=items, samples=samples, cost=_cost(cells, enough))
 

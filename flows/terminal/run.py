@@ -42,7 +42,7 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
     store = open_store(store_url)
     require_create_only(store)
     ledger = Ledger(store, run_id or default_run_id(plan))
-    require_datasets(plan, ledger.committed_steps())
+    require_datasets(plan, ledger)
     ledger.write_plan(plan)
     require_budget(ledger, plan)
     return ledger, plan

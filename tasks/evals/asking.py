@@ -26,6 +26,9 @@ from warehouse.parts import Row
 TELL_EVERY_S = 2.0
 """Pause between two lines of progress."""
 
+IDLE_S = 900.0
+"""Longest time in which a framework asks nothing though nothing is being answered: imports and grading take minutes."""
+
 
 class Asked(NamedTuple):
     """Graded answers, the exchange of each, and what the framework brought, one result per sample."""
@@ -54,7 +57,7 @@ class Asker:
         for sample in range(samples):
             self._tape.begin()
             result = await self._one_job(items, sample, answers=len(items) * samples)
-            pairs = paired(result, items, self._tape.answers_to, sample)
+            pairs = paired(result, items, self._tape.answers_to, sample, quoted=not self._spec.suite.gated)
             asked.results.append(result)
             asked.rows.extend(sample_row(pair, self._spec, sample) for pair in pairs)
             asked.exchanges.extend(pair.exchange for pair in pairs)
@@ -77,13 +80,17 @@ class Asker:
         failing = asyncio.create_task(self._tape.failed())
         telling = asyncio.create_task(self._tell(answers))
         try:
-            await asyncio.wait({asking, failing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({asking, failing, telling}, return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
                 raise RequestFailed(failing.result())
+            if telling.done():
+                telling.result()
             return asking.result()
         except FrameworkFailed as error:
             if self._tape.refusal is not None:
                 raise RequestFailed(f"{spec.step}: the engine refused a request: {self._tape.refusal}") from error
+            if self._tape.trouble is not None:  # frameworks often say no more than "503"
+                raise RequestFailed(f"{spec.step}: {self._tape.trouble}; {error}") from error
             raise
         finally:
             for task in (asking, failing, telling):
@@ -91,9 +98,18 @@ class Asker:
             await asyncio.gather(asking, failing, telling, return_exceptions=True)
 
     async def _tell(self, answers: int) -> None:
-        spec = self._spec
+        """Show progress for as long as there is any.
+
+        Raises:
+            FrameworkFailed: the framework has asked nothing for `IDLE_S`, and waits for no answer.
+        """
+        spec, seen, since = self._spec, (-1, -1), time.monotonic()
         while True:
             count = self._tape.count
+            if count.in_flight or (count.asked, count.replayed) != seen:
+                seen, since = (count.asked, count.replayed), time.monotonic()
+            elif time.monotonic() - since > IDLE_S:
+                raise FrameworkFailed(f"{spec.framework} has asked nothing for {IDLE_S:.0f} s, and waits for no answer")
             tok_s = self._pace.tok_s(time.monotonic(), generated(count))
             self._ctx.tell(progress(count, answers, spec.expected_tokens, spec.max_tokens, tok_s))
             await asyncio.sleep(TELL_EVERY_S)

@@ -36,7 +36,9 @@ class Paired(NamedTuple):
     exchange: Row
 
 
-def paired(result: Result, items: Sequence[Item], answers_to: AnswersTo, sample: int) -> list[Paired]:
+def paired(
+    result: Result, items: Sequence[Item], answers_to: AnswersTo, sample: int, quoted: bool = True
+) -> list[Paired]:
     """Every item with its exchange, in the items' order.
 
     Args:
@@ -44,13 +46,19 @@ def paired(result: Result, items: Sequence[Item], answers_to: AnswersTo, sample:
         items: those that it was asked to grade.
         answers_to: the tape's answers.
         sample: which answer to every item, from 0.
+        quoted: whether an error may show what was said; a gated suite's text may not be spread.
 
     Raises:
         PairingError: an item is missing, or was graded on anything but the tape's answer to its own prompt.
     """
     graded = _by_item(result, items)
     hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}
-    _refuse(result, items, "were asked with a prompt that has not their question and options", _misasked(items, graded))
+    _refuse(
+        result,
+        items,
+        "were asked with a prompt that has not their question and options",
+        _misasked(items, graded, quoted),
+    )
     _refuse(result, items, "share a prompt with an item whose right answer is another", _ambiguous(items, hashes))
     free = {name: list(answers_to(name, sample)) for name in dict.fromkeys(hashes.values())}
     missing = ((item, "it was graded all the same") for item in items if not free[hashes[item.item_id]])
@@ -61,7 +69,7 @@ def paired(result: Result, items: Sequence[Item], answers_to: AnswersTo, sample:
         theirs, left = graded[item.item_id], free[hashes[item.item_id]]
         same = next((row for row in left if _heard(row["body"]) == _heard(theirs.response)), None)
         if same is None:
-            swapped.append((item, _two_answers(theirs, left)))
+            swapped.append((item, _two_answers(theirs, left, quoted)))
         else:
             left.remove(same)
             taken.append(Paired(item, theirs, same))
@@ -83,13 +91,13 @@ def _by_item(result: Result, items: Sequence[Item]) -> dict[str, Sample]:
     return {sample.item_id: sample for sample in result.samples}
 
 
-def _misasked(items: Sequence[Item], graded: dict[str, Sample]) -> Iterator[tuple[Item, str]]:
+def _misasked(items: Sequence[Item], graded: dict[str, Sample], quoted: bool) -> Iterator[tuple[Item, str]]:
     """Items whose prompt has not their own question and options in it: the answer would be graded by another's gold."""
     for item in items:
         asked = _squeezed("".join(said["content"] for said in graded[item.item_id].messages))
         lacking = next((text for text in (item.question, *item.choices) if _squeezed(text) not in asked), None)
         if lacking is not None:
-            yield item, f"the prompt ends {_excerpt(asked)}"
+            yield item, f"the prompt ends {_excerpt(asked, quoted)}"
 
 
 def _ambiguous(items: Sequence[Item], hashes: dict[str, str]) -> Iterator[tuple[Item, str]]:
@@ -101,9 +109,9 @@ def _ambiguous(items: Sequence[Item], hashes: dict[str, str]) -> Iterator[tuple[
             yield item, f"{other.item_id} says {other.gold or 'otherwise'}, it says {item.gold or 'otherwise'}"
 
 
-def _two_answers(theirs: Sample, left: Sequence[Row]) -> str:
-    answered = _excerpt(left[0]["body"]) if left else "fewer answers"
-    return f"the framework graded {_excerpt(theirs.response)}, the tape has {answered}"
+def _two_answers(theirs: Sample, left: Sequence[Row], quoted: bool) -> str:
+    answered = _excerpt(left[0]["body"], quoted) if left else "fewer answers"
+    return f"the framework graded {_excerpt(theirs.response, quoted)}, the tape has {answered}"
 
 
 def _refuse(
@@ -127,6 +135,8 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def _excerpt(text: str | None) -> str:
+def _excerpt(text: str | None, quoted: bool) -> str:
     words = " ".join((text or "").split())
+    if words and not quoted:
+        return f"{len(words)} characters (a gated suite's, not shown)"
     return repr(words if len(words) <= EXCERPT_CHARS else "…" + words[-EXCERPT_CHARS:]) if words else "nothing"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable
@@ -23,14 +22,15 @@ from configs.evals.suites import Framework as FrameworkName
 from tasks.frameworks.job import Job, Result, read_result, write
 from tasks.frameworks.serve import result_of
 from tasks.host import environments, process_group
+from tasks.host.environment_spec import cache_folder
 
-_NOT_INHERITED: Final = re.compile(
-    r"(AWS|GOOGLE|AZURE|HF|HUGGING|OPENAI|INSPECT|XDG)_"
-    r"|PYTHON|SPECSWEEP_STORE|.*(_TOKEN|_KEY|_SECRET|_PASSWORD|_PROXY)$",
-    re.IGNORECASE,
-)
-"""Variables that an adapter doesn't get: secrets, proxies (the tape is on loopback), and what would steer a framework
-from outside of the sweep's file."""
+_INHERITED: Final = frozenset({
+    "PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "SPECSWEEP_STATE",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+})  # fmt: skip
+_INHERITED_PREFIX: Final = "LC_"
+"""All that an adapter gets of this process's variables. Whatever else a shell has (secrets by any name, proxies, what
+would steer a framework from outside of the sweep's file) stays outside; what an adapter needs besides is set below."""
 
 DYING_S: Final = 5.0
 """How long a process may take to leave after it closed its pipe, for its own exit code."""
@@ -206,8 +206,10 @@ class Frameworks:
 
 
 def adapter_environment(home: Path) -> dict[str, str]:
-    """This process's environment without secrets and proxies; the checkout to import from; caches under `home`."""
-    kept = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.match(name)}
+    """The few variables that may be known inside; the checkout to import from; caches under `home`."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
+    }
     return kept | {
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
@@ -215,12 +217,20 @@ def adapter_environment(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / "huggingface"),
         # items come with the job: whoever wants the hub all the same would get others than the other frameworks
+        "NLTK_DATA": os.environ.get("NLTK_DATA") or str(_nltk_data()),
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "NO_PROXY": "*",
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def _nltk_data() -> Path:
+    """Where nltk keeps what it downloads: in the user's cache, so that a node does it once."""
+    folder = cache_folder().parent / "nltk_data"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _complaint(job: Job, result: Result) -> str | None:

@@ -1,7 +1,8 @@
 """Guards over graded answers: were they given at all, to their end, and can they be read?
 
 Rows are those of `eval_samples`; exchanges, where given, are the rows of `exchanges` that they were read from, in the
-same order: then a rejection shows the end of the answer that explains it.
+same order: then a rejection shows the end of the answer that explains it. Of a gated suite, whose text may not be
+spread, it says only how that answer ended and how it was read: what is said here is kept in the dataset.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from configs.evals.suites import SuiteFacts
 from tasks.guards.finding import Finding
-from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance
+from tasks.guards.score import EVAL_CHANCE_P, GATE_CHANCE_P, at_chance
 from warehouse.parts import Row
 from warehouse.verdicts import Reason, Severity
 
@@ -71,8 +72,28 @@ def gate_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Ro
         NONE_ALLOWED,
         NONE_ALLOWED,
         agreement_rejected=GATE_AGREEMENT_REJECTED,
-        level=SMOKE_CHANCE_P,
+        level=GATE_CHANCE_P,
     )
+
+
+def in_full(
+    findings: Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]],
+    rows: Sequence[Row],
+    suite: SuiteFacts,
+    exchanges: Sequence[Row],
+) -> list[str]:
+    """What rejections of a gated suite leave out: their sentences with the answer's own words; none of other suites.
+
+    For a file that stays on the node. Not for its standard output: the last lines of that become `attempts.log_tail`.
+
+    Args:
+        findings: `step_findings` or `gate_findings`.
+        rows: graded answers.
+        suite: whose items they answer.
+        exchanges: what was said, one for each row.
+    """
+    shown = findings(rows, suite._replace(gated=False), exchanges) if suite.gated else []
+    return [finding.sentence for finding in shown if finding.severity == "rejected"]
 
 
 class _Answers(NamedTuple):
@@ -87,6 +108,8 @@ class _Answers(NamedTuple):
         """The end of an answer, for a sentence that rejects; empty where nobody has it."""
         if not self.exchanges:
             return ""
+        if self.suite.gated:
+            return f"; {outline(self.rows[index], self.exchanges[index], self.suite.letters)}"
         return f"; {self.rows[index]['item_id']} ends: {excerpt(self.exchanges[index])}"
 
 
@@ -154,6 +177,22 @@ def _guessed(answers: _Answers, level: float) -> Finding | None:
     if found is None or not wrong:
         return found
     return found._replace(sentence=found.sentence + answers.shown(wrong[0]))
+
+
+READINGS = ("last_in_body", "strict", "flexible", "first")
+"""Columns of `eval_samples` with the letters that each reader found."""
+
+
+def outline(row: Row, exchange: Row, letters: str) -> str:
+    """How an answer ended, how long it was and which letters were read in it; none of its words."""
+    ended = exchange.get("finish_reason") or ("length" if row["truncated"] else "nothing")
+    found = {name: row.get(name) for name in READINGS}
+    # the strict reader takes whatever follows its phrase, which need not be a letter
+    shown = {name: each if each in (None, *letters) else "no letter" for name, each in found.items()}
+    read = ", ".join(f"{name} {each or 'none'}" for name, each in shown.items())
+    tokens = row.get("completion_tokens")
+    length = "an unknown number of" if tokens is None else str(tokens)
+    return f"{row['item_id']} ended by {ended} after {length} tokens; read: {read}"
 
 
 def excerpt(exchange: Row) -> str:

@@ -126,3 +126,21 @@ def test_the_default_run_id_is_the_same_for_the_same_plan_and_another_for_anothe
     other = expand(load_sweep("tiny-quick"), recipe="another")
     assert default_run_id(first) == default_run_id(again) == f"tiny-quick-{first.config_hash[:8]}"
     assert default_run_id(other) != default_run_id(first)
+
+
+def test_a_better_guess_of_what_is_only_forecast_continues_the_same_run() -> None:
+    full = plan("full")
+    guessed = {"answer_tokens": 1234, "discordance": 0.3}
+    first = full.cells[0]
+    steps = tuple(
+        step.model_copy(update={name: value for name, value in guessed.items() if name in type(step).model_fields})
+        for step in first.steps
+    )
+    assert {step.step for step, was in zip(steps, first.steps, strict=True) if step != was} >= {"needle", "eval-gpqa"}
+    again = full.model_copy(update={"cells": (first.model_copy(update={"steps": steps}), *full.cells[1:])})
+    assert again.config_hash == full.config_hash
+    more = tuple(
+        step.model_copy(update={"margin": 0.04}) if "margin" in type(step).model_fields else step for step in steps
+    )
+    other = full.model_copy(update={"cells": (first.model_copy(update={"steps": more}), *full.cells[1:])})
+    assert other.config_hash != full.config_hash

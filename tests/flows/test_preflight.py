@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ from configs.schema import Plan
 from flows.plans import framework_environments
 from flows.preflight import DatasetUnreachable, require_datasets
 from tests.fake_run import write_user_configs
+from warehouse.ledger import Ledger
+from warehouse.store import open_store
+from warehouse.verdicts import Verdict
 
 NIGHTLY: Plan = expand(load_sweep("nightly"), recipe="r")
 
@@ -34,30 +39,118 @@ def with_dataset(dataset: str, plan: Plan = NIGHTLY) -> Plan:
     return plan.model_copy(update={"cells": tuple(cells)})
 
 
-def refused(plan: Plan) -> str:
+def on_task(task: str) -> Plan:
+    """The nightly with another SkyPilot task."""
+    assert NIGHTLY.cloud is not None
+    return NIGHTLY.model_copy(update={"cloud": NIGHTLY.cloud.model_copy(update={"task": task})})
+
+
+def ledger_at(folder: Path, committed: dict[str, Verdict] | None = None) -> Ledger:
+    """A ledger in which every cell of the nightly has committed these steps, with these verdicts."""
+    ledger = Ledger(open_store(str(folder / "store")), "r1")
+    for planned in NIGHTLY.cells:
+        for step, verdict in (committed or {}).items():
+            ledger.commit(planned.cell.cell_key, ledger.new_commit(step, 1, "o", verdict, [], 1.0, []))
+    return ledger
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> Ledger:
+    """A run of which nothing is measured."""
+    return ledger_at(tmp_path)
+
+
+@pytest.fixture
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell without the hub's token."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+
+@pytest.fixture
+def in_checkout() -> Iterator[Callable[[str], str]]:
+    """Write a file below the checkout; it is gone after the test, with the folders that were made for it."""
+    files: list[Path] = []
+
+    def write_file(name: str) -> str:
+        files.append(ROOT / name)
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        files[-1].write_text("Question\nwhat\n")
+        return name
+
+    yield write_file
+    for file in files:
+        file.unlink()
+        with suppress(OSError):  # the first folder that has something else in it stays
+            file.parent.rmdir()
+            file.parent.parent.rmdir()
+
+
+def refused(plan: Plan, ledger: Ledger) -> str:
     with pytest.raises(DatasetUnreachable) as caught:
-        require_datasets(plan, {})
+        require_datasets(plan, ledger)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_gated_dataset_needs_a_token_a_file_or_nothing_left_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    said = refused(NIGHTLY)
+def test_a_gated_dataset_needs_a_token_a_file_or_nothing_left_to_measure(
+    tmp_path: Path, new_run: Ledger, no_token: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = refused(NIGHTLY, new_run)
     assert said.count("eval-gpqa: Idavidrein/gpqa is gated and HF_TOKEN isn't set") == 1, "once, not for every cell"
     assert "export HF_TOKEN" in said and "`dataset: FILE`" in said
-    require_datasets(NIGHTLY, {planned.cell.cell_key: ["eval-gpqa"] for planned in NIGHTLY.cells})
-    require_datasets(with_dataset("twin"), {})
+    require_datasets(NIGHTLY, ledger_at(tmp_path / "measured", {"eval-gpqa": "ok"}))
+    require_datasets(with_dataset("twin"), new_run)
     monkeypatch.setenv("HF_TOKEN", "hf_canary0123456789")
-    require_datasets(NIGHTLY, {})
+    require_datasets(NIGHTLY, new_run)
 
 
-def test_a_file_that_rented_nodes_do_not_get_is_refused(tmp_path: Path) -> None:
+def test_cells_whose_gate_is_closed_need_nothing_any_more(tmp_path: Path, no_token: None) -> None:
+    require_datasets(NIGHTLY, ledger_at(tmp_path / "closed", {"smoke": "rejected"}))
+    assert "is gated" in refused(NIGHTLY, ledger_at(tmp_path / "open", {"smoke": "ok"}))
+    assert "is gated" in refused(NIGHTLY, ledger_at(tmp_path / "doubtful", {"smoke": "suspect"}))
+
+
+def test_the_token_is_only_asked_for_where_the_task_passes_it_on(
+    tmp_path: Path, new_run: Ledger, no_token: None
+) -> None:
+    require_datasets(on_task("slurm"), new_run)
+    assert "HF_TOKEN isn't set" in refused(on_task("h100-spot"), new_run)
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "resources: {accelerators: H100:1, autostop: {idle_minutes: 5, down: true}}\nrun: exec bin/node run\n"
+    )
+    require_datasets(on_task(str(own)), new_run)
+
+
+def test_a_file_that_rented_nodes_do_not_get_is_refused(tmp_path: Path, new_run: Ledger) -> None:
     file = tmp_path / "items.csv"
-    assert f"dataset file '{file}' is gone" in refused(with_dataset(str(file)))
-    file.write_text("")
-    assert f"lies outside {ROOT}" in refused(with_dataset(str(file)))
-    require_datasets(with_dataset(str(file), NIGHTLY.model_copy(update={"cloud": None})), {})
+    assert f"dataset file '{file}' is gone" in refused(with_dataset(str(file)), new_run)
+    file.write_text("Question\nwhat\n")
+    assert f"lies outside {ROOT}" in refused(with_dataset(str(file)), new_run)
+    assert f"lies outside {ROOT}" in refused(with_dataset(os.path.relpath(file, ROOT)), new_run)
+    require_datasets(with_dataset(str(file), NIGHTLY.model_copy(update={"cloud": None})), new_run)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("results/preflight-test/items.csv", "/results"),
+        ("out/preflight-test/items.csv", "/out"),
+        ("build/preflight-test/items.csv", "/build"),
+        ("preflight-test-1/.venv/items.csv", ".venv"),
+        ("preflight-test-2/results/items.csv", None),
+    ],
+)
+def test_a_folder_of_the_checkout_that_is_not_copied_to_nodes_is_refused_with_the_line_that_says_so(
+    in_checkout: Callable[[str], str], new_run: Ledger, name: str, line: str | None
+) -> None:
+    in_checkout(name)
+    if line is None:
+        require_datasets(with_dataset(name), new_run)
+        assert f"name it relative to {ROOT}, as '{name}'" in refused(with_dataset(str(ROOT / name)), new_run)
+    else:
+        assert f"isn't copied to rented nodes (.skyignore has '{line}')" in refused(with_dataset(name), new_run)
+    require_datasets(with_dataset(name, NIGHTLY.model_copy(update={"cloud": None})), new_run)
 
 
 def test_a_sweep_is_refused_on_one_line_and_records_nothing(

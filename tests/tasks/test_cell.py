@@ -158,6 +158,18 @@ def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, 
     assert processes_with(str(run.counts)) == []
 
 
+def test_a_runner_whose_words_nobody_hears_any_more_still_ends_its_engine(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
+    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    assert runner.stdout
+    runner.stdout.close()  # from now on a printed line is an error
+    runner.send_signal(signal.SIGTERM)
+    runner.wait(timeout=60)
+    assert processes_with(str(run.counts)) == []
+
+
 def test_a_node_whose_engine_leaves_first_was_asked_to_stop_too(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"

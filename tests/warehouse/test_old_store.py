@@ -13,6 +13,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from configs.checkout import ROOT
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import Plan
 from flows.terminal.progress import ProgressReader
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger, run_ids
@@ -27,6 +30,9 @@ AR, MTP = "a185d5bbd0076c03", "0d645a0bddeeb694"
 
 CONFIG_HASH = "55dca95a2308c62c"
 """Of the plan, as the old version made it."""
+
+OLD_PLAN_HASH = "7a11f1b16fc8f786"
+"""Of `old-plan`, as 0.1.0 made it, where evaluations and the needle test were planned and not built."""
 
 HOUR_AGO_S = 3600.0
 
@@ -48,7 +54,7 @@ NEW_OF_OLD_SCORES = {"samples", "score_lo", "score_hi"}
 
 def test_an_old_store_is_read_to_the_same_figures(old_store: Path) -> None:
     store = open_store(str(old_store))
-    assert run_ids(store) == ["old-night", "old-run"]
+    assert run_ids(store) == ["old-night", "old-plan", "old-run"]
     old = current(store)
     assert old is not None and (old.number, old.schema_version) == (1, 2)
     before = {table: read_current(store, table) for table in PRODUCT_TABLES}
@@ -91,6 +97,25 @@ def test_an_old_run_is_known_by_its_plan_and_keys(old_store: Path) -> None:
             "eval-tiny": "waiting",
         },
     }
+
+
+def test_steps_that_an_old_plan_named_before_they_were_built_stay_not_built(old_store: Path) -> None:
+    ledger = Ledger(open_store(str(old_store)), "old-plan")
+    plan = ledger.plan()
+    assert plan.config_hash == OLD_PLAN_HASH
+    assert ledger.planned_cell(plan.cells[0].cell.cell_key) == plan.cells[0]
+    cell = ProgressReader(ledger, plan).read().cells[0]
+    built = ("smoke", "throughput", "parity")
+    assert {name for name, state in cell.steps.items() if state == "waiting"} == set(built)
+    unbuilt = {name for name, state in cell.steps.items() if state == "not built"}
+    assert {"needle", "eval-gpqa", "eval-gpqa-inspect", "eval-mmlu-pro", "eval-ifeval"} <= unbuilt
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_a_step_of_todays_plans_is_built_and_read_back_as_such() -> None:
+    plan = expand(load_sweep("nightly"), recipe="0")
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert "eval-gpqa" in [step.step for step in plan.cells[0].measured_steps]
 
 
 def test_an_old_store_is_reported(old_store: Path) -> None:

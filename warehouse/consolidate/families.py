@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from warehouse.consolidate.pairs import SETTLEABLE, Settleable
 from warehouse.consolidate.rows import Row
-from warehouse.statistics.conclude import conclude, n_needed, wording
+from warehouse.statistics.conclude import Standing, conclude, n_needed, wording
 from warehouse.statistics.holm import holm
 
 
@@ -26,16 +26,16 @@ def settled(pairs: Sequence[Row]) -> list[Row]:
         differ, lose = holm([each.p for each in waiting]), holm([each.ni_p for each in waiting])
         for at, each, p, ni_p in zip(family, waiting, differ, lose, strict=True):
             plain = {name: value for name, value in pairs[at].items() if name != SETTLEABLE}
-            done[at] = plain | _said(each, p, ni_p)
+            done[at] = plain | _said(each, Standing(p, ni_p, each.ni_p, len(family)))
     return done
 
 
-def _said(found: Settleable, p: float, ni_p: float) -> Row:
-    conclusion = conclude(found.comparison, p, ni_p)
+def _said(found: Settleable, standing: Standing) -> Row:
+    conclusion = conclude(found.comparison, standing.p_holm, standing.ni_p_holm)
     return {
-        "mcnemar_p_holm": p,
-        "ni_p_holm": ni_p,
+        "mcnemar_p_holm": standing.p_holm,
+        "ni_p_holm": standing.ni_p_holm,
         "conclusion": conclusion,
-        "n_needed": n_needed(found.comparison),
-        "wording": wording(found.comparison, conclusion, p),
+        "n_needed": n_needed(found.comparison, conclusion, standing.comparisons),
+        "wording": wording(found.comparison, conclusion, standing),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from configs.schema import PlannedCell
 from configs.step import StepSpec
 from warehouse.columns import Table
+from warehouse.consolidate.baseline import baseline_among, bench_of
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, Ledger
 from warehouse.placement import Placements, PlacementStory
@@ -135,30 +136,32 @@ def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
     """Steps of the same run, model, precision, engine and kind of machine; nothing outside is a fair comparison."""
     groups: dict[tuple[str, ...], list[CommittedStep]] = {}
     for step in steps:
-        cell = step.planned.cell
-        key = (step.run_id, cell.model.name, cell.precision.name, cell.engine.name, step.planned.gpu.name)
-        groups.setdefault(key, []).append(step)
+        groups.setdefault((step.run_id, *bench_of(step.planned)), []).append(step)
     return [tuple(groups[key]) for key in sorted(groups)]
 
 
 def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
-    """The AR cell's step of the same name; None for AR itself, and where AR has no such step.
+    """The AR cell's step of the same name; None for AR itself, and where AR has no such step."""
+    candidates = {other.cell_key: other for other in group if other.commit.step == step.commit.step}
+    found = baseline_among(step.planned, (other.planned for other in candidates.values()))
+    return None if found is None else candidates[found.cell.cell_key]
 
-    Of several AR cells, one with the same serving arguments comes first.
+
+def batches(
+    groups: Sequence[Group], max_rows: int, max_parts: int, unread: Collection[str] = ()
+) -> Iterator[list[Group]]:
+    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
+
+    Args:
+        groups: steps that are compared with each other.
+        max_rows: of all parts together.
+        max_parts: objects of the store.
+        unread: names of tables whose parts don't count, because no build fetches them.
     """
-    if step.is_baseline:
-        return None
-    candidates = [other for other in group if other.is_baseline and other.commit.step == step.commit.step]
-    serving = step.planned.cell.serving
-    return min(candidates, key=lambda other: (other.planned.cell.serving != serving, other.cell_key), default=None)
-
-
-def batches(groups: Sequence[Group], max_rows: int, max_parts: int) -> Iterator[list[Group]]:
-    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone."""
     batch: list[Group] = []
     rows = parts = 0
     for group in groups:
-        named = [part for step in group for part in step.commit.parts]
+        named = [part for step in group for part in step.commit.parts if part.table not in unread]
         group_rows = sum(part.rows for part in named)
         if batch and (rows + group_rows > max_rows or parts + len(named) > max_parts):
             yield batch

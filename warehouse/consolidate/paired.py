@@ -33,11 +33,10 @@ class Arm(NamedTuple):
     verdict: Verdict
     """Of its step; only ok ones are compared."""
     items: pl.DataFrame | None
-    """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash (null: not recorded)."""
+    """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash, extractor_version (null: not
+    recorded)."""
     margin: float
     """Loss of score that still counts as none."""
-    n_items: int | None = None
-    """How many items the evaluation planned; None: it has no looks."""
     looks: tuple[float, ...] = WHOLE
     """Shares of the planned items after which it might have ended."""
 
@@ -54,20 +53,31 @@ class Cut(NamedTuple):
 def paired(row: Row, ours: Arm, baseline: Arm) -> tuple[Row, Row | None]:
     """The counting row with what the comparison found, and the comparison; no pair where one can't be made fairly.
 
-    A finding of the comparison worsens the row but keeps the pair, which is the evidence for it.
+    Scores are only compared of ok rows. How many answers were cut off is compared of all: where it differs most, the
+    node has judged one of the two already. That finding worsens the row but takes no pair away: it is the evidence.
     """
-    if row["verdict"] != "ok" or baseline.verdict != "ok" or ours.items is None or baseline.items is None:
+    if ours.items is None or baseline.items is None:
         return row, None
     both = ours.items.join(baseline.items, on="item_id", how="inner", suffix="_baseline").sort("item_id")
     refusal = _refusal(both)
     if refusal is not None:
-        return row | verdict_columns(verdict_of(row).noting(f"not compared with AR: {refusal}")), None
+        return _noting(row, refusal), None
     cut = _cut(both)
-    pair = accuracy_pair(row, baseline.step.cell_key, *_compared(row, ours, both)) | {
+    held = row | verdict_columns(_held_to_truncation(row, cut))
+    if baseline.verdict != "ok":
+        return _noting(held, f"its row is {baseline.verdict}"), None
+    if row["verdict"] != "ok":
+        return held, None
+    planned = baseline.items.height  # AR answers all; how many a user's file has, no plan knows
+    pair = accuracy_pair(row, baseline.step.cell_key, *_compared(row, ours, planned, both)) | {
         "truncated_delta": cut.share - cut.baseline_share,
         "served_differently": served_differently(ours.step, baseline.step),
     }
-    return row | verdict_columns(_held_to_truncation(row, cut)), pair
+    return held, pair
+
+
+def _noting(row: Row, refusal: str) -> Row:
+    return row | verdict_columns(verdict_of(row).noting(f"not compared with AR: {refusal}"))
 
 
 def _refusal(both: pl.DataFrame) -> str | None:
@@ -82,15 +92,18 @@ def _refusal(both: pl.DataFrame) -> str | None:
             f"{len(asked)} of {both.height} items were asked in other words (choices in another order, or another "
             f"template), e.g. {asked[0]!r}: take the items of both from one prepared file"
         )
+    reread = both.filter(pl.col("extractor_version") != pl.col("extractor_version_baseline"))["item_id"].to_list()
+    if reread:
+        return f"{len(reread)} items, e.g. {reread[0]!r}, were graded by different readers: run `sweep regrade RUN`"
     uneven = both.filter(pl.col("answers") != pl.col("answers_baseline"))["item_id"].to_list()
     return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
 
 
-def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Settleable, float, float, int | None]:
+def _compared(row: Row, ours: Arm, planned: int, both: pl.DataFrame) -> tuple[Settleable, float, float, int | None]:
     """What `settled` needs, the scores of baseline and cell over the same items, and the look at which it ended."""
     before = (both["right_baseline"] / both["answers_baseline"]).to_list()
     now = (both["right"] / both["answers"]).to_list()
-    look = look_of(both.height, ours)
+    look = look_of(both.height, planned, ours.looks)
     level = ALPHA if look is None else levels(ours.looks)[look - 1]
     identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
     found = compare(before, now, row["samples"], ours.margin, identity, level)
@@ -99,11 +112,11 @@ def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Settleable, floa
     return Settleable(found, p, ni_p), math.fsum(before) / n, math.fsum(now) / n, look
 
 
-def look_of(n: int, arm: Arm) -> int | None:
-    """The look, from 1, at which an evaluation ended with n items; None: it was to be looked at once."""
-    if len(arm.looks) == 1 or arm.n_items is None:
+def look_of(n: int, planned: int, looks: tuple[float, ...]) -> int | None:
+    """The look, from 1, at which an evaluation of `planned` items ended with n; None: it was to be looked at once."""
+    if len(looks) == 1:
         return None
-    ends = [math.ceil(share * arm.n_items) for share in arm.looks]
+    ends = [math.ceil(share * planned) for share in looks]
     return next((number for number, end in enumerate(ends, 1) if n <= end), len(ends))
 
 

@@ -1,9 +1,10 @@
-"""From committed parts to small frames: every part is read once, checked against its commit, and reduced by polars."""
+"""From committed parts to small frames: a part is read once, when asked for, checked with its commit and reduced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -42,18 +43,26 @@ def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 class Raw:
-    """Raw rows of a batch of committed steps: each part is read once, and reduced when a step asks for it."""
+    """Raw rows of a batch of committed steps: a table's parts are read once, and reduced, when a step asks for it.
+
+    What no step asks for (the tape of every evaluation) stays in the store.
+    """
 
     def __init__(self, store: Store, steps: Sequence[CommittedStep]) -> None:
-        """Read all parts that the steps' commits name.
+        """Nothing is read yet.
 
-        Raises:
-            StoreError: a part is missing, or is not what its commit says.
+        Args:
+            store: has the parts.
+            steps: whose commits name them; all steps of a cell.
         """
+        self._store = store
         self._steps: dict[tuple[str, str], list[CommittedStep]] = {}
         for step in steps:
             self._steps.setdefault((step.run_id, step.cell_key), []).append(step)
-        self._data = _verified(store, [part for step in steps for part in step.commit.parts])
+        self._parts: dict[str, list[Part]] = {}
+        for part in (part for step in steps for part in step.commit.parts):
+            self._parts.setdefault(part.table, []).append(part)
+        self._data: dict[str, list[bytes]] = {}
         self._frames: dict[tuple[str, Reduce], dict[Identity, pl.DataFrame]] = {}
         self._rows: dict[tuple[str, Reduce], dict[Identity, Rows]] = {}
 
@@ -79,7 +88,7 @@ class Raw:
             reduce: applied first, to all rows of the batch; it must keep the columns `STEP`.
 
         Raises:
-            StoreError: a part has columns that this version doesn't know.
+            StoreError: a part is missing, is not what its commit says, or has columns that this version doesn't know.
         """
         key = (table.name, reduce)
         if key not in self._frames:
@@ -88,33 +97,32 @@ class Raw:
         return self._frames[key].get(step.identity)
 
     def _collected(self, table: Table, reduce: Reduce) -> pl.DataFrame:
+        if not table.is_consolidated:
+            raise ValueError(f"table {table.name} is declared as only kept: batches don't count its rows")
         try:
-            return reduce(_scan(self._data, table)).collect(engine="streaming")
+            return reduce(_scan(self._verified(table.name), table)).collect(engine="streaming")
         except PolarsError as error:
             raise StoreError(f"parts of table {table.name} can't be read (a newer specsweep's?): {error}") from error
 
-
-def _verified(store: Store, parts: Sequence[Part]) -> dict[str, list[bytes]]:
-    """Bytes of the parts by table, each compared with the hash that its commit recorded."""
-
-    def read(part: Part) -> bytes:
-        data = store.get(part.key)
-        if data is None:
-            raise StoreError(f"{store.uri(part.key)} is named by a commit but gone: restore it, or leave its run out")
-        if sha256_hex(data) != part.sha256:
-            raise StoreError(f"{store.uri(part.key)} is not the file its commit names (sha256 differs): restore it")
-        return data
-
-    by_table: dict[str, list[bytes]] = {}
-    with ThreadPoolExecutor(READERS) as pool:
-        for part, data in zip(parts, pool.map(read, parts), strict=True):
-            by_table.setdefault(part.table, []).append(data)
-    return by_table
+    def _verified(self, table: str) -> list[bytes]:
+        """Bytes of a table's parts, each compared with the hash that its commit recorded; fetched once."""
+        if table not in self._data:
+            with ThreadPoolExecutor(READERS) as pool:
+                self._data[table] = list(pool.map(partial(_read, self._store), self._parts.get(table, ())))
+        return self._data[table]
 
 
-def _scan(data: dict[str, list[bytes]], table: Table) -> pl.LazyFrame:
+def _read(store: Store, part: Part) -> bytes:
+    data = store.get(part.key)
+    if data is None:
+        raise StoreError(f"{store.uri(part.key)} is named by a commit but gone: restore it, or leave its run out")
+    if sha256_hex(data) != part.sha256:
+        raise StoreError(f"{store.uri(part.key)} is not the file its commit names (sha256 differs): restore it")
+    return data
+
+
+def _scan(sources: list[bytes], table: Table) -> pl.LazyFrame:
     """The table's parts as one lazy frame; columns that older parts lack are null."""
-    sources = data.get(table.name, [])
     schema = polars_schema(table)
     if not sources:
         return pl.LazyFrame(schema=schema)

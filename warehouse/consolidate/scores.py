@@ -55,6 +55,7 @@ def answered(items: pl.LazyFrame) -> pl.LazyFrame:
         pl.col("right_last").cast(pl.Int64).alias("right"),
         pl.col("truncated").cast(pl.Int64),
         pl.lit(None, pl.String).alias("prompt_hash"),
+        pl.lit(None, pl.Int64).alias("extractor_version"),
     )
 
 

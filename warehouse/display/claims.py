@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from warehouse.display.doubts import AR_OF, doubts, lost_needles
 from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.statistics.compare import carries_lossless
-from warehouse.verdicts import Reason
 
 
 def lossless(view: View, row: Row) -> bool:
-    """Whether a cell's parity, its control and its paired accuracy together support the word.
+    """Whether a cell's parity, its control and its paired accuracy together support the word, in every evaluation.
 
-    One that rambles doesn't deserve it: a score as good as AR's, reached with more answers cut off.
+    One evaluation that was rejected or could not be compared takes it away, and so does one that rambles: a score as
+    good as AR's, reached with more answers cut off. Of needles, too few to compare, it may not find fewer than AR.
     """
     parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
-    pair = view.accuracy_pair(row)
-    if parity is None or pair is None or _rambles(view, row):
+    pairs = view.accuracy_pairs(row)
+    if parity is None or not pairs:
         return False
-    control = control_of(view, parity)
-    return carries_lossless(_counts(parity), _counts(control), pair["conclusion"])
+    counts, control = _counts(parity), _counts(control_of(view, parity))
+    carried = all(carries_lossless(counts, control, pair["conclusion"], pair["delta"], _p(pair)) for pair in pairs)
+    return carried and not doubts(view, row) and not lost_needles(view, row)
+
+
+def _p(pair: Row) -> float:
+    """That there is no difference; snapshots of before Holm have it uncorrected only."""
+    p: float = pair["mcnemar_p"] if pair["mcnemar_p_holm"] is None else pair["mcnemar_p_holm"]
+    return p
 
 
 def in_words(pair: Row) -> str:
@@ -33,16 +41,9 @@ def in_words(pair: Row) -> str:
     }[pair["conclusion"]]
 
 
-def _rambles(view: View, row: Row) -> bool:
-    cell = (row["run_id"], row["cell_key"])
-    scores = (score for score in view.scores() if (score["run_id"], score["cell_key"]) == cell)
-    return any(Reason.TRUNCATION_DIFFERS in score["reasons"] for score in scores)
-
-
 def control_of(view: View, parity: Row) -> Row | None:
     """The AR cell's parity row (second pass against first), beside which a parity row is read; None: there is none."""
-    same = ("run_id", "model", "precision", "engine", "gpu")
-    rows = view.of(step="parity", technique="ar", **{name: parity[name] for name in same})
+    rows = view.of(step="parity", technique="ar", **{name: parity[name] for name in AR_OF})
     return next(iter(rows), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warehouse.display.claims import in_words, lossless
+from warehouse.display.doubts import cut_off_words
 from warehouse.display.figures import NOTHING, Row, figure, signed
 from warehouse.display.markup import Markup, join, tag
 from warehouse.display.tables import Heading, naming, table
@@ -12,7 +13,9 @@ LEAD = (
     "Difference to AR on the same questions. p is that of no difference (exact McNemar test; over questions with "
     "several answers, Student's t), that of a loss of the margin is one-sided; both are corrected for all cells of the "
     "run by Holm. “Could have seen” is the smallest difference that so many questions show with 80 % power. “Lossless” "
-    "is only written where parity and its control are complete as well, and no more answers are cut off than of AR."
+    "is only written where parity and its control are complete as well, every evaluation of the cell passed and was "
+    "compared, none shows a loss of any size, not significantly more answers are cut off than of AR, and no fewer "
+    "needles are found."
 )
 
 NO_WORSE = {"non-inferior": "yes", "worse": "no: worse", "inconclusive": "can't be said"}
@@ -60,4 +63,9 @@ def _p(p: float | None) -> str:
 
 
 def _verdict(view: View, pair: Row) -> str:
-    return "yes: lossless" if lossless(view, pair) else NO_WORSE.get(pair["conclusion"], NOTHING)
+    """The answer to "no worse?"; that more answers were cut off belongs to it, whatever the score."""
+    if lossless(view, pair):
+        return "yes: lossless"
+    said, cut_off = NO_WORSE.get(pair["conclusion"], NOTHING), cut_off_words(view, pair)
+    joined = "but" if pair["conclusion"] == "non-inferior" else "and"
+    return said if cut_off is None else f"{said}, {joined} {cut_off}"

@@ -27,6 +27,7 @@ def readings(samples: pl.LazyFrame) -> pl.LazyFrame:
         "suite",
         "item_id",
         "prompt_hash",
+        "extractor_version",
         pl.col("correct").alias("right"),
         *((pl.col(name) == pl.col("gold")).fill_null(False).alias(f"by_{name}") for name in READERS[:-1]),
         pl.col("framework_correct").alias("by_framework"),
@@ -37,7 +38,7 @@ def readings(samples: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def answered(samples: pl.LazyFrame) -> pl.LazyFrame:
-    """Per item: answers, right ones, cut-off ones, and the prompt that asked it."""
+    """Per item: answers, right ones, cut-off ones, the prompt that asked it, and the readers that graded it."""
     import polars as pl
 
     return (
@@ -46,7 +47,7 @@ def answered(samples: pl.LazyFrame) -> pl.LazyFrame:
         .agg(
             pl.len().cast(pl.Int64).alias("answers"),
             pl.col("right", "truncated").sum().cast(pl.Int64),
-            pl.col("prompt_hash").min(),
+            pl.col("prompt_hash", "extractor_version").min(),
         )
     )
 

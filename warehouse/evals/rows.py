@@ -61,8 +61,9 @@ def counting(spec: EvalStep) -> tuple[str, str]:
 
 def _arm(step: CommittedStep, raw: Raw) -> Arm:
     spec = _spec(step)
-    ended = (spec.n_items, spec.looks)
-    return Arm(step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_SAMPLES, answered), spec.margin, *ended)
+    return Arm(
+        step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_SAMPLES, answered), spec.margin, spec.looks
+    )
 
 
 def _spec(step: CommittedStep) -> EvalStep:

@@ -35,6 +35,7 @@ EXCHANGES = Table(
         Column("completion_tokens", "i64", "from usage, thinking included", "tokens"),
         Column("latency_s", "f64", "from request to answer, on the tape's clock", "s"),
     ),
+    is_consolidated=False,
 )
 
 EVAL_SAMPLES = Table(

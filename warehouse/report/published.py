@@ -17,7 +17,7 @@ from warehouse.display.section import section
 from warehouse.display.tables import Heading, table
 from warehouse.display.view import View
 from warehouse.statistics.compare import MARGIN, Conclusion
-from warehouse.statistics.conclude import conclude, wording
+from warehouse.statistics.conclude import Standing, conclude, wording
 from warehouse.statistics.holm import holm
 from warehouse.statistics.paired import Comparison, compare_counts
 
@@ -61,13 +61,13 @@ class Case(NamedTuple):
     """One assumption about how many items differ, and what would follow from it."""
 
     comparison: Comparison
-    p_holm: float
+    standing: Standing
     conclusion: Conclusion
 
     @property
     def words(self) -> str:
         """The comparison in words."""
-        return wording(self.comparison, self.conclusion, self.p_holm)
+        return wording(self.comparison, self.conclusion, self.standing)
 
 
 class PublishedVerdict(NamedTuple):
@@ -122,7 +122,10 @@ def _cases(shares: list[float], margin: float) -> list[Case]:
         for each, share in zip(PUBLISHED, shares, strict=True)
     ]
     p_holm, ni_p_holm = holm([each.p for each in found]), holm([each.ni_p for each in found])
-    return [Case(each, p, conclude(each, p, ni_p)) for each, p, ni_p in zip(found, p_holm, ni_p_holm, strict=True)]
+    return [
+        Case(each, Standing(p, ni_p, each.ni_p, len(found)), conclude(each, p, ni_p))
+        for each, p, ni_p in zip(found, p_holm, ni_p_holm, strict=True)
+    ]
 
 
 def published_section(view: View) -> Markup:

@@ -23,7 +23,10 @@ LOG_CHARS = 2000
 def flagged_section(view: View) -> Markup:
     """Every row that is not ok, with its reasons in full."""
     rows = view.flagged()
-    lead = "Rejected rows can't be true or can't be used; suspect ones need a look. None enters a comparison above."
+    lead = (
+        "Rejected rows can't be true or can't be used; suspect ones need a look. None enters a comparison above, "
+        "except that one flagged only for cutting off more or fewer answers than AR keeps its own, which says so."
+    )
     if not rows:
         return section("flagged", "Rejected and suspect", lead, tag("p", "Every row passed its guards."))
     columns = [

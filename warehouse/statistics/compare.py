@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
+from warehouse.statistics.proportions import ALPHA
 from warehouse.statistics.roots import falling_root
 
 MARGIN = 0.05
@@ -128,22 +129,31 @@ def proportion_stderr(p: float, n: int) -> float:
     return math.sqrt(p * (1 - p) / n)
 
 
-def carries_lossless(parity: tuple[int, int] | None, control: tuple[int, int] | None, conclusion: str | None) -> bool:
+def carries_lossless(
+    parity: tuple[int, int] | None,
+    control: tuple[int, int] | None,
+    conclusion: str | None,
+    delta: float,
+    p_holm: float,
+) -> bool:
     """Whether "lossless" may be printed.
 
     Args:
         parity: (equal, compared) greedy outputs against the baseline.
         control: the same of the baseline against itself.
         conclusion: of the paired accuracy comparison.
+        delta: of the same comparison, technique minus baseline.
+        p_holm: two-sided, that there is no difference, corrected for the comparisons of the run.
 
     Returns:
         True only when enough prompts are all token-identical, the baseline repeats itself, and accuracy is shown to be
-        no worse, within the margin.
+        no worse, within the margin, and isn't shown to be lower: a real loss is one, however small.
     """
     if parity is None or control is None:
         return False
     identical = all(equal == compared >= PARITY_PROMPTS for equal, compared in (parity, control))
-    return identical and conclusion == "non-inferior"
+    is_proven_loss = delta < 0 and p_holm < ALPHA
+    return identical and conclusion == "non-inferior" and not is_proven_loss
 
 
 def wilson_interval(p: float, n: int) -> tuple[float, float]:

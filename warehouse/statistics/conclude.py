@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from warehouse.statistics.compare import Z_ONE_SIDED, Z_POWER, Conclusion
+from warehouse.statistics.compare import Z_POWER, Conclusion
 from warehouse.statistics.paired import Comparison
+from warehouse.statistics.power import one_sided_quantile
 from warehouse.statistics.proportions import ALPHA
+
+
+class Standing(NamedTuple):
+    """A comparison among all others that are settled with it."""
+
+    p_holm: float
+    """Of no difference, corrected for the number of comparisons."""
+    ni_p_holm: float
+    """Of a loss as large as the margin, likewise."""
+    ni_p_alone: float
+    """The same without that correction, but adjusted for the look at which the evaluation ended."""
+    comparisons: int = 1
+    """How many there are, this one included."""
 
 
 def conclude(comparison: Comparison, p_holm: float, ni_p_holm: float) -> Conclusion:
@@ -20,19 +35,20 @@ def conclude(comparison: Comparison, p_holm: float, ni_p_holm: float) -> Conclus
     return "worse" if p_holm < ALPHA and comparison.delta < 0 else "inconclusive"
 
 
-def n_needed(comparison: Comparison) -> int | None:
+def n_needed(comparison: Comparison, conclusion: Conclusion, comparisons: int = 1) -> int | None:
     """Items that would show an equally good technique to be no worse, with 80 % power, at the spread seen.
 
-    (z_0.95 + z_0.8)^2 variance / margin^2, as in `power.items_needed`; the variance is the comparison's cautious one.
+    (z_(1 - 0.05 / comparisons) + z_0.8)^2 variance / margin^2, as in `power.items_needed`; the variance is the
+    comparison's cautious one.
 
     Returns:
-        None where the margin is carried already, or n is as large: then it isn't items that are missing.
+        None where there is a verdict, or n is as large: then it isn't items that are missing.
     """
-    needed = math.ceil((Z_ONE_SIDED + Z_POWER) ** 2 * comparison.variance / comparison.margin**2)
-    return None if comparison.ni_p < ALPHA or needed <= comparison.n else needed
+    needed = math.ceil((one_sided_quantile(comparisons) + Z_POWER) ** 2 * comparison.variance / comparison.margin**2)
+    return None if conclusion != "inconclusive" or needed <= comparison.n else needed
 
 
-def wording(comparison: Comparison, conclusion: Conclusion, p_holm: float) -> str:
+def wording(comparison: Comparison, conclusion: Conclusion, standing: Standing) -> str:
     """The comparison in words, in points of score.
 
     "Equal" needs both bounds within the margin. The upper one is not corrected for the number of comparisons: it only
@@ -42,10 +58,10 @@ def wording(comparison: Comparison, conclusion: Conclusion, p_holm: float) -> st
     if comparison.samples > 1:
         size += f" with {comparison.samples} answers each"
     if conclusion == "inconclusive":
-        return _undecided(comparison, size)
+        return _undecided(comparison, standing, size)
     if conclusion == "worse":
         return f"{_change(comparison)}, {size})"
-    is_equal = comparison.bound_hi < comparison.margin
+    p_holm, is_equal = standing.p_holm, comparison.bound_hi < comparison.margin
     if p_holm < ALPHA and is_equal:
         return f"{_change(comparison)}), which is within ±{margin} points ({size})"
     if p_holm < ALPHA and comparison.delta < 0:
@@ -56,12 +72,19 @@ def wording(comparison: Comparison, conclusion: Conclusion, p_holm: float) -> st
     return f"{claim} ({size}, one-sided 95 %)"
 
 
-def _undecided(comparison: Comparison, size: str) -> str:
-    needed = n_needed(comparison)
+def _undecided(comparison: Comparison, standing: Standing, size: str) -> str:
+    """Why there is no verdict: what took it back, and how many items are missing, as far as items are."""
+    why = []
+    if standing.ni_p_alone < ALPHA:
+        why.append("it holds alone, not beside all the other comparisons")
+    elif comparison.ni_p < ALPHA:
+        why.append("it would hold had there been one look, not at the level of the look at which it ended")
+    needed = n_needed(comparison, "inconclusive", standing.comparisons)
     if needed is not None:
-        return f"cannot tell: needs about {needed} items ({size})"
-    if comparison.ni_p < ALPHA:
-        return f"cannot tell: it holds alone, not beside all the other comparisons ({size})"
+        beside = f" as one of {standing.comparisons} comparisons" if standing.comparisons > 1 else ""
+        why.append(f"needs about {needed} items{beside}")
+    if why:
+        return f"cannot tell: {'; '.join(why)} ({size})"
     low, high = _points(comparison.delta_lo, "+"), _points(comparison.delta_hi, "+")
     lost = _points(comparison.delta, "+")
     return f"cannot tell: {lost} points (95 % interval {low} to {high}, {size}) is too near the margin"

@@ -17,9 +17,10 @@ HEADING = "What each evaluation can show, of a technique beside its AR cell"
 
 LEGEND = (
     "In points of score. differ: the share of items that two cells are taken to answer differently; the next two rest "
-    "on it. sees: the smallest difference that is found, 80 % power at 5 %, two-sided. carries: the smallest margin "
-    "within which an equally good technique is shown to be no worse, 80 % power at 5 %, one-sided. Hours and dollars "
-    "are of all cells; what is measured already costs nothing."
+    "on it. sees: the smallest difference that is found, 80 % power at 5 %, two-sided, uncorrected: of a comparison by "
+    "itself. carries: the smallest margin within which an equally good technique is shown to be no worse, 80 % power "
+    "at 5 %, one-sided, beside all cells that are compared (5 % over their number, below). Hours and dollars are of "
+    "all cells; what is measured already costs nothing."
 )
 
 
@@ -60,11 +61,12 @@ def sources_table(evaluations: Sequence[EvalForecast]) -> Table:
 
 
 def source(one: EvalForecast) -> str:
-    """Whose items, at which revision, through which framework, and when it may stop."""
+    """Whose items, at which revision, through which framework, how many cells are compared, and when it may stop."""
     parts = [f"{one.title} through {one.framework}, {one.items} of {one.items_there} items"]
     revision = "" if one.revision is None else f" at {one.revision[:12]}"
     parts.append(f"{one.dataset}{revision}{' (gated: HF_TOKEN)' if one.gated else ''}")
     early = ", ".join(f"{look:.0%}" for look in one.looks[:-1])
+    parts.append("1 compared cell" if one.comparisons == 1 else f"beside {one.comparisons} compared cells")
     parts.append(f"looked at after {early}, and at the end" if early else "looked at once, at the end")
     return "; ".join(parts)
 

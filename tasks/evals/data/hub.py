@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,9 @@ NEWEST = "newest"
 
 FETCH_S = 1800.0
 """Longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each."""
+
+TELL_EVERY_S = 0.5
+"""Pause between two lines about a fetch that goes on."""
 
 REMEDY = "or set `dataset:` to a local file"
 
@@ -41,7 +46,7 @@ def fetched(
         revision: commit of the dataset; None: the newest, which is then kept.
         framework: whose environment fetches them.
         cache: where this node keeps fetched records.
-        tell: gets a line before something is fetched.
+        tell: gets a line before something is fetched and while it is; an error that it raises ends the fetch.
 
     Raises:
         DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
@@ -49,7 +54,7 @@ def fetched(
     folder = cache / suite.hub_id.replace("/", "--") / (revision or NEWEST) / suite.split
     if missing := [subset for subset in suite.subsets if not (folder / f"{subset}.jsonl").exists()]:
         tell(f"fetching {suite.title}: {suite.hub_id} at {revision or 'its newest commit'}, {len(missing)} subsets")
-        _fetch(suite, revision or "", framework, folder, missing)
+        _fetch(suite, revision or "", framework, folder, missing, tell)
     records = [(subset, json.loads(line)) for subset in suite.subsets for line in _lines(folder / f"{subset}.jsonl")]
     return Fetched(records, json.loads((folder / COMMIT_FILE).read_text(encoding="utf-8"))["commit"])
 
@@ -59,7 +64,14 @@ def _lines(path: Path) -> list[str]:
         return file.readlines()
 
 
-def _fetch(suite: SuiteFacts, revision: str, framework: Framework, folder: Path, subsets: list[str]) -> None:
+def _fetch(
+    suite: SuiteFacts,
+    revision: str,
+    framework: Framework,
+    folder: Path,
+    subsets: list[str],
+    tell: Callable[[str], None],
+) -> None:
     python = python_of(framework)
     if python is None:
         raise DatasetUnavailable(
@@ -75,17 +87,28 @@ def _fetch(suite: SuiteFacts, revision: str, framework: Framework, folder: Path,
         suite.split,
         *subsets,
     ]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    try:
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=FETCH_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise DatasetUnavailable(f"fetching {suite.hub_id} took over {FETCH_S:.0f} s: try again, {REMEDY}") from None
+    done = _watched(argv, suite.hub_id, tell)
     said = done.stdout.strip().splitlines()
     if done.returncode or not said:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         raise DatasetUnavailable(f"fetching {suite.hub_id} failed: {last}; try again, {REMEDY}")
     if wrong := json.loads(said[-1]):
         raise DatasetUnavailable(explained(suite, revision, wrong["kind"], wrong["said"], wrong["subset"]))
+
+
+def _watched(argv: list[str], hub_id: str, tell: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
+    """Run to the end; the process does not outlive an error out of `tell`, nor `FETCH_S`."""
+    started, env = time.monotonic(), {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while (waited_s := time.monotonic() - started) < FETCH_S:
+                with suppress(subprocess.TimeoutExpired):
+                    said, complained = process.communicate(timeout=TELL_EVERY_S)
+                    return subprocess.CompletedProcess(argv, process.returncode, said, complained)
+                tell(f"fetching {hub_id}, {waited_s:.0f} s")
+        finally:
+            process.kill()  # nothing where it has ended
+    raise DatasetUnavailable(f"fetching {hub_id} took over {FETCH_S:.0f} s: try again, {REMEDY}")
 
 
 def explained(suite: SuiteFacts, revision: str, kind: str, said: str, subset: str) -> str:

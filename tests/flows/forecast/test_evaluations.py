@@ -56,18 +56,29 @@ def test_gpqa_shows_seven_points_and_says_what_its_margin_would_take_and_cost() 
     assert (gpqa.items, gpqa.samples, gpqa.cells, gpqa.framework) == (198, 1, 11, "lm-eval")
     assert (gpqa.dataset, gpqa.revision, gpqa.gated) == ("Idavidrein/gpqa", "newest", True)
     assert gpqa.smallest_difference == pytest.approx(0.077, abs=0.0005)
-    assert gpqa.carried_margin == pytest.approx(0.068, abs=0.0005)
+    assert gpqa.comparisons == 6, "of 11 cells, 5 are AR"
+    assert gpqa.carried_margin == pytest.approx(0.089, abs=0.0005)
     assert not gpqa.carries_its_margin
-    assert gpqa.needed is not None and (gpqa.needed.items, gpqa.needed.samples) == (198, 2), "it has no more items"
-    assert gpqa.cost.gpu_h < gpqa.needed.cost.gpu_h < 2 * gpqa.cost.gpu_h
+    assert gpqa.needed is not None and (gpqa.needed.items, gpqa.needed.samples) == (198, 4), "it has no more items"
+    assert gpqa.cost.gpu_h < gpqa.needed.cost.gpu_h < 4 * gpqa.cost.gpu_h
+
+
+def test_a_cell_that_is_compared_beside_others_needs_more_items_than_one_alone() -> None:
+    ar = [planned for planned in FULL.cells if planned.cell.technique.is_baseline]
+    others = [planned for planned in FULL.cells if not planned.cell.technique.is_baseline]
+    alone = evaluation(FULL.model_copy(update={"cells": (*ar, others[0])}))
+    assert (alone.comparisons, round(alone.carried_margin, 3)) == (1, 0.068)
+    assert alone.needed is not None and alone.needed.samples == 2
+    assert evaluation(FULL.model_copy(update={"cells": tuple(ar)})).comparisons == 1, "nothing is divided by none"
+    assert alone.smallest_difference == evaluation(FULL).smallest_difference, "uncorrected, as the legend says"
 
 
 def test_a_suite_with_more_items_is_asked_for_those_first() -> None:
     narrow = changed(margin=0.03)
     ifeval, mmlu = evaluation(narrow, "eval-ifeval"), evaluation(narrow, "eval-mmlu-pro")
-    assert mmlu.needed is not None and (mmlu.needed.items, mmlu.needed.samples) == (1031, 1)
-    assert ifeval.needed is not None and (ifeval.needed.items, ifeval.needed.samples) == (541, 2)
-    assert evaluation(changed(margin=0.05), "eval-mmlu-pro").carries_its_margin
+    assert mmlu.needed is not None and (mmlu.needed.items, mmlu.needed.samples) == (1745, 1)
+    assert ifeval.needed is not None and (ifeval.needed.items, ifeval.needed.samples) == (541, 4)
+    assert evaluation(changed(margin=0.06), "eval-mmlu-pro").carries_its_margin
 
 
 def test_tokens_hours_and_dollars_are_those_of_the_whole_matrix() -> None:
@@ -148,7 +159,8 @@ def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: i
         assert row.split()[1:5] == figures
         assert f"{100 * one.smallest_difference:.1f}" in row and f"{100 * one.carried_margin:.1f}" in row
         assert one.title in about and one.framework in about
-    assert "HF_TOKEN" in section and "198x2" in section
+    assert "HF_TOKEN" in section and "198x4" in section
+    assert "beside 6 compared cells" in " ".join(section.split()) and "uncorrected" in section
     header = next(line for line in text.splitlines() if "throughput" in line)
     assert " evals " in header and "eval-gpqa" not in header
 

@@ -32,6 +32,18 @@ def test_answers_in_the_order_in_which_they_came_are_refused() -> None:
     )
 
 
+def test_the_text_of_a_gated_suite_is_not_quoted() -> None:
+    swapped = [graded(asked, body) for asked, body in zip(ITEMS, [BODIES[1], BODIES[0], BODIES[2]], strict=True)]
+    with pytest.raises(
+        PairingError, match=r"item-1: the framework graded 18 characters .*, the tape has 18"
+    ) as refused:
+        paired(result(swapped), ITEMS, TAPE, 0, quoted=False)
+    assert "answer is" not in str(refused.value)
+    others = [graded(ITEMS[1], BODIES[1], item_id="item-1"), graded(ITEMS[0], BODIES[0], item_id="item-2")]
+    with pytest.raises(PairingError, match=r"item-1: the prompt ends \d+ characters \(a gated suite's, not shown\)"):
+        paired(result([*others, graded(ITEMS[2], BODIES[2])]), ITEMS, TAPE, 0, quoted=False)
+
+
 def test_a_whole_exchange_under_anothers_name_is_refused() -> None:
     """Prompt and answer belong together, but the right answer that they are compared with is another item's."""
     swapped = [graded(ITEMS[1], BODIES[1], item_id="item-1"), graded(ITEMS[0], BODIES[0], item_id="item-2")]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.evals.hashes import prompt_hash
+from tasks.evals.pairing import AnswersTo, PairingError, paired
 from tasks.frameworks.process import Framework, FrameworkFailed
 from tasks.host.environments import ensure
 from tests.fake_chat import FakeChat, fake_chat
@@ -52,9 +54,21 @@ def test_its_released_backend_gives_answers_to_the_wrong_questions_and_the_messa
     chat.form = "따라서, 정답은: ({letter})"
     stock = Framework("hret", ensure("hret"), tmp_path, "tests.tasks.frameworks.stock_hret")
     with started(stock) as hret:
-        result = hret.run(job_of(chat, "hae-rae", tmp_path, n=40, concurrency=20))
+        job = job_of(chat, "hae-rae", tmp_path, n=40, concurrency=20)
+        result = hret.run(job)
     assert len(mispaired(chat, result)) > 10
     assert result.scores[0].value < 0.75, "every answer was right"
+    with pytest.raises(PairingError, match="of 40 items were graded on a response that is not the engine's answer"):
+        paired(result, job.items, answered_by(chat), 0)
+
+
+def answered_by(chat: FakeChat) -> AnswersTo:
+    """What the server really answered, as a tape would have it."""
+    rows: dict[str, list[dict[str, object]]] = {}
+    for asked in chat.asked:
+        body = chat.answer(asked)["choices"][0]["message"]["content"]
+        rows.setdefault(prompt_hash(asked["messages"]), []).append({"body": body, "occurrence": 0})
+    return lambda wanted, sample: rows.get(wanted, [])
 
 
 @pytest.mark.parametrize(

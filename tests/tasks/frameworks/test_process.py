@@ -121,15 +121,27 @@ def test_what_a_runner_leaves_that_was_killed_with_9_is_found_by_its_record(tmp_
     assert process_group.end_all_recorded(tmp_path / "cells") == 0
 
 
-def test_an_adapter_gets_no_secrets_and_no_proxies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_gets_what_is_named_and_no_secret_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in (
         "AWS_SECRET_ACCESS_KEY",
         "GOOGLE_APPLICATION_CREDENTIALS",
         "HF_TOKEN",
         "SPECSWEEP_STORE",
         "https_proxy",
+        "TOKEN",
+        "DATABASE_URL",
+        "GITHUB_PAT",
+        "PREFECT_API_AUTH_STRING",
+        "OPENAI_BASE_URL",
+        "PYTHONSTARTUP",
+        "WHATEVER_THIS_IS",
     ):
         monkeypatch.setenv(name, "mine")
+    kept = {"LC_CTYPE": "C.UTF-8", "LANG": "C.UTF-8", "SSL_CERT_FILE": "/certificates", "NLTK_DATA": "/nltk"}
+    for name, value in kept.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/kept")
 
     async def run() -> dict[str, str]:
@@ -140,6 +152,7 @@ def test_an_adapter_gets_no_secrets_and_no_proxies(tmp_path: Path, monkeypatch: 
 
     env = asyncio.run(run())
     assert "mine" not in env.values()
+    assert env.items() >= kept.items()
     assert env["PATH"].endswith(":/kept")
     assert env["HOME"].startswith(str(tmp_path))
     assert env["HF_HUB_OFFLINE"] == env["HF_DATASETS_OFFLINE"] == "1"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from configs.evals.suites import GPQA, IFEVAL
-from tasks.guards.answers import EXCERPT_CHARS, excerpt, gate_findings, step_findings
+from configs.evals.suites import GPQA, IFEVAL, MMLU_PRO
+from tasks.guards.answers import EXCERPT_CHARS, excerpt, gate_findings, in_full, step_findings
 
 GOOD: dict[str, Any] = {
     "last_in_body": "C", "flexible": "C", "correct": True, "truncated": False, "blank": False,
@@ -52,7 +52,8 @@ def test_a_whole_evaluation_is_judged_by_shares(odd: int, changed: dict[str, Any
     [
         (0, {}, []),
         (2, {"correct": False}, []),
-        (3, {"correct": False}, [("at_chance", "rejected")]),
+        (3, {"correct": False}, []),
+        (4, {"correct": False}, [("at_chance", "rejected")]),
         (1, CUT, [("truncated", "rejected")]),
         (1, BLANK, [("blank_output", "rejected")]),
         (1, UNREADABLE, [("unreadable_answers", "suspect")]),
@@ -79,16 +80,37 @@ def test_answers_to_one_item_are_no_independent_guesses() -> None:
     assert "3 of 5 right" in step_findings(repeated, GPQA)[0].sentence
 
 
-def test_a_rejection_shows_the_end_of_the_answer_that_explains_it() -> None:
+def cut_off() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Five answers, of which the third was cut off while it was thinking."""
     said: list[dict[str, Any]] = [{"body": "The answer is (C).", "reasoning": "easy"} for _ in range(5)]
-    said[2] = {"body": None, "reasoning": "word " * 100 + "but then (A)\nwould be"}
+    said[2] = {"body": None, "reasoning": "word " * 100 + "but then (A)\nwould be", "finish_reason": "length"}
     answers = rows(5)
-    answers[2] |= CUT
-    (cut,) = gate_findings(answers, GPQA, said)
+    answers[2] |= CUT | {"completion_tokens": 32768, "first": "A"}
+    return answers, said
+
+
+def test_a_rejection_shows_the_end_of_the_answer_that_explains_it() -> None:
+    (cut,) = gate_findings(cut_off()[0], MMLU_PRO, cut_off()[1])
     assert cut.sentence.startswith("1 of 5 answers were cut off by the length limit (20.0%, rejected above 0%); item-2")
     assert cut.sentence.endswith("word but then (A) would be [answer] nothing")
     assert "ends: [thinking] …" in cut.sentence
     assert "\n" not in cut.sentence
+    assert in_full(gate_findings, *cut_off()[:1], MMLU_PRO, cut_off()[1]) == [], "nothing is left out"
+
+
+def test_a_gated_suites_text_stays_out_of_what_the_dataset_keeps() -> None:
+    answers, said = cut_off()
+    (cut,) = gate_findings(answers, GPQA, said)
+    assert cut.sentence == (
+        "1 of 5 answers were cut off by the length limit (20.0%, rejected above 0%); item-2 ended by length after "
+        "32768 tokens; read: last_in_body none, strict none, flexible none, first A"
+    )
+    (full,) = in_full(gate_findings, answers, GPQA, said)
+    assert full.endswith("word but then (A) would be [answer] nothing"), "for a file on the node"
+    for reason, odd in ((UNREADABLE, 40), (AMBIGUOUS, 40), ({"correct": False}, 90)):
+        spoken = [{"body": "the secret question", "reasoning": "secret"} for _ in range(100)]
+        found = step_findings(rows(100, odd, **reason), GPQA, spoken)
+        assert found and "secret" not in " ".join(finding.sentence for finding in found)
 
 
 def test_an_excerpt_is_of_the_answer_first_and_of_the_thinking_where_there_is_room() -> None:

@@ -9,6 +9,7 @@ from tests.warehouse.synthetic import item
 from warehouse.build import consolidate
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 from warehouse.store import Store
+from warehouse.tables import PAIRS
 
 CELLS = (("mtp", 1), ("mtp", 2), ("mtp", 4), ("ngram", 4), ("dflash", 7))
 
@@ -26,6 +27,20 @@ def test_what_one_cell_alone_would_show_is_not_shown_by_one_of_five(local: Store
     pair = only(run.built().pairs, technique="mtp", k=4)
     assert pair["mcnemar_p_holm"] == pytest.approx(5 * 2 / 2**7)
     assert only(run.built().pairs, technique="ngram")["mcnemar_p_holm"] == 1.0
+
+
+def test_the_dictionary_says_that_the_conclusion_follows_what_is_corrected(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(198, range(150)))
+    for technique, k in CELLS:
+        run.answered(technique, k, answers(198, [*range(14, 150), *range(150, 164)]))
+    pair, *_ = run.built().pairs
+    assert pair["bound_lo"] > -pair["margin"] and pair["ni_p"] < 0.05 < pair["ni_p_holm"]
+    assert pair["conclusion"] == "inconclusive"
+    said = {column.name: column.meaning for column in PAIRS.columns}
+    assert "the conclusion follows ni_p_holm" in said["bound_lo"]
+    assert said["conclusion"].startswith("non-inferior: ni_p_holm below 0.05; worse: not so, and mcnemar_p_holm")
+    assert all("Student's t" in said[name] for name in ("delta_lo", "mcnemar_p"))
 
 
 def test_a_clear_loss_is_worse_among_any_number_of_cells(local: Store) -> None:
@@ -63,6 +78,6 @@ def test_the_demos_own_questions_are_settled_too(local: Store) -> None:
         step.write(EVAL_ITEMS, [item(index, right=index < right) for index in range(48)])
         step.commit()
     equal, worse = (only(run.built().pairs, k=k) for k in (4, 2))
-    assert (equal["conclusion"], equal["mcnemar_p_holm"], equal["n_needed"]) == ("inconclusive", 1.0, 50)
-    assert equal["wording"].startswith("cannot tell: needs about 50 items")
+    assert (equal["conclusion"], equal["mcnemar_p_holm"], equal["n_needed"]) == ("inconclusive", 1.0, 63)
+    assert equal["wording"].startswith("cannot tell: needs about 63 items as one of 2 comparisons")
     assert worse["conclusion"] == "worse" and worse["mcnemar_p_holm"] == pytest.approx(2 * worse["mcnemar_p"])

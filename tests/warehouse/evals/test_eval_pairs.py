@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from tests.warehouse.graded import GPQA, Graded, answers, checked, only
@@ -131,3 +133,52 @@ def test_an_evaluation_that_ended_early_says_at_which_look_and_pays_for_it(local
     assert late["mcnemar_p_holm"] < 3 * late["mcnemar_p"], "at the end almost all of it is left"
     plain = compare_counts(96, 0, 10, 0.05, "any")
     assert early["delta_lo"] < plain.delta_lo and early["delta_hi"] > plain.delta_hi
+
+
+def test_the_look_is_told_by_what_ar_answered_because_no_plan_knows_how_many_items_a_file_has(local: Store) -> None:
+    looks = GPQA.model_copy(update={"looks": (0.5, 1.0), "dataset": "more-than-198-items.jsonl"})
+    run = Graded(local, looks)
+    run.answered("ar", None, answers(400, EVERYTHING))
+    run.answered("mtp", 4, answers(200, range(20, 200)))
+    pair = only(run.built().pairs)
+    assert (pair["n"], pair["look"]) == (200, 1)
+
+
+@pytest.mark.parametrize("verdict", ["suspect", "rejected"])
+def test_a_difference_in_cut_off_answers_is_found_though_the_node_judged_the_arm_already(
+    local: Store, verdict: Literal["suspect", "rejected"]
+) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(198, range(150)))
+    step = run.step("eval-gpqa", "mtp", 4)
+    step.write(EVAL_SAMPLES, [row | {"truncated": index < 12} for index, row in enumerate(answers(198, range(150)))])
+    step.judge((None, None, verdict, ["truncated"], ["12 of 198 answers were cut off"]))
+    step.commit(verdict, ["truncated"])
+    built = run.built()
+    row = only(built.results, technique="mtp", extractor="last-in-body")
+    assert (row["verdict"], row["reasons"]) == (verdict, ["truncated", "truncation_differs"])
+    assert row["details"][1].startswith("6.1% of the answers were cut off, of AR's 0.0%")
+    assert built.pairs == []
+
+
+def test_where_ar_was_flagged_the_other_row_says_that_it_was_not_compared(local: Store) -> None:
+    run = Graded(local)
+    step = run.step("eval-gpqa", "ar")
+    step.write(EVAL_SAMPLES, answers(50, range(40)))
+    step.judge((None, None, "suspect", ["truncated"], ["12% of the answers were cut off"]))
+    step.commit("suspect", ["truncated"])
+    run.answered("mtp", 4, answers(50, range(40)))
+    built = run.built()
+    row = only(built.results, technique="mtp", extractor="last-in-body")
+    assert (row["verdict"], row["details"]) == ("ok", ["not compared with AR: its row is suspect"])
+    assert built.pairs == []
+
+
+def test_arms_that_other_readers_graded_are_not_compared(local: Store) -> None:
+    run = Graded(local)
+    run.answered("ar", None, answers(50, range(40), extractor_version=0))
+    run.answered("mtp", 4, answers(50, range(40)))
+    built = run.built()
+    assert built.pairs == []
+    [said] = only(built.results, technique="mtp", extractor="last-in-body")["details"]
+    assert "graded by different readers: run `sweep regrade RUN`" in said

@@ -6,10 +6,12 @@ import pytest
 
 from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, only, score
 from tests.warehouse.synthetic import item
-from warehouse.evals.tables import EVAL_SAMPLES
+from warehouse import build
+from warehouse.consolidate.inputs import batches, comparison_groups, take_inventory
+from warehouse.evals.tables import EVAL_SAMPLES, EXCHANGES
 from warehouse.statistics.compare import wilson_interval
 from warehouse.steps.eval_tiny import EVAL_ITEMS
-from warehouse.store import Store
+from warehouse.store import Store, StoreError
 
 
 def test_the_last_answer_in_the_body_counts_and_the_seeds_readers_are_shown_lying(local: Store) -> None:
@@ -110,3 +112,44 @@ def test_smoke_counts_the_questions_of_all_suites(local: Store) -> None:
     step.commit()
     row = only(run.built().results)
     assert (row["metric"], row["score"], row["n"], row["extractor"]) == ("smoke", 9 / 15, 15, "last-in-body")
+
+
+def taped(run: Graded, technique: str, k: int | None, n: int) -> None:
+    """A committed evaluation with its tape."""
+    said = {"suite": "eval-gpqa", "occurrence": 0, "sample": 0, "body": "The answer is (A).", "reasoning": "long " * 50}
+    step = run.step("eval-gpqa", technique, k)
+    step.write(EVAL_SAMPLES, answers(n, range(n - 1)))
+    step.write(EXCHANGES, [said | {"request_hash": f"r{i}", "prompt_hash": f"p{i}"} for i in range(n)])
+    step.provenance()
+    step.judge((None, None, "ok", [], []))
+    step.commit()
+
+
+def test_a_report_fetches_no_tape(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Graded(local)
+    taped(run, "ar", None, 40)
+    taped(run, "mtp", 4, 40)
+    fetched: list[str] = []
+    get = type(local).get
+    monkeypatch.setattr(type(local), "get", lambda store, key: fetched.append(key) or get(store, key))
+    assert len([row for row in run.built().results if row["extractor"] == "last-in-body"]) == 2
+    parts = [key.rsplit("/", 1)[1].split("-")[0] for key in fetched if key.endswith(".parquet")]
+    assert sorted(set(parts)) == ["eval_samples", "provenance", "verdicts"]
+    assert len(parts) == 6, "each part once, whoever asks for its table"
+    local.put(next(key for key in local.list("runs") if "/eval_samples-" in key), b"something else")
+    with pytest.raises(StoreError, match="sha256 differs"):
+        run.built()
+
+
+def test_the_tape_does_not_make_batches_smaller(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run_id in ("one", "two"):
+        taped(Graded(local, run_id=run_id), "ar", None, 10)
+    groups = comparison_groups(take_inventory(local, ["one", "two"]).steps)
+    assert [len(batch) for batch in batches(groups, 30, 100)] == [1, 1], "22 rows each, with those of the tape"
+    assert [len(batch) for batch in batches(groups, 30, 100, unread=["exchanges"])] == [2]
+    opened: list[int] = []
+    raw = build.Raw
+    monkeypatch.setattr(build, "BATCH_ROWS", 30)
+    monkeypatch.setattr(build, "Raw", lambda store, steps: opened.append(len(steps)) or raw(store, steps))
+    build.consolidate(local, ["one", "two"])
+    assert opened == [2], "one batch of both runs"

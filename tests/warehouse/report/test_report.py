@@ -23,7 +23,10 @@ def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     write_demo_run(local)
     page = page_of(local)
     assert "Run mtp K=4: 1.91 × AR." in page.text  # noqa: RUF001
-    assert "on the same 48 questions of eval-tiny (+0.000): cannot tell: needs about 50 items" in page.text
+    assert (
+        "on the same 48 questions of eval-tiny (+0.000): cannot tell: needs about 87 items as one of 7 comparisons"
+        in page.text
+    )
     assert "lossless, as far" not in page.text and "yes: lossless" not in page.text
     assert "they are small" in page.text
     for reason in ("looping_text", "stream_burst", "the node was preempted"):

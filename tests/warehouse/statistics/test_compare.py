@@ -84,13 +84,22 @@ def test_one_arms_spread() -> None:
 
 def test_lossless_needs_parity_control_and_accuracy() -> None:
     full = (12, 12)
-    assert carries_lossless(full, full, "non-inferior")
-    assert not carries_lossless((11, 12), full, "non-inferior")
-    assert not carries_lossless(full, (4, 12), "non-inferior")
-    assert not carries_lossless(full, full, "inconclusive")
-    assert not carries_lossless((3, 3), (3, 3), "non-inferior")
-    assert not carries_lossless(None, full, "non-inferior")
-    assert not carries_lossless(full, None, "non-inferior")
+    equal = ("non-inferior", 0.0, 1.0)
+    assert carries_lossless(full, full, *equal)
+    assert not carries_lossless((11, 12), full, *equal)
+    assert not carries_lossless(full, (4, 12), *equal)
+    assert not carries_lossless(full, full, "inconclusive", 0.0, 1.0)
+    assert not carries_lossless((3, 3), (3, 3), *equal)
+    assert not carries_lossless(None, full, *equal)
+    assert not carries_lossless(full, None, *equal)
+
+
+def test_a_proven_loss_is_not_lossless_though_it_is_within_the_margin() -> None:
+    found = compare_accuracy(2000, 10, 50)
+    assert found.conclusion == "non-inferior" and found.mcnemar_p < 1e-6
+    full = (12, 12)
+    assert not carries_lossless(full, full, found.conclusion, found.delta, found.mcnemar_p)
+    assert carries_lossless(full, full, found.conclusion, -found.delta, found.mcnemar_p), "a gain is no loss"
 
 
 def test_a_bootstrap_can_be_repeated_and_differs_between_rows() -> None:

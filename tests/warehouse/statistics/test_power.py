@@ -33,3 +33,14 @@ def test_answers_per_item_for_a_margin() -> None:
 
 def test_what_the_plan_foretells_is_what_the_comparison_finds() -> None:
     assert detectable(198, 30 / 200) == pytest.approx(minimal_detectable_difference(198, 14, 15))
+
+
+def test_a_plan_for_many_cells_is_held_to_what_holm_asks_of_each() -> None:
+    assert carried_margin(198, 0.15, comparisons=9) == pytest.approx(0.0931, abs=5e-5)
+    assert items_needed(0.05, 0.15, comparisons=9) == 686
+    assert samples_needed(198, 0.03, 0.15, comparisons=9) == 10
+    for comparisons in (1, 4, 40):
+        n = items_needed(0.04, 0.15, 2, comparisons)
+        assert carried_margin(n, 0.15, 2, comparisons) <= 0.04 < carried_margin(n - 1, 0.15, 2, comparisons)
+    with pytest.raises(ValueError, match="at least one cell"):
+        items_needed(0.05, 0.15, comparisons=0)

@@ -1,0 +1,163 @@
+"""Evaluation steps as a node measures them: the real runner and the real frameworks, a fake engine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from configs.evals.spec import EvalStep
+from configs.steps.eval_ifeval import EvalIfevalStep
+from flows.terminal.regrade import regrade
+from tasks.evals.data.twins import TWIN_REVISION
+from tasks.evals.hashes import canonical
+from tests.fake_run import FakeRun, ended
+from tests.tasks.test_cell import processes_with
+from warehouse.snapshot import publish, read_current
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, concurrency: 8, samples: 2, seed: 7}
+  - {step: eval-mmlu-pro, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+  - {step: eval-ifeval, dataset: twin, items: 12, max_tokens: 64, concurrency: 8}
+  - {step: eval-gpqa-inspect, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+  - {step: eval-haerae, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+  - {step: eval-kmmlu, dataset: twin, items: 24, max_tokens: 64, concurrency: 8}
+"""
+
+GATED = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, seed: 6}
+"""
+"""With this seed, none of the first five answers is A."""
+
+
+class Measured(FakeRun):
+    """A cell whose evaluations all three frameworks measured."""
+
+    def __init__(self, folder: Path, node_python: Path) -> None:
+        super().__init__(folder, suite=SUITE)
+        bodies = folder / "bodies.jsonl"
+        code, said = self.finish(node_python, FAKE_ENGINE_BODIES=str(bodies))
+        assert code == 0, said
+        self.bodies: list[dict[str, Any]] = [json.loads(line) for line in bodies.read_text().splitlines()]
+
+    @property
+    def evals(self) -> list[EvalStep]:
+        return [spec for spec in self.planned.measured_steps if isinstance(spec, EvalStep)]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Measured:
+    return Measured(tmp_path_factory.mktemp("measured"), node_python)
+
+
+def test_the_evaluations_of_all_three_frameworks_commit_with_every_answer_and_where_it_came_from(
+    measured: Measured,
+) -> None:
+    assert {spec.framework for spec in measured.evals} == {"lm-eval", "inspect", "hret"}
+    for spec in measured.evals:
+        assert measured.commit(spec.step).verdict == "ok", spec.step
+        samples, exchanges = (measured.rows(spec.step, table) for table in ("eval_samples", "exchanges"))
+        answers = Counter((row["request_hash"], row["occurrence"], row["sample"]) for row in exchanges)
+        assert Counter((row["request_hash"], row["occurrence"], row["sample"]) for row in samples) == answers
+        assert len(answers) == len(samples) == spec.n_items * spec.samples
+        assert all(row["correct"] and not row["truncated"] and not row["blank"] for row in samples), spec.step
+        (provenance,) = measured.rows(spec.step, "provenance")
+        assert (provenance["dataset_revision"], provenance["seed"]) == (TWIN_REVISION, spec.seed)
+    assert processes_with(str(measured.folder)) == []
+
+
+def test_each_framework_publishes_its_own_score_beside_ours_under_a_metric_that_is_named(measured: Measured) -> None:
+    named = {}
+    for spec in measured.evals:
+        scores = measured.rows(spec.step, "eval_scores")
+        assert {row["framework"] for row in scores} == {spec.framework}
+        (ours,) = (row for row in scores if row["extractor"] in ("last-in-body", "checker"))
+        assert (ours["source"], ours["value"], ours["n"]) == ("ours", 1.0, spec.n_items)
+        (own,) = (row for row in scores if row["source"] == "framework" and row["extractor"] == "framework")
+        named[spec.step] = own["metric"]
+    assert EvalIfevalStep.framework == "lm-eval", "inspect's IFEval can't be installed"
+    assert {row["metric"] for row in measured.rows("eval-ifeval", "eval_scores") if row["source"] == "ours"} == {
+        "prompt_level_strict_acc"
+    }
+    assert named == {
+        "eval-gpqa": "exact_match,strict-match",
+        "eval-mmlu-pro": "exact_match,custom-extract",
+        "eval-ifeval": "prompt_level_strict_acc,none",
+        "eval-gpqa-inspect": "accuracy",
+        "eval-haerae": "accuracy",
+        "eval-kmmlu": "accuracy",
+    }
+
+
+def test_whatever_a_framework_says_the_engine_hears_the_steps_sampling_and_no_stop_string(measured: Measured) -> None:
+    fields = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "chat_template_kwargs"}
+    assert {frozenset(body) for body in measured.bodies} == {frozenset(fields)}
+    common = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in measured.bodies}
+    assert common == {(0.6, 0.95, 64)}
+    assert all(body["chat_template_kwargs"] == {"enable_thinking": True} for body in measured.bodies)
+
+
+def test_two_answers_to_an_item_have_two_seeds_and_count_as_one_item(measured: Measured) -> None:
+    questions = {row["messages"] for row in measured.rows("eval-gpqa", "exchanges")}
+    asked = Counter((canonical(body["messages"]), body["seed"]) for body in measured.bodies)
+    assert len(questions) == 24
+    assert {question for question, seed in asked if seed == 8} == questions
+    assert all(asked[question, 7] >= 1 and asked[question, 8] == 1 for question in questions)
+    publish(measured.ledger.store)
+    results = read_current(measured.ledger.store)
+    counting = results.filter((pl.col("step") == "eval-gpqa") & (pl.col("extractor") == "last-in-body"))
+    assert counting.select("samples", "n").rows() == [(2, 24)]
+
+
+def test_grading_again_what_was_just_measured_changes_nothing_and_needs_no_engine(measured: Measured) -> None:
+    store, sent = measured.ledger.store, len(measured.prompts_sent())
+    before = {key: store.get(key) for key in store.list("runs")}
+    graded = regrade(measured.ledger, None, dry_run=False)
+    assert {one.step: one.state for one in graded} == {spec.step: "unchanged" for spec in measured.evals}
+    assert {key: store.get(key) for key in store.list("runs")} == before
+    assert len(measured.prompts_sent()) == sent
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict[str, tuple[FakeRun, int, str]]:
+    """A cell behind the smoke gate for each lie, all at a time: its run, exit code, and what its runner said."""
+    runs = {lie: FakeRun(tmp_path_factory.mktemp(lie), suite=GATED) for lie in LIES}
+    started = {lie: run.start(node_python, lie) for lie, run in runs.items()}
+    return {lie: (runs[lie], *ended(process)) for lie, process in started.items()}
+
+
+LIES = {
+    "blank": ("blank_output", "read: last_in_body none, strict none, flexible none, first A"),
+    "at_chance": ("at_chance", "read: last_in_body A, strict A"),
+    "cut_off": ("truncated", "ended by length after "),
+    "two_letters": ("extractors_disagree", "read: last_in_body "),
+}
+"""A lie, the reason that it is rejected for, and what is said of an answer: GPQA's text may not be spread."""
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
+    lie: str, refused: dict[str, tuple[FakeRun, int, str]]
+) -> None:
+    run, code, said = refused[lie]
+    reason, outline = LIES[lie]
+    assert code == 3, said
+    assert [(attempt.outcome, attempt.exit_code) for attempt in run.attempts()] == [("failed", 3)]
+    (verdict,) = run.rows("smoke", "verdicts")
+    assert verdict["verdict"] == "rejected"
+    shown = dict(zip(verdict["reasons"], verdict["details"], strict=True))
+    assert outline in shown[reason], shown
+    assert [word for word in ("[thinking]", "[answer]", "maybe", "and not") if word in shown[reason]] == []
+    assert len(run.prompts_sent()) in (5, 10), "a few questions, some more where those leave a doubt"
+    assert run.ledger.committed_steps() == {run.key: ["smoke"]}
+    assert not list(run.folder.rglob("steps/eval-gpqa")), "no evaluation was begun"
