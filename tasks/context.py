@@ -12,9 +12,9 @@ from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.frameworks.process import Frameworks
 from warehouse.columns import Table
-from warehouse.ledger import Ledger, Part
+from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row
-from warehouse.verdicts import Verdict
+from warehouse.regrades import committed, rows_in_force
 
 COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
@@ -114,14 +114,13 @@ class StepContext:
         """The run that this cell belongs to."""
         return self._ledger.plan()
 
-    def committed_rows(self, cell_key: str, step: str, table: Table) -> list[dict[str, Any]]:
-        """Rows of a step that another cell of the run has committed; empty while it has not."""
-        return self._ledger.committed_rows(cell_key, step, table)
+    def committed(self, cell_key: str, step: str) -> Commit | None:
+        """A step that another cell of the run has committed, as last graded; None while it has not."""
+        return committed(self._ledger, cell_key, step)
 
-    def verdict_of(self, cell_key: str, step: str) -> Verdict | None:
-        """How a step of another cell of the run was judged; None while it is not committed."""
-        commit = self._ledger.read_commit(cell_key, step)
-        return None if commit is None else commit.verdict
+    def committed_rows(self, commit: Commit, table: Table) -> list[dict[str, Any]]:
+        """Rows of one table of such a commit."""
+        return list(rows_in_force(self._ledger, commit, table))
 
     async def counters(self) -> meters.Counters:
         """The engine's counters now; every field is None if it shows none."""

@@ -34,13 +34,13 @@ FIRST_READ_RIGHT = 2
 
 
 def write_graded_run(ledger: Ledger, version: int = 0) -> PlannedCell:
-    """One cell with three evaluations, the first graded by readers of `version`: 0, or today's."""
+    """One cell with three evaluations, the first two graded by readers of `version`: 0, or today's."""
     plan: Plan = demo_plan()
     planned = plan.cells[0].model_copy(update={"steps": (GPQA, IFEVAL, TINY)})
     ledger.write_plan(plan.model_copy(update={"cells": (planned,)}))
     key = planned.cell.cell_key
     _gpqa(StepWriter(ledger, key, "eval-gpqa"), version)
-    _ifeval(StepWriter(ledger, key, "eval-ifeval"))
+    _ifeval(StepWriter(ledger, key, "eval-ifeval"), version)
     tiny = StepWriter(ledger, key, "eval-tiny")
     tiny.write(EVAL_ITEMS, [tiny_item(index, right=True) for index in range(5)])
     tiny.judge((None, None, "ok", [], []))
@@ -80,13 +80,13 @@ def _as_version_0(body: str) -> dict[str, Any]:
     return {"last_in_body": first, "correct": first == "C", "extractor_version": 0}
 
 
-def _ifeval(step: StepWriter) -> None:
+def _ifeval(step: StepWriter, version: int) -> None:
     answers = []
     for number, followed in enumerate((True, False)):
         asked = item(number, "", choices=())
         details = {"prompt_level_strict": followed, "prompt_level_loose": True}
         answers.append(Paired(asked, graded(asked, "Well.", details=details), exchange(asked, "Well.")))
-    _write(step, IFEVAL, answers, [sample_row(each, IFEVAL, 0) | {"extractor_version": 0} for each in answers])
+    _write(step, IFEVAL, answers, [sample_row(each, IFEVAL, 0) | {"extractor_version": version} for each in answers])
     step.judge((None, None, "ok", [], []))
     step.commit()
 

@@ -175,13 +175,6 @@ class Ledger:
         data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
         return None if data is None else Commit.model_validate_json(data)
 
-    def committed_rows(self, cell_key: str, step: str, table: Table) -> list[dict[str, Any]]:
-        """Rows of one table of a committed step; empty while there is no commit."""
-        commit = self.read_commit(cell_key, step)
-        parts = [] if commit is None else [part for part in commit.parts if part.table == table.name]
-        found = [(part.key, self.store.get(part.key)) for part in parts]
-        return [row for key, data in found if data is not None for row in decode(data, key)]
-
     def keys(self) -> list[str]:
         """Keys of everything about the run's cells: one listing."""
         return list(self.store.list(f"{self.root}/cells"))

@@ -39,8 +39,10 @@ class Graded(NamedTuple):
 
     @property
     def state(self) -> str:
-        """What became of it: changed, unchanged, or no tape."""
-        return "no tape" if self.again is None else "changed" if self.again.changed else "unchanged"
+        """What became of it: changed, confirmed (other readers read the same), unchanged, or no tape."""
+        if self.again is None:
+            return "no tape"
+        return "changed" if self.again.changed else "confirmed" if self.again.is_due else "unchanged"
 
     def document(self) -> dict[str, Any]:
         """For --json."""
@@ -58,7 +60,7 @@ class Graded(NamedTuple):
 
 
 def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
-    """Grade every committed evaluation of a run again; where anything changed, write a regrade.
+    """Grade every committed evaluation of a run again; where anything changed, also the version, write a regrade.
 
     Args:
         ledger: the run.
@@ -113,7 +115,7 @@ def _step(
         again = regraded(spec, commit, samples, rows_in_force(ledger, commit, EXCHANGES), scores, verdicts)
     except RegradeError as error:
         raise RegradeError(f"cell {cell_key}: {error}") from error
-    if dry_run or not again.changed:
+    if dry_run or not again.is_due:
         return again, None
     return again, write_regrade(ledger, cell_key, spec.step, after, again.grading, git_head()).number
 
@@ -154,12 +156,14 @@ def _table(changed: list[Graded]) -> Table:
 
 def _lines(graded: list[Graded], dry_run: bool) -> Iterator[str]:
     by_state = {
-        state: [each for each in graded if each.state == state] for state in ("changed", "unchanged", "no tape")
+        state: [each for each in graded if each.state == state]
+        for state in ("changed", "confirmed", "unchanged", "no tape")
     }
     done = "would be recorded (--dry-run)" if dry_run else "recorded; `sweep report` builds the dataset from it"
+    confirmed = f", {len(by_state['confirmed'])} read the same by another version" if by_state["confirmed"] else ""
     yield (
-        f"extractors of version {VERSION}: {len(by_state['changed'])} steps changed"
-        f"{', ' + done if by_state['changed'] else ''}, {len(by_state['unchanged'])} unchanged"
+        f"extractors of version {VERSION}: {len(by_state['changed'])} steps changed{confirmed}"
+        f"{', ' + done if by_state['changed'] or confirmed else ''}, {len(by_state['unchanged'])} unchanged"
     )
     if checked := sorted({each.step for each in graded if each.checked}):
         yield f"{', '.join(checked)}: what the framework's own checkers said when it was measured stands"

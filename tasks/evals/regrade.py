@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 class Regraded(NamedTuple):
-    """A step graded again. `grading` is to be written where anything changed."""
+    """A step graded again. `grading` is to be written where anything changed, were it only the readers' version."""
 
     grading: Grading
     changes: tuple[Change, ...]
@@ -51,6 +51,13 @@ class Regraded(NamedTuple):
     reasons_before: tuple[str, ...]
     other_marks: int
     """Answers that are now right, cut off or blank where they were not, or the other way round."""
+    outdated: int
+    """Answers that readers of another version graded: arms are only compared where one version graded both."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the grading says anything that isn't recorded yet."""
+        return self.changed or self.outdated > 0
 
     @property
     def changed(self) -> bool:
@@ -94,7 +101,8 @@ def regraded(
     others = ("correct", "truncated", "blank")
     differ = sum(any(old[name] != new[name] for name in others) for old, new in zip(samples, now, strict=True))
     before = tuple(sorted(commit.reasons))
-    return Regraded(Grading(tables, verdict, reasons, VERSION), changes, commit.verdict, before, differ)
+    outdated = sum(row["extractor_version"] != VERSION for row in samples)
+    return Regraded(Grading(tables, verdict, reasons, VERSION), changes, commit.verdict, before, differ, outdated)
 
 
 def _read_again(

@@ -86,8 +86,9 @@ def test_a_grading_costs_one_more_read_and_no_listing(local: Store) -> None:
     take_inventory(before, ["old"])
     regrade(ledger, None, dry_run=False)
     take_inventory(after, ["old"])
-    assert set(after.gets) - set(before.gets) == {f"runs/old/cells/{key}/steps/eval-gpqa/regrades/1.json"}
-    assert after.lists == before.lists and len(after.gets) == len(before.gets) + 1
+    regrades = {f"runs/old/cells/{key}/steps/{step}/regrades/1.json" for step in ("eval-gpqa", "eval-ifeval")}
+    assert set(after.gets) - set(before.gets) == regrades
+    assert after.lists == before.lists and len(after.gets) == len(before.gets) + len(regrades)
 
 
 def test_a_steps_parts_and_commits_are_not_mistaken_for_gradings(local: Store) -> None:

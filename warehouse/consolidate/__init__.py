@@ -1,6 +1,7 @@
 """From committed parts to rows, for all kinds of steps; `warehouse.build` puts the rows together.
 
 - inputs: which steps are committed, which are compared with each other
+- baseline: which AR cell a cell is compared with
 - raw: parts read once, verified, reduced by polars when a step asks for it
 - rows: what every row carries; speed, scores: what rows of speeds and of scores carry
 - pairs, paired, families: comparisons with the AR cell, item by item, settled among all of their run

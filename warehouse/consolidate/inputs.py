@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from configs.schema import PlannedCell
 from configs.step import StepSpec
 from warehouse.columns import Table
+from warehouse.consolidate.baseline import baseline_among, bench_of
 from warehouse.lease import Attempt, Leases
 from warehouse.ledger import Commit, Ledger
 from warehouse.placement import Placements, PlacementStory
@@ -135,22 +136,15 @@ def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
     """Steps of the same run, model, precision, engine and kind of machine; nothing outside is a fair comparison."""
     groups: dict[tuple[str, ...], list[CommittedStep]] = {}
     for step in steps:
-        cell = step.planned.cell
-        key = (step.run_id, cell.model.name, cell.precision.name, cell.engine.name, step.planned.gpu.name)
-        groups.setdefault(key, []).append(step)
+        groups.setdefault((step.run_id, *bench_of(step.planned)), []).append(step)
     return [tuple(groups[key]) for key in sorted(groups)]
 
 
 def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
-    """The AR cell's step of the same name; None for AR itself, and where AR has no such step.
-
-    Of several AR cells, one with the same serving arguments comes first.
-    """
-    if step.is_baseline:
-        return None
-    candidates = [other for other in group if other.is_baseline and other.commit.step == step.commit.step]
-    serving = step.planned.cell.serving
-    return min(candidates, key=lambda other: (other.planned.cell.serving != serving, other.cell_key), default=None)
+    """The AR cell's step of the same name; None for AR itself, and where AR has no such step."""
+    candidates = {other.cell_key: other for other in group if other.commit.step == step.commit.step}
+    found = baseline_among(step.planned, (other.planned for other in candidates.values()))
+    return None if found is None else candidates[found.cell.cell_key]
 
 
 def batches(

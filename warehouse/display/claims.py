@@ -16,10 +16,11 @@ def lossless(view: View, row: Row) -> bool:
     """
     parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
     pairs = view.accuracy_pairs(row)
-    if parity is None or not pairs or doubts(view, row) or lost_needles(view, row):
+    if parity is None or not pairs:
         return False
     counts, control = _counts(parity), _counts(control_of(view, parity))
-    return all(carries_lossless(counts, control, pair["conclusion"], pair["delta"], _p(pair)) for pair in pairs)
+    carried = all(carries_lossless(counts, control, pair["conclusion"], pair["delta"], _p(pair)) for pair in pairs)
+    return carried and not doubts(view, row) and not lost_needles(view, row)
 
 
 def _p(pair: Row) -> float:

@@ -46,7 +46,7 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     code, said = finish_sweep("regrade", "old", "--dry-run")
     assert code == 0, said
     assert "last-in-body" in said and "0.250" in said and "0.750" in said
-    assert "1 steps changed, would be recorded (--dry-run), 1 unchanged" in said
+    assert "1 steps changed, 1 read the same by another version, would be recorded (--dry-run), 0 unchanged" in said
     assert "eval-ifeval: what the framework's own checkers said when it was measured stands" in said
     assert "eval-tiny: has no tape, left as it is" in said
     assert not list(tmp_path.rglob("regrades"))
@@ -57,7 +57,8 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     assert (gpqa["state"], gpqa["regrade"]) == ("changed", 1)
     assert gpqa["verdict"] == {"before": "rejected", "after": "suspect"}
     assert gpqa["reasons"] == {"before": ["at_chance", "engine_preemption"], "after": ["engine_preemption"]}
-    assert (ifeval["state"], ifeval["framework_stands"], tiny["state"]) == ("unchanged", True, "no tape")
+    assert (ifeval["state"], ifeval["framework_stands"], tiny["state"]) == ("confirmed", True, "no tape")
+    assert ifeval["regrade"] == 1, "arms are only compared where readers of one version graded both"
 
     before = contents(open_store(str(tmp_path / "store")))
     code, said = finish_sweep("regrade", "old")
@@ -83,7 +84,7 @@ def test_what_was_measured_stays_byte_for_byte(store: Store, ledger: Ledger) -> 
     regrade(ledger, None, dry_run=False)
     after = contents(store)
     assert {key: after[key] for key in before} == before
-    assert {key.split("/steps/")[1].split("/")[0] for key in set(after) - set(before)} == {"eval-gpqa"}
+    assert {key.split("/steps/")[1].split("/")[0] for key in set(after) - set(before)} == {"eval-gpqa", "eval-ifeval"}
 
 
 def test_only_the_reading_and_what_follows_from_it_changes(ledger: Ledger) -> None:

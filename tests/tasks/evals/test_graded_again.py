@@ -9,6 +9,7 @@ import pytest
 from tasks.evals.grading import sample_row
 from tasks.evals.regrade import Regraded, RegradeError, regraded
 from tests.graded_run import GPQA, gpqa_answers
+from warehouse.evals.tables import EVAL_SAMPLES
 from warehouse.ledger import Commit
 from warehouse.tables import VERDICTS
 
@@ -27,7 +28,9 @@ def again(verdict: Any, reasons: list[str], details: list[str] | None, tape: int
 
 def test_nothing_changes_where_todays_readers_agree_with_what_is_there() -> None:
     assert not again("ok", [], []).changed
-    assert not again("ok", [], None, extractor_version=0).changed, "another version that reads the same"
+    other = again("ok", [], None, extractor_version=0)
+    assert (other.changed, other.outdated, other.is_due) == (False, 8, True), "another version that reads the same"
+    assert {row["extractor_version"] for row in other.grading.tables[EVAL_SAMPLES]} == {1}
 
 
 def test_a_new_bound_changes_the_verdict_though_every_reading_stands() -> None:
