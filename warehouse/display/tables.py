@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from warehouse.display.figures import Row, technique_label
+from warehouse.display.figures import Row, plural, technique_label
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.verdicts import VERDICTS
+
+MOST_ROWS = 400
+"""Most rows of one kind on the page: years of them wouldn't fit a phone. Tables say how many more there are."""
 
 Cell = Callable[[Row], Child]
 """Turns a row into the content of one of its cells."""
@@ -39,6 +43,24 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Marku
         aria_label=label,
         tabindex=0,
     )
+
+
+def fair_share(rows: Sequence[Row], group: Callable[[Row], object]) -> list[Row]:
+    """At most `MOST_ROWS` of the rows, in their order: of every group its first ones, so that none hides the others."""
+    if len(rows) <= MOST_ROWS:
+        return [*rows]
+    seen: Counter[object] = Counter()
+    ranks = []
+    for place, row in enumerate(rows):
+        ranks.append((seen[group(row)], place))
+        seen[group(row)] += 1
+    return [rows[place] for place in sorted(place for _, place in sorted(ranks)[:MOST_ROWS])]
+
+
+def more(rows: Sequence[Row], name: str) -> Child:
+    """How many rows a table leaves out, and where they are."""
+    left = len(rows) - MOST_ROWS
+    return tag("p", f"{plural(left, 'row')} more in {name}.parquet.") if left > 0 else None
 
 
 def _cells(headings: Sequence[Heading], row: Row) -> list[Markup]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
 
 from warehouse.display.figures import Row
 from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
@@ -19,12 +22,22 @@ PESSIMISM = ("worse", "inconclusive", "non-inferior")
 SMOKE = "smoke"
 """Metric of the smoke step, whose handful of questions is no evaluation."""
 
+_K = TypeVar("_K", bound=Hashable)
+
 Bench = tuple[str, str, str]
 """Model, engine and kind of machine: what shares a table and a plot."""
 
 
-class View(NamedTuple):
-    """Rows of the newest run of every cell and step, their comparisons, and all attempts."""
+Cell = tuple[str, str]
+"""Run and key."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of the newest run of every cell and step, their comparisons, and all attempts.
+
+    Nothing in it changes; what is asked for again and again, row by row of a table, is sorted out once.
+    """
 
     rows: list[Row]
     pairs: list[Row]
@@ -34,7 +47,12 @@ class View(NamedTuple):
 
     def of(self, **columns: Any) -> list[Row]:
         """Rows that have all of these values."""
-        return [row for row in self.rows if all(row[name] == value for name, value in columns.items())]
+        rows = self.rows
+        if columns.keys() >= {"run_id", "cell_key"}:
+            rows = self._by_cell.get((columns["run_id"], columns["cell_key"]), [])
+        elif "step" in columns:
+            rows = self._by_step.get(columns["step"], [])
+        return [row for row in rows if all(row[name] == value for name, value in columns.items())]
 
     def rates(self) -> list[Row]:
         """Rows with a headline rate, whatever their verdict."""
@@ -42,7 +60,7 @@ class View(NamedTuple):
 
     def scores(self) -> list[Row]:
         """Scores that count, of whole evaluations."""
-        return [row for row in self.rows if row["extractor"] in COUNTING_EXTRACTORS and row["metric"] != SMOKE]
+        return self._scores
 
     def diagnostics(self) -> list[Row]:
         """Scores by readers that don't count: what a careless grader would have published."""
@@ -65,18 +83,40 @@ class View(NamedTuple):
 
     def accuracy_pair(self, row: Row) -> Row | None:
         """The comparison of the row's cell with AR by score: the least favourable evaluation; None: there is none."""
-        return min(self.accuracy_pairs(row), key=_favour, default=None)
+        return min(self.accuracy_pairs(row), key=favour, default=None)
 
     def accuracy_pairs(self, row: Row) -> list[Row]:
         """All evaluations in which the row's cell was compared with AR."""
         return self._pairs(row, "accuracy")
 
     def _pairs(self, row: Row, kind: str) -> list[Row]:
-        cell = (row["run_id"], row["cell_key"], kind)
-        return [pair for pair in self.pairs if (pair["run_id"], pair["cell_key"], pair["kind"]) == cell]
+        return self._pairs_by_cell.get((row["run_id"], row["cell_key"], kind), [])
+
+    @cached_property
+    def _scores(self) -> list[Row]:
+        return [row for row in self.rows if row["extractor"] in COUNTING_EXTRACTORS and row["metric"] != SMOKE]
+
+    @cached_property
+    def _by_cell(self) -> dict[Cell, list[Row]]:
+        return _grouped(self.rows, lambda row: (row["run_id"], row["cell_key"]))
+
+    @cached_property
+    def _by_step(self) -> dict[str, list[Row]]:
+        return _grouped(self.rows, lambda row: row["step"])
+
+    @cached_property
+    def _pairs_by_cell(self) -> dict[tuple[str, str, str], list[Row]]:
+        return _grouped(self.pairs, lambda pair: (pair["run_id"], pair["cell_key"], pair["kind"]))
 
 
-def _favour(pair: Row) -> tuple[int, float]:
+def _grouped(rows: Sequence[Row], key: Callable[[Row], _K]) -> dict[_K, list[Row]]:
+    groups: dict[_K, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def favour(pair: Row) -> tuple[int, float]:
     """Least favourable first: by conclusion, then by how large a loss is still possible, in margins."""
     return PESSIMISM.index(pair["conclusion"]), pair["bound_lo"] / pair["margin"]
 

@@ -6,8 +6,8 @@ from warehouse.display.claims import in_words, lossless
 from warehouse.display.doubts import cut_off_words
 from warehouse.display.figures import NOTHING, Row, figure, signed
 from warehouse.display.markup import Markup, join, tag
-from warehouse.display.tables import Heading, naming, table
-from warehouse.display.view import View
+from warehouse.display.tables import MOST_ROWS, Heading, fair_share, more, naming, table
+from warehouse.display.view import View, favour
 
 LEAD = (
     "Difference to AR on the same questions. p is that of no difference (exact McNemar test; over questions with "
@@ -27,6 +27,8 @@ def paired_table(view: View) -> Markup:
     pairs = sorted((pair for pair in view.pairs if pair["kind"] == "accuracy"), key=lambda pair: pair["step"])
     if not pairs:
         return tag("p", "No technique could be compared with AR question by question.")
+    if len(pairs) > MOST_ROWS:  # what is left out must not be the losses
+        pairs.sort(key=lambda pair: (pair["step"], *favour(pair)))
     columns = [
         *naming(view.rows),
         Heading("evaluation", lambda pair: pair["step"], ""),
@@ -48,7 +50,8 @@ def paired_table(view: View) -> Markup:
         [
             tag("h3", "Against AR, question by question"),
             tag("p", LEAD, class_="lead"),
-            table("Paired accuracy differences", columns, pairs),
+            table("Paired accuracy differences", columns, fair_share(pairs, lambda pair: pair["step"])),
+            more(pairs, "pairs"),
         ]
     )
 

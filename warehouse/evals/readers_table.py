@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warehouse.display.figures import NOTHING, Row, figure
 from warehouse.display.markup import Child, Markup, join, tag
-from warehouse.display.tables import Cell, Heading, naming, table
+from warehouse.display.tables import Cell, Heading, fair_share, more, naming, table
 from warehouse.display.view import View
 from warehouse.verdicts import Reason
 
@@ -46,7 +46,8 @@ def readers_table(view: View) -> Child:
         [
             tag("h3", "What other readers would have published"),
             tag("p", LEAD, class_="lead"),
-            table("Scores by other readers", columns, shown),
+            table("Scores by other readers", columns, fair_share(shown, lambda row: row["step"])),
+            more(shown, "results_consolidated"),
         ]
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from warehouse.display.figures import NOTHING, Row, figure, span
+from warehouse.display.figures import NOTHING, Row, figure, plural, span
 from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import score_dots
 from warehouse.display.section import plot, section
-from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import View, bench
 from warehouse.evals.paired_table import paired_table
 from warehouse.evals.readers_table import readers_table
@@ -19,6 +19,13 @@ LEAD = (
 )
 
 
+MOST_DOTS = 40
+"""Most scores in one plot: as many as a phone's screen has lines for."""
+
+MOST_PLOTS = 24
+"""Most plots on the page; the tables go on where they end."""
+
+
 def accuracy_section(view: View) -> Markup:
     """Scores, what each technique costs against AR on the same questions, and what careless readers make of them."""
     shown = sorted(view.scores(), key=lambda row: row["step"])
@@ -27,16 +34,25 @@ def accuracy_section(view: View) -> Markup:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in shown:
         groups.setdefault((row["step"], *bench(row)), []).append(row)
-    drawings = [plot("Scores", f"{step}: {model}.", score_dots(rows)) for (step, model, *_), rows in groups.items()]
+    drawings = [_plot(step, model, rows) for (step, model, *_), rows in list(groups.items())[:MOST_PLOTS]]
+    undrawn = len(groups) - MOST_PLOTS
     return section(
         "accuracy",
         "Accuracy",
         LEAD,
         tag("div", *drawings, class_="plots"),
-        table("Scores", _columns(view, shown), shown),
+        tag("p", f"{plural(undrawn, 'plot')} more would follow; their scores are below.") if undrawn > 0 else None,
+        table("Scores", _columns(view, shown), fair_share(shown, lambda row: row["step"])),
+        more(shown, "results_consolidated"),
         paired_table(view),
         readers_table(view),
     )
+
+
+def _plot(step: str, model: str, rows: list[Row]) -> Markup:
+    left = len(rows) - MOST_DOTS
+    rest = f" {plural(left, 'score')} more in results_consolidated.parquet." if left > 0 else ""
+    return plot("Scores", f"{step}: {model}.{rest}", score_dots(rows[:MOST_DOTS]))
 
 
 def _columns(view: View, rows: list[Row]) -> list[Heading]:

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from math import fsum
 
 from warehouse.display.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
-from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.markup import Markup, tag
 from warehouse.display.section import section
-from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.tables import MOST_ROWS, Heading, more, naming, table, verdict_mark
 from warehouse.display.view import View
 from warehouse.placement import Offer
 from warehouse.tables import PROVENANCE_COLUMNS
-
-MOST_ROWS = 400
-"""Most rows of one kind on the page: years of them wouldn't fit a phone. Tables say how many more there are."""
 
 LOG_CHARS = 2000
 """Last characters of an attempt's log on the page; all of it is in the dataset."""
@@ -39,7 +36,7 @@ def flagged_section(view: View) -> Markup:
         Heading("what was found", lambda row: "; ".join(row["details"] or ()) or NOTHING, "wrap"),
     ]
     shown = table("Rejected and suspect rows", columns, rows[:MOST_ROWS])
-    return section("flagged", "Rejected and suspect", lead, shown, _more(rows, "results_consolidated"))
+    return section("flagged", "Rejected and suspect", lead, shown, more(rows, "results_consolidated"))
 
 
 def _figure(row: Row) -> str:
@@ -76,7 +73,7 @@ def attempts_section(view: View) -> Markup:
     summary = f"{plural(len(attempts), 'attempt')}, {figure(spent_s / 60, 1)} minutes of machines, {usd(cost_usd)}."
     logs = [_log(row) for row in attempts[:MOST_ROWS] if row["log_tail"]]
     shown = table("Attempts", columns, attempts[:MOST_ROWS])
-    return section("attempts", "Attempts", lead, tag("p", summary), shown, _more(attempts, "attempts"), *logs)
+    return section("attempts", "Attempts", lead, tag("p", summary), shown, more(attempts, "attempts"), *logs)
 
 
 def _cell_name(row: Row) -> str:
@@ -93,11 +90,6 @@ def _where(row: Row) -> str:
 def _log(row: Row) -> Markup:
     title = f"Log of {_cell_name(row)} in {row['run_id']}, try {row['attempt']} ({row['outcome']})"
     return tag("details", tag("summary", title), tag("pre", row["log_tail"][-LOG_CHARS:]))
-
-
-def _more(rows: Sequence[Row], name: str) -> Child:
-    left = len(rows) - MOST_ROWS
-    return tag("p", f"{plural(left, 'row')} more in {name}.parquet.") if left > 0 else None
 
 
 def provenance_section(view: View) -> Markup:
