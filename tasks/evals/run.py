@@ -15,7 +15,7 @@ from tasks.evals.data.items import Prepared, prepared
 from tasks.evals.grading import score_rows
 from tasks.evals.interim import early_verdict
 from tasks.frameworks.job import Item
-from tasks.guards.answers import gate_findings, step_findings
+from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
@@ -49,6 +49,7 @@ async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
                 print(f"{spec.step}: {why}", flush=True)
                 break
     await _write(ctx, spec, asked, ready.revision)
+    _keep_in_full(ctx, spec, asked, step_findings)
     return [judge(None, None, step_findings(asked.rows, spec.suite, asked.exchanges))]
 
 
@@ -63,6 +64,7 @@ async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | 
             if {finding.reason for finding in found if finding.severity == "rejected"} != {Reason.AT_CHANCE}:
                 break
     await _write(ctx, spec, asked, ready.revision)
+    _keep_in_full(ctx, spec, asked, gate_findings)
     return [*found]
 
 
@@ -74,6 +76,14 @@ def _looks(spec: EvalStep, items: Sequence[Item]) -> list[Sequence[Item]]:
 async def _write(ctx: StepContext, spec: EvalStep, asked: Asked, revision: str) -> None:
     await ctx.write(EVAL_SAMPLES, asked.rows)
     await ctx.write(EVAL_SCORES, score_rows(asked.rows, asked.results, spec, revision))
+
+
+def _keep_in_full(ctx: StepContext, spec: EvalStep, asked: Asked, findings: Judge) -> None:
+    """Keep on the node what a rejection may not say elsewhere: the words of a gated suite's answers."""
+    if said := in_full(findings, asked.rows, spec.suite, asked.exchanges):
+        path = ctx.frameworks.workdir / f"{ctx.step}-{spec.step}-rejected.txt"
+        path.write_text("\n".join(said) + "\n", encoding="utf-8")
+        print(f"{spec.step}: what its answers say is in {path}", flush=True)
 
 
 def items_of(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:

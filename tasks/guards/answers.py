@@ -76,12 +76,11 @@ def gate_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Ro
     )
 
 
-def in_full(
-    findings: Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]],
-    rows: Sequence[Row],
-    suite: SuiteFacts,
-    exchanges: Sequence[Row],
-) -> list[str]:
+Judge = Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]]
+"""`step_findings` or `gate_findings`."""
+
+
+def in_full(findings: Judge, rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row]) -> list[str]:
     """What rejections of a gated suite leave out: their sentences with the answer's own words; none of other suites.
 
     For a file that stays on the node. Not for its standard output: the last lines of that become `attempts.log_tail`.
