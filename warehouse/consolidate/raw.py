@@ -97,8 +97,6 @@ class Raw:
         return self._frames[key].get(step.identity)
 
     def _collected(self, table: Table, reduce: Reduce) -> pl.DataFrame:
-        if not table.is_consolidated:
-            raise ValueError(f"table {table.name} is declared as only kept: batches don't count its rows")
         try:
             return reduce(_scan(self._verified(table.name), table)).collect(engine="streaming")
         except PolarsError as error:
