@@ -21,7 +21,7 @@ SUITE = """
 name: fake-suite
 steps:
   - {{step: smoke, items: 5}}
-  - {{step: {step}, dataset: {dataset}, items: 5, max_tokens: 64}}
+  - {{step: {step}, dataset: {dataset}, items: 5, max_tokens: 32}}
 """
 
 
