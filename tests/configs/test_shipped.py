@@ -78,10 +78,10 @@ def test_full_has_every_evaluation_of_its_source_with_thinking_and_room_for_the_
         assert {name: (step.n_items, step.framework) for name, step in evals.items()} == {
             "eval-gpqa": (198, "lm-eval"),
             "eval-gpqa-inspect": (198, "inspect"),
-            "eval-mmlu-pro": (500, "lm-eval"),
+            "eval-mmlu-pro": (640, "lm-eval"),
             "eval-ifeval": (541, "lm-eval"),
-            "eval-haerae": (500, "hret"),
-            "eval-kmmlu": (500, "hret"),
+            "eval-haerae": (640, "hret"),
+            "eval-kmmlu": (640, "hret"),
         }
         assert {(step.max_tokens, step.temperature, step.top_p) for step in evals.values()} == {(32768, 0.6, 0.95)}
         assert planned.cell.serving.max_model_len > 32768

@@ -85,11 +85,11 @@ def test_the_dearest_cell_is_held_to_its_own_budget(ledger: Ledger) -> None:
 
 def test_a_month_is_shared_by_all_runs_of_the_store(ledger: Ledger) -> None:
     rent(Ledger(ledger.store, "nightly-2026-11-03"), KEY, 0, 2, 40, offer=RICH, attempt=1)
-    said = refused(purse(ledger, month_usd=45.0))
+    said = refused(purse(ledger, month_usd=TOTAL_USD + 1))
     assert f"November 2026 (all runs of this store) would cost {40 + TOTAL_USD:.2f} USD (spent 40.00 + " in said
     next_month = datetime(2026, 12, 2, tzinfo=UTC).timestamp() - START_S
-    purse(ledger, Clock(next_month), month_usd=45.0).check_start(EXPECTED)
-    purse(ledger, run_usd=45.0).check_start(EXPECTED)
+    purse(ledger, Clock(next_month), month_usd=TOTAL_USD + 1).check_start(EXPECTED)
+    purse(ledger, run_usd=TOTAL_USD + 1).check_start(EXPECTED)
 
 
 def test_every_budget_that_does_not_fit_is_named(ledger: Ledger) -> None:
