@@ -17,6 +17,7 @@ from warehouse.consolidate.serving import judged_as_served
 from warehouse.evals.readings import READERS, answered, counted
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.statistics.compare import Z_TWO_SIDED, proportion_stderr, wilson_interval
+from warehouse.statistics.proportions import pass_at_k
 from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -27,6 +28,12 @@ Counts = Mapping[str, Any]
 
 SAME_SCORE = 1e-9
 """Scores closer than this are the same share of right answers, summed in another order."""
+
+ANY_OF = "any-of-k"
+"""Extractor of pass@k: an item counts as right if one of k answers is."""
+
+FEWEST_TRIES = 2
+"""Answers per item from which pass@k says more than the score."""
 
 REPORTED = "reported"
 """Extractor of a figure that the framework itself published, under its own metric's name."""
@@ -89,7 +96,20 @@ def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) 
     known = [name for name in readers if counts[f"by_{name}"] is not None]
     others = [_read_otherwise(row, first, counts, verdict, name) for name in known]
     published = [_published(row, first, each, verdict, bool(spec.suite.letters)) for each in reported]
-    return [first, *others, *published]
+    return [first, *others, *published, *_any_of_several(step, row, counts, raw)]
+
+
+def _any_of_several(step: CommittedStep, row: Row, counts: Counts, raw: Raw) -> list[Row]:
+    """pass@k for k = 2, 4, 8, ... up to the answers per item; the score itself is pass@1."""
+    samples, items = counts["samples"], raw.frame(step, EVAL_SAMPLES, answered)
+    if samples < FEWEST_TRIES or items is None:
+        return []
+    right = items["right"].to_list()
+    tries = sorted({k for k in (2**power for power in range(1, 7)) if k <= samples} | {samples})
+    return [
+        row | {"metric": f"pass@{k}", "extractor": ANY_OF, "score": pass_at_k(right, samples, k), "n": len(right)}
+        for k in tries
+    ]
 
 
 def _read_otherwise(row: Row, first: Row, counts: Counts, verdict: Judged, reader: str) -> Row:

@@ -64,6 +64,18 @@ def test_answers_to_one_item_are_one_cluster(local: Store) -> None:
     assert row["score_hi"] == 1.0
 
 
+def test_several_answers_per_item_have_pass_at_k_beside_the_score(local: Store) -> None:
+    """Of four items with four answers each, 4, 2, 1 and 0 are right: one of two is for 1, 5/6, 1/2 and 0 of them."""
+    run = Graded(local, GPQA.model_copy(update={"samples": 4}))
+    right = {0: 4, 1: 2, 2: 1, 3: 0}
+    rows = answers(4, range(4), samples=4)
+    run.answered("ar", None, [row | {"correct": row["sample"] < right[int(row["item_id"][-1])]} for row in rows])
+    built = run.built()
+    found = {row["metric"]: row["score"] for row in built.results if row["extractor"] == "any-of-k"}
+    assert found == {"pass@2": pytest.approx((1 + 5 / 6 + 1 / 2) / 4), "pass@4": 0.75}
+    assert only(built.results, extractor="last-in-body")["score"] == 7 / 16
+
+
 def test_items_that_are_all_alike_are_no_certainty(local: Store) -> None:
     run = Graded(local, GPQA.model_copy(update={"samples": 2}))
     run.answered("ar", None, answers(10, range(10), samples=2))
