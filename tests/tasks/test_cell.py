@@ -44,7 +44,8 @@ def processes_with(text: str) -> list[int]:
 
 def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp")
-    code, said = run.finish(node_python, FAKE_ENGINE_MOST=str(tmp_path / "most"))
+    # slow tokens: beside a busy neighbour, half a second without a core must not look like a stream in lumps
+    code, said = run.finish(node_python, FAKE_ENGINE_MOST=str(tmp_path / "most"), FAKE_ENGINE_TOKEN_S="0.005")
     assert code == 0, said
     assert (tmp_path / "most").read_text() == "4", "eval-tiny asks 4 at a time: a client that queues measures itself"
     assert [run.commit(step).verdict for step in STEPS] == ["ok"] * 4
