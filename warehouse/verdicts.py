@@ -53,8 +53,6 @@ class Reason(StrEnum):
     """More, or fewer, answers were cut off than in the AR cell: one of them rambles."""
     ARGV_DIFFERS = "argv_differs"
     """Speed and accuracy of the cell were not measured on equally started engines."""
-    NEEDLE_LOST = "needle_lost"
-    """What was hidden in a long text was not found."""
     IMPOSSIBLE_SPEED = "impossible_speed"
     """Faster than the memory bandwidth of the machine allows."""
     SPEEDUP_ABOVE_ACCEPTANCE = "speedup_above_acceptance"
