@@ -159,8 +159,8 @@ _HEADINGS = (
     Heading("AR", lambda row: figure(row["ar"], 3)),
     Heading("score", lambda row: figure(row["score"], 3)),
     Heading("difference", lambda row: signed(row["verdict"].assumed.comparison.delta)),
-    Heading("interval if 15 % differ", _interval),
-    Heading("if the fewest differ", lambda row: row["verdict"].fewest.words, "wrap"),
     Heading("what it carries", lambda row: row["verdict"].words, "wrap"),
+    Heading("interval if 15 % differ", _interval),
     Heading("at 3 points", lambda row: row["strict"].words, "wrap"),
+    Heading("if the fewest differ", lambda row: row["verdict"].fewest.words, "wrap"),
 )
