@@ -13,6 +13,7 @@ from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
+from configs.visits import Design, Start, starts_of
 
 
 class Suite(Frozen):
@@ -65,6 +66,7 @@ class Sweep(Frozen):
     gpu: str
     suite: str
     spot: bool = True
+    visits: Design = Field("single", description="engine starts that measure a speed: single, bracketed or mirrored")
     concurrency: int = Field(1, gt=0, description="cells measured at the same time")
     max_attempts: int = Field(3, gt=0, description="tries per cell before the run gives it up")
     cloud: Cloud | None = Field(None, description="none: cells run on this machine")
@@ -82,6 +84,14 @@ class PlannedCell(Frozen):
     gpu: Gpu
     spot: bool
     steps: tuple[StoredStep, ...]
+    visits: Design = "single"
+    control: Cell | None = None
+    """Bracketed: the AR twin that the cell brings along."""
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """The engine starts that measure it, in order."""
+        return starts_of(self.cell, self.control, self.measured_steps, self.visits)
 
     @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:
@@ -110,6 +120,8 @@ class Plan(Frozen):
         left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
+            if planned.visits == "single":  # plans of before there were visits keep their hash
+                del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for name in step.forecast_only:
                     del fields[name]

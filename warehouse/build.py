@@ -46,6 +46,7 @@ class Consolidated(NamedTuple):
 
     results: list[Row]
     pairs: list[Row]
+    visits: list[Row]
     attempts: list[Row]
 
 
@@ -68,6 +69,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     return Consolidated(
         results=sorted(results, key=lambda row: _order(row, ROW_ORDER)),
         pairs=sorted(settled(pairs), key=lambda row: _order(row, PAIR_ORDER)),
+        visits=[],
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
 

@@ -28,7 +28,12 @@ HASHED_DIGITS = 9
 
 def product_rows(built: Consolidated) -> dict[str, list[Row]]:
     """Rows by the name of their product table."""
-    return {"results_consolidated": [*built.results], "pairs": [*built.pairs], "attempts": [*built.attempts]}
+    return {
+        "results_consolidated": [*built.results],
+        "pairs": [*built.pairs],
+        "visits": [*built.visits],
+        "attempts": [*built.attempts],
+    }
 
 
 def product_files(rows: Mapping[str, Sequence[Row]]) -> dict[str, bytes]:

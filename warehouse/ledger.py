@@ -42,6 +42,9 @@ class Part(BaseModel):
     table: str
     rows: int
     sha256: str
+    attempt: int | None = None
+    spent_s: float | None = None
+    """Seconds of the node since the step's rows were last stored; None: written before seconds were kept."""
 
 
 class Commit(BaseModel):

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
     Column("run_id", "str", "the run that measured this row", required=True),
     Column("cell_key", "str", "the cell: first 16 hex digits of sha256 over its canonical JSON", required=True),
-    Column("step", "str", "the measurement: smoke, throughput, parity, eval-<name>, ...", required=True),
+    Column(
+        "step",
+        "str",
+        "the measurement: smoke, throughput, parity, eval-<name>, ...; a further visit's: throughput@2, "
+        "throughput@control-1",
+        required=True,
+    ),
     Column("attempt", "i64", "which try of the cell measured this row, from 1", required=True),
     Column("measured_at", "str", "when the row was measured, ISO 8601, UTC", required=True),
 )
@@ -54,7 +60,7 @@ PROVENANCE_COLUMNS = (
     Column("gpu_name", "str", "as the driver says; the processor's name on a CPU"),
     Column("gpu_uuid", "str", "which card it was, as the driver says"),
     Column("gpu_driver", "str", "driver version"),
-    Column("gpu_clock_mhz", "f64", "SM clock at the start of the step", "MHz"),
+    Column("gpu_clock_mhz", "f64", "SM clock while the engine works, as the visit begins", "MHz"),
     Column("host", "str", "node name"),
     Column("cloud", "str", "aws, gcp, ...; local on this machine"),
     Column("region", "str", "cloud region"),
@@ -66,10 +72,18 @@ PROVENANCE_COLUMNS = (
     Column("seed", "i64", "seed of prompts and items"),
     Column("dataset_revision", "str", "of the evaluation data"),
     Column("weights", "str", "real or dummy"),
+    Column("machine", "str", "which machine it was: host and card; windows of two machines never become one figure"),
+    Column("gpus", "i64", "cards that the engine uses"),
+    Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),
+    Column("engine_nice", "i64", "nice value of the engine's session, where it shares its processors with the client"),
 )
 """On every consolidated row, and stored once per step."""
 
-PROVENANCE = Table("provenance", "where and with what one step was measured", (*ROW_IDENTITY, *PROVENANCE_COLUMNS))
+PROVENANCE = Table(
+    "provenance",
+    "where and with what one attempt measured a step, written as it begins",
+    (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
+)
 
 COMMON_TABLES = (VERDICTS, PROVENANCE)
 """Raw tables that every step writes."""
@@ -102,18 +116,39 @@ RESULTS_CONSOLIDATED = Table(
         Column("concurrency", "i64", "requests in flight"),
         Column("mode", "str", "fixed, natural or stream"),
         Column("repeats", "i64", "repeats measured"),
-        Column("tok_s", "f64", "completion tokens over wall clock, mean of the repeats", "tokens/s"),
-        Column("tok_s_lo", "f64", "lower end of the 95 % bootstrap interval over repeats", "tokens/s"),
+        Column(
+            "tok_s",
+            "f64",
+            "completion tokens over wall clock: all repeats of a visit together, geometric mean over visits; with "
+            "several requests in flight, of the time in which all of them are",
+            "tokens/s",
+        ),
+        Column("tok_s_lo", "f64", "lower end of its 95 % interval; `interval_scope` says over what", "tokens/s"),
         Column("tok_s_hi", "f64", "upper end", "tokens/s"),
-        Column("cv", "f64", "standard deviation over mean of the repeats"),
+        Column("interval_scope", "str", "between starts, or within one start: then it says nothing about another one"),
+        Column("visits", "i64", "engine starts behind the figure"),
+        Column("repeat_sd", "f64", "standard deviation of a repeat's rate within a visit, over the rate"),
+        Column("start_sd", "f64", "standard deviation from start to start, over the rate; pooled over the run"),
+        Column("cv", "f64", "standard deviation over mean of the repeats within a visit"),
         Column("ttft_ms", "f64", "time to first token, median, streamed", "ms"),
         Column("tpot_ms", "f64", "time per output token after the first, median, streamed, by token counts", "ms"),
         Column("chars_s", "f64", "output characters over wall clock", "characters/s"),
         Column("acceptance_length", "f64", "1 + accepted / drafts: tokens per verification step", "tokens"),
         Column("acceptance_by_position", "list[f64]", "accepted / drafts at draft position 1..K"),
+        Column(
+            "tokens_per_step",
+            "f64",
+            "tokens over decoding steps: steps without a draft count too, which acceptance_length leaves out",
+            "tokens",
+        ),
+        Column("prompt_tokens", "f64", "tokens of a prompt as it was sent, mean, by the engine's usage", "tokens"),
         Column("mbu", "f64", "achieved over peak memory bandwidth; null without a known peak"),
-        Column("speedup", "f64", "tok_s over the AR cell's, same run, model, precision, engine, condition"),
-        Column("speedup_lo", "f64", "lower end of its 95 % bootstrap interval"),
+        Column(
+            "speedup",
+            "f64",
+            "tok_s over AR's on the same machine, same run, condition: the cell's control, or the run's AR cell",
+        ),
+        Column("speedup_lo", "f64", "lower end of its 95 % interval; null within one start, which carries no claim"),
         Column("speedup_hi", "f64", "upper end"),
         Column("metric", "str", "what score is, e.g. accuracy"),
         Column("score", "f64", "value of the metric, 0 to 1"),
@@ -145,15 +180,15 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "gpu_s",
             "f64",
-            "seconds of the node: of the whole step, of the attempt that committed only; repeated on each of its rows: "
-            "take once per run_id, cell_key, step",
+            "seconds of the node that this row took, of all attempts: its share of its step, further visits and "
+            "controls included. Any rows may be summed; all rows of a run sum to smoke_s + measure_s of `attempts`; "
+            "null on rows that took none, such as further readings of the same answers",
             "s",
         ),
         Column(
             "cost_usd",
             "f64",
-            "gpu_s at price_usd_h: of the whole step, of the attempt that committed only; repeated on each of its "
-            "rows: take once per run_id, cell_key, step; `attempts` has the bill",
+            "gpu_s at the price_usd_h of the machines that took them; sums like gpu_s",
             "USD",
         ),
         Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),
@@ -226,12 +261,45 @@ ATTEMPTS = Table(
     ),
 )
 
-PAIRS = Table(
-    "pairs",
-    "one comparison of a cell with the AR cell of the same run, model, precision, engine and kind of machine",
+VISITS = Table(
+    "visits",
+    "one condition of a timed step in one engine start on one machine; controls included",
     (
         Column("run_id", "str", "the run", required=True),
-        Column("kind", "str", "speed: by repeats; accuracy: by items", required=True),
+        Column("cell_key", "str", "the cell that was measured, or that brought the control along", required=True),
+        Column("served_cell_key", "str", "what was served: the cell itself, or its AR twin", required=True),
+        Column("model", "str", "of what was served", required=True),
+        Column("precision", "str", "number format of the weights", required=True),
+        Column("technique", "str", "of what was served", required=True),
+        Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("engine", "str", "what served", required=True),
+        Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
+        Column("step", "str", "the measurement", required=True),
+        Column("condition", "str", "the load shape", required=True),
+        Column("mode", "str", "fixed, natural or stream", required=True),
+        Column("role", "str", "cell or control", required=True),
+        Column("visit", "i64", "which visit of that role, from 1", required=True),
+        Column("position", "f64", "its place in the order of the machine's visits; null: alone", ""),
+        Column("attempt", "i64", "the try of the cell that measured it last"),
+        Column("machine", "str", "host and card"),
+        Column("complete", "bool", "false: cut short, and measured again on another machine", required=True),
+        Column("repeats", "i64", "repeats measured"),
+        Column("tok_s", "f64", "of this visit: tokens over seconds, all repeats together", "tokens/s"),
+        Column("repeat_sd", "f64", "standard deviation of a repeat's rate, over the rate"),
+        Column("gpu_s", "f64", "seconds of the node that it took; a part of the row's of `results_consolidated`", "s"),
+        Column("cost_usd", "f64", "gpu_s at the machine's price", "USD"),
+        Column("verdict", "str", "ok, suspect or rejected", required=True),
+        Column("reasons", "list[str]", "reason codes", required=True),
+        Column("measured_at", "str", "when it was committed, ISO 8601, UTC", required=True),
+    ),
+)
+
+PAIRS = Table(
+    "pairs",
+    "one comparison of a cell with AR of the same run, model, precision, engine and machine",
+    (
+        Column("run_id", "str", "the run", required=True),
+        Column("kind", "str", "speed: by visits; accuracy: by items; placebo: AR against AR by visits", required=True),
         Column("cell_key", "str", "the cell", required=True),
         Column("baseline_cell_key", "str", "the AR cell it is compared with", required=True),
         Column("model", "str", "the target's short name", required=True),
@@ -249,8 +317,16 @@ PAIRS = Table(
         Column("baseline_value", "f64", "tok_s or score of the AR cell, over the same items"),
         Column("value", "f64", "tok_s or score of the cell, over the same items"),
         Column("ratio", "f64", "speed: value over baseline_value"),
-        Column("ratio_lo", "f64", "lower end of its 95 % bootstrap interval over the repeats of both"),
+        Column("ratio_lo", "f64", "lower end of its 95 % interval over starts and repeats; null within one start"),
         Column("ratio_hi", "f64", "upper end"),
+        Column("ratio_p", "f64", "two-sided p that the two rates differ"),
+        Column("ratio_p_holm", "f64", "placebo: the same, corrected for the conditions of the run (Holm)"),
+        Column("machine", "str", "speed: the machine on which both were measured"),
+        Column("visits", "i64", "speed: engine starts of the cell"),
+        Column("baseline_visits", "i64", "speed: engine starts of AR"),
+        Column("drift", "f64", "speed: change of the machine from one visit to the next that was taken out, share"),
+        Column("verdict", "str", "of the cell's row: only ok rows make a claim"),
+        Column("reasons", "list[str]", "its reason codes, and why a claim is withheld"),
         Column("delta", "f64", "accuracy: value minus baseline_value"),
         Column(
             "delta_lo",
@@ -297,10 +373,11 @@ PAIRS = Table(
             "conclusion",
             "str",
             "non-inferior: ni_p_holm below 0.05; worse: not so, and mcnemar_p_holm below 0.05 with delta below 0; "
-            "faster or slower: the ratio's interval doesn't contain 1; else inconclusive",
+            "faster or slower: the ratio's interval doesn't contain 1, verdict ok and the run's placebo inconclusive; "
+            "differs: a placebo that read as a difference; else inconclusive",
         ),
     ),
 )
 
-PRODUCT_TABLES = {table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, ATTEMPTS)}
+PRODUCT_TABLES = {table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, VISITS, ATTEMPTS)}
 """The tables of a snapshot, by name."""

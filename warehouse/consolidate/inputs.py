@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from configs.schema import PlannedCell
 from configs.step import StepSpec
+from configs.visits import Visit, split_name
 from warehouse.columns import Table
 from warehouse.consolidate.baseline import baseline_among, bench_of
 from warehouse.lease import Attempt, Leases
@@ -47,7 +48,13 @@ class CommittedStep(NamedTuple):
     @property
     def spec(self) -> StepSpec | None:
         """The step as it was planned; None: the plan has no such step."""
-        return next((spec for spec in self.planned.steps if spec.step == self.commit.step), None)
+        name, _ = split_name(self.commit.step)
+        return next((spec for spec in self.planned.steps if spec.step == name), None)
+
+    @property
+    def visit(self) -> Visit:
+        """In which engine start it was measured."""
+        return split_name(self.commit.step)[1]
 
     def wrote(self, table: Table) -> bool:
         """Whether its commit names a part of that table."""

@@ -1,0 +1,106 @@
+"""In which engine starts a cell is measured: the unit of a speed is a start of an engine on a machine, a *visit*.
+
+Starts differ by more than repeats within one do, and machines by more than starts. So a speedup rests on starts of both
+arms on one machine, in an order in which a slow drift of that machine cancels:
+
+    single       one start; for quick looks. No claim: what it shows holds within one start only.
+    bracketed    control, cell, control: each cell brings its AR twin along. For cells that are rented one by one.
+    mirrored     all cells forwards, then backwards, a fresh engine each. For one machine that runs all cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from configs.cell import Cell
+from configs.step import MeasuredStep
+
+Design = Literal["single", "bracketed", "mirrored"]
+
+Role = Literal["cell", "control"]
+
+SEPARATOR = "@"
+"""Between a step's name and its visit, in names of the ledger; no step's name has it."""
+
+
+class Visit(NamedTuple):
+    """One engine start in which speeds are measured: of the cell or of its control, and which one of that, from 1."""
+
+    role: Role = "cell"
+    number: int = 1
+
+    @property
+    def suffix(self) -> str:
+        """What follows a step's name in the ledger: nothing for the cell's first visit, else `@2`, `@control-1`."""
+        if self.role == "control":
+            return f"{SEPARATOR}control-{self.number}"
+        return "" if self.number == 1 else f"{SEPARATOR}{self.number}"
+
+
+FIRST = Visit()
+
+
+class Measurement(NamedTuple):
+    """A step in one visit: what the ledger commits once."""
+
+    spec: MeasuredStep
+    visit: Visit = FIRST
+
+    @property
+    def name(self) -> str:
+        """Its name in the ledger: `throughput`, `throughput@2`, `throughput@control-1`."""
+        return f"{self.spec.step}{self.visit.suffix}"
+
+
+class Start(NamedTuple):
+    """One start of an engine: what it serves, and what is measured before it is stopped.
+
+    `leg` is 2 on the way back of a mirrored design, else 1.
+    """
+
+    served: Cell
+    measurements: tuple[Measurement, ...]
+    leg: int = 1
+
+
+def split_name(name: str) -> tuple[str, Visit]:
+    """A step's name and its visit, from a name of the ledger.
+
+    Raises:
+        ValueError: what follows the separator is no visit.
+    """
+    step, _, said = name.partition(SEPARATOR)
+    if not said:
+        return step, FIRST
+    role, _, number = said.rpartition("-")
+    if role not in ("", "control") or not number.isdecimal():
+        raise ValueError(f"{name!r}: {said!r} is no visit; accepted: a number, or control- and a number")
+    return step, Visit("control" if role else "cell", int(number))
+
+
+def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], design: Design) -> tuple[Start, ...]:
+    """The engine starts that measure a cell, in order.
+
+    Bracketed, the speeds are done in three starts that follow one another closely, and what takes hours comes after
+    them: a machine that is lost in those hours leaves a whole bracket behind. An AR cell is its own control.
+
+    Args:
+        cell: what is measured.
+        control: its AR twin; None for an AR cell, and for designs without controls.
+        steps: of the cell's suite, in order.
+        design: of the sweep.
+    """
+    timed = [step for step in steps if step.is_timed]
+    if design == "single" or not timed:
+        return (Start(cell, tuple(map(Measurement, steps))),)
+    again = tuple(Measurement(step, Visit(number=2)) for step in timed)
+    if design == "mirrored":
+        return Start(cell, tuple(map(Measurement, steps))), Start(cell, again, leg=2)
+    first = tuple(Measurement(step) for step in steps if step.is_gate or step.is_timed)
+    rest = tuple(Measurement(step) for step in steps if not (step.is_gate or step.is_timed))
+    if control is None:
+        return Start(cell, first), Start(cell, (*again, *rest))
+    before, after = (tuple(Measurement(step, Visit("control", number)) for step in timed) for number in (1, 2))
+    bracket = (Start(control, before), Start(cell, first), Start(control, after))
+    return (*bracket, Start(cell, rest)) if rest else bracket
