@@ -14,9 +14,8 @@ from typing import NamedTuple
 from bench.simulated_clock import SimulatedClock
 from bench.simulated_store import SimulatedStore
 from configs.schema import PlannedCell
-from configs.step import MeasuredStep
 from flows.clusters.protocol import CellJob
-from flows.forecast.estimates import start_s, step_s
+from flows.forecast.estimates import download_s, start_s, step_s
 from tasks.heartbeat import INTERVAL_S
 from tasks.runner import todo
 from warehouse.lease import Attempt, Heartbeat, Leases
@@ -38,8 +37,15 @@ NOISE = 0.15
 class Durations(NamedTuple):
     """What one cell really takes, in seconds; the forecast is off by `NOISE`."""
 
-    load_s: float
+    download_s: float
+    start_s: float
+    starts: int
     steps: dict[str, float]
+
+    @property
+    def load_s(self) -> float:
+        """Seconds of all engine starts on one machine, the download before the first included."""
+        return self.download_s + self.starts * self.start_s
 
     @property
     def work_s(self) -> float:
@@ -50,8 +56,14 @@ class Durations(NamedTuple):
 def durations(planned: PlannedCell, seed: int) -> Durations:
     """A cell's true durations: by seed and cell alone, whatever happens around it."""
     rng = random.Random(f"{seed} {planned.cell.cell_key}")
-    steps: dict[str, float] = {spec.step: step_s(planned, spec) * noisy(rng) for spec in planned.steps}
-    return Durations(start_s(planned.cell, planned.gpu) * noisy(rng), steps)
+    steps = {
+        each.name: step_s(planned, each.spec, start.served) * noisy(rng)
+        for start in planned.starts
+        for each in start.measurements
+    }
+    return Durations(
+        download_s(planned.cell) * noisy(rng), start_s(planned.gpu) * noisy(rng), len(planned.starts), steps
+    )
 
 
 def noisy(rng: random.Random) -> float:
@@ -115,11 +127,13 @@ class SimulatedNode:
         yield setup_s
         lease = self._leases.acquire(f"{self._name}/boot/1/1")
         self._attempt, self._granted_s = lease.epoch, self._clock.now_s()
-        self._enter("load")
-        yield self._truth.load_s
-        for spec in todo(self._ledger, self._ledger.planned_cell(self._key)):
-            self._enter("smoke" if spec.step == "smoke" else "measure")
-            yield from self._measure(spec)
+        left = todo(self._ledger, self._ledger.planned_cell(self._key))
+        for number, start in enumerate(left):
+            self._enter("load")
+            yield self._truth.start_s + (self._truth.download_s if number == 0 else 0.0)
+            for each in start.measurements:
+                self._enter("smoke" if each.spec.step == "smoke" else "measure")
+                yield from self._measure(each.name)
         self._enter(None)
         yield ENGINE_STOP_S
         spent = self._spent_s
@@ -139,9 +153,9 @@ class SimulatedNode:
         )
         self.code = Ended.DONE.exit_code
 
-    def _measure(self, spec: MeasuredStep) -> Iterator[float]:
+    def _measure(self, name: str) -> Iterator[float]:
         """Measure what no part holds yet, part by part, and commit."""
-        root, whole_s = f"{self._ledger.step_root(self._key, spec.step)}/parts", self._truth.steps[spec.step]
+        root, whole_s = f"{self._ledger.step_root(self._key, name)}/parts", self._truth.steps[name]
         kept = self._store.list(root)
         left_s = whole_s - sum(json.loads(self._store.get(key) or b"")["measured_s"] for key in kept)
         while left_s > 1e-6:
@@ -154,9 +168,9 @@ class SimulatedNode:
             kept.append(key)
             self._kept_s = self._clock.now_s()
         parts = [Part(key=key, table="work", rows=1, sha256="") for key in kept]
-        commit = self._ledger.new_commit(spec.step, self._attempt or 0, self._name, "ok", [], whole_s, parts)
+        commit = self._ledger.new_commit(name, self._attempt or 0, self._name, "ok", [], whole_s, parts)
         if self._ledger.commit(self._key, commit) != "committed":
-            raise RuntimeError(f"{spec.step} of {self._key} was committed twice")
+            raise RuntimeError(f"{name} of {self._key} was committed twice")
 
     def _enter(self, phase: str | None) -> None:
         now_s = self._clock.now_s()

@@ -44,6 +44,12 @@ class Model(Frozen):
     reasoning_parser: str | None = None
     chat_template_kwargs: dict[str, JsonScalar] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
+    held_against: str | None = Field(None, description="name of the model whose AR cell it is compared with; its own")
+
+    @property
+    def compared_as(self) -> str:
+        """Name of the model whose AR cell it is compared with."""
+        return self.held_against or self.name
 
 
 class Technique(Frozen):
@@ -138,8 +144,11 @@ class Cell(Frozen):
     serving: Serving
 
     def canonical_json(self) -> str:
-        """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash."""
-        fields = self.model_dump(mode="json")
+        """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash.
+
+        What it is compared with is no part of what is served.
+        """
+        fields = self.model_dump(mode="json", exclude={"model": {"held_against"}})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property

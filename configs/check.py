@@ -57,6 +57,7 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
     """
     for field, folder, name in _sweep_names(sweep):
         _known(document, (field,), folder, name, library)
+    _check_design(document, sweep)
     suite = load_suite(sweep.suite)
     first_line: dict[str, int] = {}
     for i, row in enumerate(sweep.cells):
@@ -70,6 +71,18 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
         first_line[cell.cell_key] = line
 
 
+def _check_design(document: Document, sweep: Sweep) -> None:
+    """Check that a way forwards and back is one machine's, one cell at a time."""
+    if sweep.visits != "mirrored":
+        return
+    if sweep.cloud is not None:
+        problem = "mirrored needs one machine for all cells, and each cell is rented one of its own"
+        raise document.error(("visits",), f"{problem}; accepted: bracketed, single")
+    if sweep.concurrency > 1:
+        problem = f"{sweep.concurrency} cells at a time have no order to turn round"
+        raise document.error(("concurrency",), f"{problem}; accepted: 1 with visits: mirrored")
+
+
 def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, library: Library) -> Cell:
     """The cell of a row, once its names are known to exist and its technique to have what it needs."""
     for field, folder, name in _row_names(row):
@@ -77,6 +90,9 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
     if row.serving is None and sweep.serving is None:
         raise document.error((*here, "serving"), "this key is missing; add it here or to the sweep")
     _check_technique(document, here, row, library.load("techniques", row.technique, Technique))
+    model = library.load("models", row.model, Model)
+    if model.held_against is not None:
+        _known(document, (*here, "model"), "models", model.held_against, library)
     return assemble_cell(sweep, row, library)
 
 

@@ -7,12 +7,16 @@ from typing import TypeVar
 
 from configs.assemble import assemble_cell
 from configs.cell import Cell, Draft, Model, Technique
+from configs.files.library import Library
 from configs.load import library_of, load_gpu, load_suite
 from configs.schema import Plan, PlannedCell, Suite, Sweep
 from configs.step import StepSpec
 
 RUN_ID_HASH_DIGITS = 8
 """How much of the plan's hash a default run id shows: enough to tell one's own sweeps apart, short enough to type."""
+
+BASELINE = "ar"
+"""The technique of a control."""
 
 _Weights = TypeVar("_Weights", Model, Draft)
 
@@ -51,7 +55,10 @@ def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | 
             continue
         steps, dropped = _steps_for(cell, suite)
         left_out += [(cell.label, f"{step}: {why}") for step, why in dropped]
-        cells.append(PlannedCell(cell=cell, gpu=gpu, spot=sweep.spot, steps=steps))
+        control = _control(cell, sweep, library, recipe)
+        cells.append(
+            PlannedCell(cell=cell, gpu=gpu, spot=sweep.spot, steps=steps, visits=sweep.visits, control=control)
+        )
     return Plan(
         sweep=sweep.name,
         gpu=gpu,
@@ -66,6 +73,18 @@ def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | 
 def default_run_id(plan: Plan) -> str:
     """The name of a run that was given none. The same plan gets the same name, and so continues the same run."""
     return f"{plan.sweep}-{plan.config_hash[:RUN_ID_HASH_DIGITS]}"
+
+
+def _control(cell: Cell, sweep: Sweep, library: Library, recipe: str) -> Cell | None:
+    """The AR twin that a cell brings along: the model it is held against, with the cell's own serving arguments.
+
+    None for an AR cell, which is its own control, and where the sweep's design has no controls.
+    """
+    if sweep.visits != "bracketed" or cell.technique.is_baseline:
+        return None
+    model = library.load("models", cell.model.compared_as, Model)
+    twin = {"model": model, "technique": library.load("techniques", BASELINE, Technique), "k": None, "draft": None}
+    return _with_recipe(cell.model_copy(update=twin), recipe)
 
 
 def _with_recipe(cell: Cell, recipe: str) -> Cell:

@@ -117,7 +117,9 @@ class Plan(Frozen):
         How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts.
         """
         forecast_only = {"bf16_tflops"}
-        left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
+        compared = {"model": {"held_against"}}  # told by the control that follows from it
+        of_cell = {"gpu": forecast_only, "cell": compared, "control": compared}
+        left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
             if planned.visits == "single":  # plans of before there were visits keep their hash

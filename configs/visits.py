@@ -10,7 +10,7 @@ arms on one machine, in an order in which a slow drift of that machine cancels:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from configs.cell import Cell
@@ -62,6 +62,15 @@ class Start(NamedTuple):
     served: Cell
     measurements: tuple[Measurement, ...]
     leg: int = 1
+
+
+def without(starts: Sequence[Start], done: Collection[str]) -> list[Start]:
+    """The starts that are left when measurements of these names are done, each with what is left of it."""
+    left = [
+        start._replace(measurements=tuple(each for each in start.measurements if each.name not in done))
+        for start in starts
+    ]
+    return [start for start in left if start.measurements]
 
 
 def split_name(name: str) -> tuple[str, Visit]:

@@ -41,6 +41,7 @@ class AttemptRun:
         context: RunContext,
         offer: Offer | None,
         *,
+        leg: int | None = None,
         placement: Placement | None = None,
         slot: Slot | None = None,
     ) -> None:
@@ -51,12 +52,13 @@ class AttemptRun:
             planned: the cell and its steps.
             context: what the cells of the run share.
             offer: what to rent; None on this machine.
+            leg: of a mirrored design, which way; None: all that is left.
             placement: the one that an earlier flow opened, if any.
             slot: the right to launch, held until the launch is over.
         """
         cell_key = planned.cell.cell_key
         self._ledger, self._planned = ledger, planned
-        self._job = CellJob(ledger.store.url, ledger.run_id, cell_key)
+        self._job = CellJob(ledger.store.url, ledger.run_id, cell_key, leg)
         self._context, self._offer, self._slot = context, offer, slot
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
         self._cluster = context.site.cluster(cell_key, offer)
@@ -161,7 +163,7 @@ class AttemptRun:
         closed = self._records.runner().closed
         if ending.code is None and (done := self._work_done(closed)) is not None:
             ending = done  # the node was lost after its work was done
-        if ending.how is Ended.DONE and todo(self._ledger, self._planned):
+        if ending.how is Ended.DONE and todo(self._ledger, self._planned, self._job.leg):
             return Ending(None, Ended.FAILED, "the node runner said that it was done, and it was not")
         if ending.how is Ended.STOPPED and self._offer is not None:
             return Ending(None, Ended.PREEMPTED, "the node was told to leave; what it had finished is kept")

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from configs.schema import PlannedCell
+from configs.visits import Start
 from flows.attempt import AttemptRun
 from flows.clusters.protocol import CellNeed, Ending, Launch
-from flows.forecast.estimates import step_s
+from flows.forecast.estimates import measuring_s
 from flows.run_context import OverBudget, RunContext
 from tasks.runner import CellRejected, todo
 from warehouse.ledger import Ledger
@@ -30,7 +31,11 @@ class CellOutcome(NamedTuple):
 
 
 def measure_cell(
-    ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None]
+    ledger: Ledger,
+    planned: PlannedCell,
+    context: RunContext,
+    committed: Callable[[str], None],
+    leg: int | None = None,
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
@@ -38,18 +43,25 @@ def measure_cell(
         ledger: the run.
         planned: the cell and its steps.
         context: where it may run, and what bounds it.
-        committed: called with the name of each step when its commit appears.
+        committed: called with the name of each measurement when its commit appears.
+        leg: of a mirrored design, which way; None: everything.
     """
-    return CellRun(ledger, planned, context, committed).measure()
+    return CellRun(ledger, planned, context, committed, leg).measure()
 
 
 class CellRun:
     """One cell in the hands of one flow."""
 
     def __init__(
-        self, ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None]
+        self,
+        ledger: Ledger,
+        planned: PlannedCell,
+        context: RunContext,
+        committed: Callable[[str], None],
+        leg: int | None,
     ) -> None:
         self._ledger, self._planned, self._context, self._committed = ledger, planned, context, committed
+        self._leg = leg
         self._key, self._label = planned.cell.cell_key, planned.cell.label
         self._placements = Placements(ledger, self._key)
         self._seen: set[str] = set()
@@ -59,7 +71,7 @@ class CellRun:
     def measure(self) -> CellOutcome:
         """See `measure_cell`."""
         try:
-            if not todo(self._ledger, self._planned):
+            if not self._todo():
                 return self._outcome("measured", "")
             self._wait_for_other_flow()
             with self._context.managing(self._key):
@@ -76,7 +88,7 @@ class CellRun:
             self.report_commits()
             if ending is not None and self._is_over(ending):
                 return self._outcome("measured" if ending.how is Ended.DONE else "rejected", self._reason)
-            if not todo(self._ledger, self._planned):  # by another runner, or before the node was lost
+            if not self._todo():  # by another runner, or before the node was lost
                 return self._outcome("measured", "")
             if self._faults >= self._context.max_attempts:
                 return self._outcome("failed", self._reason)
@@ -108,7 +120,10 @@ class CellRun:
                     self._reason = decision.why
                     self._context.tell(f"{self._label}: {decision.why}")
                 if isinstance(decision, Launch):
-                    return AttemptRun(self._ledger, self._planned, self._context, decision.offer, slot=slot.keep())
+                    offer = decision.offer
+                    return AttemptRun(
+                        self._ledger, self._planned, self._context, offer, leg=self._leg, slot=slot.keep()
+                    )
             if self._context.clock.now_s() - waiting_since > self._context.wait_h * 3600:
                 return None
             self._context.clock.sleep(decision.until_s - self._context.clock.now_s())
@@ -126,15 +141,13 @@ class CellRun:
         return None
 
     def _need(self) -> CellNeed:
-        left = {spec.step for spec in todo(self._ledger, self._planned)}
-        seconds = {spec.step: step_s(self._planned, spec) for spec in self._planned.measured_steps}
-        remaining_s = sum(seconds[step] for step in left)
+        remaining_s = measuring_s(self._planned, self._todo())
         ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
         return CellNeed(
             cell_key=self._key,
             losses=sum(outcome.row.is_lost_machine for outcome in ends),
             remaining_s=remaining_s,
-            done_s=sum(seconds.values()) - remaining_s,
+            done_s=measuring_s(self._planned, self._planned.starts) - remaining_s,
             elapsed_s=self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0,
         )
 
@@ -149,10 +162,13 @@ class CellRun:
 
     def report_commits(self) -> None:
         """Report every step committed since the last call."""
-        for spec in self._planned.steps:
-            if spec.step not in self._seen and self._ledger.read_commit(self._key, spec.step) is not None:
-                self._seen.add(spec.step)
-                self._committed(spec.step)
+        for name in (each.name for start in self._planned.starts for each in start.measurements):
+            if name not in self._seen and self._ledger.read_commit(self._key, name) is not None:
+                self._seen.add(name)
+                self._committed(name)
+
+    def _todo(self) -> list[Start]:
+        return todo(self._ledger, self._planned, self._leg)
 
     def _outcome(self, ended: CellEnd, reason: str) -> CellOutcome:
         return CellOutcome(self._key, self._label, ended, reason, self._tried)

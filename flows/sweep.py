@@ -6,6 +6,7 @@ The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.y
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from pathlib import Path
@@ -31,7 +32,7 @@ from flows.plans import make_plan, store_url
 from flows.preflight import require_datasets
 from flows.results import result_rows
 from flows.run_context import RunContext, require_budget, run_context_for
-from warehouse.ledger import Ledger
+from warehouse.ledger import Ledger, said
 from warehouse.report.write import write_report
 from warehouse.snapshot import publish
 from warehouse.store import Store, open_store
@@ -75,31 +76,47 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
 
 
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
-    """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others."""
+    """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others.
+
+    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured.
+    """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
-    outcomes: list[CellOutcome] = []
-    clock = StoppableClock()
+    outcomes: dict[str, CellOutcome] = {}
+    legs: tuple[int | None, ...] = (1, 2) if any(planned.visits == "mirrored" for planned in plan.cells) else (None,)
+    gone, clock = 0, StoppableClock()
     with FlowHeartbeatSender(ledger) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
         context = run_context_for(ledger, plan, clock, heartbeat, get_run_logger().info)
-        pending: set[Future[CellOutcome]] = {
-            pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context) for planned in plan.cells
-        }
+        pending: set[Future[CellOutcome]] = set()
         try:
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                outcomes += [future.result() for future in done]
-                update_progress_artifact(artifact_id=progress, progress=100 * len(outcomes) / len(plan.cells))
+            for leg in legs:
+                left = _left(plan, outcomes)
+                pending = {
+                    pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context, leg)
+                    for planned in (left if leg != 2 else reversed(left))
+                }
+                while pending:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    outcomes |= {future.result().cell_key: future.result() for future in done}
+                    gone += len(done)
+                    update_progress_artifact(artifact_id=progress, progress=100 * gone / (len(legs) * len(plan.cells)))
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             clock.stop(f"the flow ends: {type(error).__name__}")
             for future in pending:
                 future.cancel()
             raise
-    return outcomes
+    return list(outcomes.values())
 
 
-def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContext) -> CellOutcome:
-    named = run_cell.with_options(task_run_name=planned.cell.label)
-    state = named(ledger, planned, context, return_state=True)
+def _left(plan: Plan, outcomes: Mapping[str, CellOutcome]) -> list[PlannedCell]:
+    """Cells that no earlier leg has given up or rejected, in the plan's order."""
+    ended = {key for key, outcome in outcomes.items() if outcome.ended != "measured"}
+    return [planned for planned in plan.cells if planned.cell.cell_key not in ended]
+
+
+def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> CellOutcome:
+    back = " (back)" if leg == 2 else ""
+    named = run_cell.with_options(task_run_name=f"{planned.cell.label}{back}")
+    state = named(ledger, planned, context, leg, return_state=True)
     if state.is_completed():
         outcome: CellOutcome = state.result()
         return outcome
@@ -108,14 +125,14 @@ def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContex
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext) -> CellOutcome:
+def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> CellOutcome:
     """Measure one cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
     logger = get_run_logger()
 
     def committed(step: str) -> None:
         step_measured.with_options(task_run_name=f"{planned.cell.label} / {step}")(ledger, planned.cell.cell_key, step)
 
-    outcome = measure_cell(ledger, planned, context, committed)
+    outcome = measure_cell(ledger, planned, context, committed, leg)
     logger.info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
     return outcome
 
@@ -126,7 +143,7 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
     commit = ledger.read_commit(cell_key, step)
     if commit is None:
         raise RuntimeError(f"step {step!r} of {cell_key} was seen committed and is gone")
-    get_run_logger().info("%s in %.1f s, attempt %d: %s", commit.verdict, commit.wall_s, commit.attempt, commit.reasons)
+    get_run_logger().info("%s in %.1f s, attempt %d", said(commit), commit.wall_s, commit.attempt)
     return commit.verdict
 
 

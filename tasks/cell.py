@@ -1,6 +1,6 @@
 """The node runner: serves one cell and measures its steps, in order.
 
-    python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY
+    python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY [--leg N]
 
 Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures the steps that have no
 commit yet, commits each as soon as it ends, and closes the attempt. Exit codes are those of `warehouse.outcomes`.
@@ -34,7 +34,14 @@ PARENT_POLL_S = 1.0
 
 
 async def run(
-    store_url: str, run_id: str, cell_key: str, heartbeat_s: float, deadline_s: float, *, with_parent: bool
+    store_url: str,
+    run_id: str,
+    cell_key: str,
+    heartbeat_s: float,
+    deadline_s: float,
+    *,
+    leg: int | None,
+    with_parent: bool,
 ) -> Ended:
     """Make one attempt, from taking the lease to closing the attempt.
 
@@ -43,17 +50,17 @@ async def run(
     """
     ledger = Ledger(open_store(store_url), run_id)
     planned = ledger.planned_cell(cell_key)
-    steps = todo(ledger, planned)
-    if not steps:
+    starts = todo(ledger, planned, leg)
+    if not starts:
         print("everything is measured", flush=True)
         return Ended.DONE
-    for spec in steps:
-        file_of(spec)  # a missing step file shows before an engine starts
+    for measurement in (each for start in starts for each in start.measurements):
+        file_of(measurement.spec)  # a missing step file shows before an engine starts
     leases = Leases(ledger, cell_key, deadline_s)
     lease = leases.acquire(owner_name())
     heartbeat = HeartbeatSender(leases, lease, heartbeat_s)
     runner = Runner(ledger, planned, leases, lease, heartbeat)
-    work = asyncio.create_task(runner.measure_all(steps))
+    work = asyncio.create_task(runner.measure_all(starts))
     lost, asked = asyncio.Event(), asyncio.Event()
 
     def give_up() -> None:
@@ -125,11 +132,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
     for name, meaning in (("store", "folder or s3://bucket/prefix"), ("run", "run id"), ("cell", "key, 16 hex digits")):
         parser.add_argument(f"--{name}", required=True, help=meaning)
+    parser.add_argument("--leg", type=int, help="of a mirrored design: 1 forwards, 2 back; without it: both")
     parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="pause between heartbeats")
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
     parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")
     args = parser.parse_args()
-    work = run(args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s, with_parent=args.with_parent)
+    work = run(
+        args.store,
+        args.run,
+        args.cell,
+        args.heartbeat_s,
+        args.deadline_s,
+        leg=args.leg,
+        with_parent=args.with_parent,
+    )
     try:
         return asyncio.run(work).exit_code
     except SpecsweepError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
+from configs.cell import Cell
 from configs.schema import Plan, PlannedCell
 from tasks import meters
 from tasks.client import Client, RequestFailed
@@ -34,6 +35,7 @@ class StepContext:
     def __init__(
         self,
         planned: PlannedCell,
+        served: Cell,
         client: Client,
         ledger: Ledger,
         step: str,
@@ -43,7 +45,8 @@ class StepContext:
         frameworks: Frameworks,
     ) -> None:
         self.planned = planned
-        self.cell = planned.cell
+        self.cell = served
+        """What is served: the planned cell, or its control."""
         self.client = client
         self.step = step
         self.tell = tell
@@ -54,6 +57,7 @@ class StepContext:
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
         self.recorded: list[dict[str, Any]] = []
         """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
+        self._key = planned.cell.cell_key
         self._ledger = ledger
         self._attempt = attempt
 
@@ -67,7 +71,7 @@ class StepContext:
         """The row with its identity: run, cell, step, attempt, moment."""
         identity = {
             "run_id": self._ledger.run_id,
-            "cell_key": self.cell.cell_key,
+            "cell_key": self._key,
             "step": self.step,
             "attempt": self._attempt,
             "measured_at": self._ledger.clock.now_iso(),
@@ -79,9 +83,7 @@ class StepContext:
         if not rows:
             return
         stamped = [self.stamp(row) for row in rows]
-        part = await asyncio.to_thread(
-            self._ledger.write_part, self.cell.cell_key, self.step, table, stamped, self._attempt
-        )
+        part = await asyncio.to_thread(self._ledger.write_part, self._key, self.step, table, stamped, self._attempt)
         self.parts.append(part)
         self._kept()
 
@@ -98,7 +100,7 @@ class StepContext:
             identity: names of the columns that tell one measurement from another.
             only: identities that may be taken; None: any.
         """
-        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self.cell.cell_key, self.step, table)))
+        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self._key, self.step, table)))
         kept: list[dict[str, Any]] = []
         taken: set[tuple[Any, ...]] = set()
         for part, rows in found:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from configs.cell import Cell
 from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
-from configs.step import MeasuredStep
+from configs.visits import Measurement, Start
 from tasks import provenance
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
@@ -19,7 +20,7 @@ from tasks.guards.finding import Judgement
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
 from warehouse.lease import Attempt, Lease, Leases, kept_s
-from warehouse.ledger import Ledger
+from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended
 from warehouse.tables import PROVENANCE, VERDICTS
 from warehouse.verdicts import worst
@@ -34,20 +35,25 @@ class CellRejected(SpecsweepError):
     exit_code = Ended.REJECTED.exit_code
 
 
-def todo(ledger: Ledger, planned: PlannedCell) -> list[MeasuredStep]:
-    """Steps that are left to measure: they have no commit yet.
+def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[Start]:
+    """Engine starts that are left, each with the measurements that have no commit yet; None: of both legs.
 
     Raises:
         CellRejected: an earlier attempt committed the smoke step as rejected.
     """
     left = []
-    for spec in planned.measured_steps:
-        commit = ledger.read_commit(planned.cell.cell_key, spec.step)
-        if commit is not None and spec.is_gate and commit.verdict == "rejected":
-            raise CellRejected(f"{spec.step} rejected this cell: {', '.join(commit.reasons)}")
-        if commit is None:
-            left.append(spec)
+    for start in planned.starts:
+        missing = tuple(each for each in start.measurements if not _is_committed(ledger, planned, each))
+        if missing and leg in (None, start.leg):
+            left.append(start._replace(measurements=missing))
     return left
+
+
+def _is_committed(ledger: Ledger, planned: PlannedCell, measurement: Measurement) -> bool:
+    commit = ledger.read_commit(planned.cell.cell_key, measurement.name)
+    if commit is not None and measurement.spec.is_gate and commit.verdict == "rejected":
+        raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(commit.reasons)}")
+    return commit is not None
 
 
 class Runner:
@@ -62,45 +68,49 @@ class Runner:
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
 
-    async def measure_all(self, steps: list[MeasuredStep]) -> None:
-        """Serve the cell and measure the steps. However this ends, the engine is gone afterwards."""
-        cell = self.planned.cell
+    async def measure_all(self, starts: list[Start]) -> None:
+        """Serve the cell, or its control, once for each start and measure. However this ends, no engine is left."""
         self.heartbeat.phase("preparing")
-        for spec in steps:
+        for spec in dict.fromkeys(each.spec for start in starts for each in start.measurements):
             await make_ready(spec, self.heartbeat.line)
         self.heartbeat.phase("waiting")
         async with the_only_engine(self.heartbeat.line), Frameworks(self.workdir) as frameworks:
-            port = free_port()
-            command = engine_command(cell, port, self.workdir)
-            engine = Engine(command, port, self.workdir, cell.engine.start_timeout_s)
+            for start in starts:
+                await self._measure_start(start, frameworks)
+
+    async def _measure_start(self, start: Start, frameworks: Frameworks) -> None:
+        port = free_port()
+        command = engine_command(start.served, port, self.workdir)
+        engine = Engine(command, port, self.workdir, start.served.engine.start_timeout_s)
+        try:
+            self.heartbeat.phase("engine")
+            specs = [each.spec for each in start.measurements]
+            for name in sorted({spec.framework for spec in specs if isinstance(spec, EvalStep)}):
+                await frameworks.get(name).warm_up()  # imports for 5 to 40 s, beside the engine's own start
+            healthy_s = await engine.start(self.heartbeat.line)
+            print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
+            for measurement in start.measurements:
+                await self._measure(measurement, start.served, engine, command, frameworks)
+        finally:
+            self.at_risk_s = self.heartbeat.at_risk_s()
             try:
-                self.heartbeat.phase("engine")
-                for name in sorted({spec.framework for spec in steps if isinstance(spec, EvalStep)}):
-                    await frameworks.get(name).warm_up()  # imports for 5 to 40 s, beside the engine's own start
-                healthy_s = await engine.start(self.heartbeat.line)
-                print(f"engine healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
-                for spec in steps:
-                    await self._measure(spec, engine, command, frameworks)
+                self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
             finally:
-                self.at_risk_s = self.heartbeat.at_risk_s()
-                try:
-                    self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
-                finally:
-                    engine.stop()
+                engine.stop()
 
     async def _measure(
-        self, spec: MeasuredStep, engine: Engine, command: EngineCommand, frameworks: Frameworks
+        self, measurement: Measurement, served: Cell, engine: Engine, command: EngineCommand, frameworks: Frameworks
     ) -> None:
-        self.heartbeat.phase("measuring", spec.step)
-        cell, started = self.planned.cell, time.monotonic()
-        async with Client(engine.base_url, cell.model, cell.technique) as client:
-            attempt = self.lease.epoch
+        spec, name, started = measurement.spec, measurement.name, time.monotonic()
+        self.heartbeat.phase("measuring", name)
+        async with Client(engine.base_url, served.model, served.technique) as client:
             ctx = StepContext(
                 self.planned,
+                served,
                 client,
                 self.ledger,
-                spec.step,
-                attempt,
+                name,
+                self.lease.epoch,
                 self.heartbeat.tell,
                 self.heartbeat.kept,
                 frameworks,
@@ -113,16 +123,20 @@ class Runner:
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
+        self._commit(measurement, judgements, ctx.parts, time.monotonic() - started)
+
+    def _commit(self, measurement: Measurement, judgements: list[Judgement], parts: list[Part], wall_s: float) -> None:
         verdict = worst(judgement.verdict for judgement in judgements)
         reasons = sorted({finding.reason.value for judgement in judgements for finding in judgement.findings})
         commit = self.ledger.new_commit(
-            spec.step, attempt, self.lease.owner, verdict, reasons, time.monotonic() - started, ctx.parts
-        )
-        result = self.ledger.commit(cell.cell_key, commit)
+            measurement.name, self.lease.epoch, self.lease.owner, verdict, reasons, wall_s, parts,
+            judged=len(judgements), judged_ok=sum(judgement.verdict == "ok" for judgement in judgements),
+        )  # fmt: skip
+        result = self.ledger.commit(self.planned.cell.cell_key, commit)
         self.heartbeat.kept()
-        print(f"{spec.step}: {result} ({verdict}{': ' + ', '.join(reasons) if reasons else ''})", flush=True)
-        if spec.is_gate and verdict == "rejected":
-            raise CellRejected(f"{spec.step} rejected this cell: {', '.join(reasons)}")
+        print(f"{measurement.name}: {result} ({said(commit)})", flush=True)
+        if measurement.spec.is_gate and verdict == "rejected":
+            raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(reasons)}")
 
     def close(self, how: Ended, reason: str) -> None:
         """Write the attempt's row. If it has one already, that one stands."""

@@ -60,6 +60,17 @@ class Commit(BaseModel):
     wall_s: float
     committed_at: str
     parts: tuple[Part, ...]
+    judged: int | None = None
+    judged_ok: int | None = None
+    """Conditions that the guards judged, and how many of them are ok; None: committed before they were counted."""
+
+
+def said(commit: Commit) -> str:
+    """A commit's verdict in words: `ok`, or how many conditions are ok and what was found in the others."""
+    if commit.verdict == "ok":
+        return "ok"
+    share = f"{commit.judged_ok} of {commit.judged} ok, " if (commit.judged or 0) > 1 else ""
+    return f"{share}{commit.verdict}: {', '.join(commit.reasons)}"
 
 
 class Ledger:
@@ -154,6 +165,8 @@ class Ledger:
         reasons: Sequence[str],
         wall_s: float,
         parts: Sequence[Part],
+        judged: int | None = None,
+        judged_ok: int | None = None,
     ) -> Commit:
         """A commit stamped with the present moment; `commit` makes it count."""
         return Commit(
@@ -165,6 +178,8 @@ class Ledger:
             wall_s=wall_s,
             committed_at=self.clock.now_iso(),
             parts=tuple(parts),
+            judged=judged,
+            judged_ok=judged_ok,
         )
 
     def commit(self, cell_key: str, commit: Commit) -> CommitResult:

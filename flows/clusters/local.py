@@ -64,6 +64,7 @@ class LocalCluster:
             job.run_id,
             "--cell",
             job.cell_key,
+            *([] if job.leg is None else ["--leg", str(job.leg)]),
             "--with-parent",
         ]
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

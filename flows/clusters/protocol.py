@@ -14,11 +14,12 @@ from warehouse.placement import MachineEnd, Offer
 
 
 class CellJob(NamedTuple):
-    """One cell of one run, as a node is told about it; the rest is in the store."""
+    """One cell of one run, as a node is told about it; the rest is in the store. `leg` None: all of it."""
 
     store_url: str
     run_id: str
     cell_key: str
+    leg: int | None = None
 
 
 class LaunchFailed(SpecsweepError):

@@ -7,12 +7,14 @@ constants, so that the two can't disagree.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from configs.cell import Cell, Gpu
 from configs.schema import PlannedCell
 from configs.step import Load, MeasuredStep
 from configs.steps import parity, smoke
 from configs.steps.smoke import SmokeStep
+from configs.visits import Start
 from flows.forecast.decoding import (
     BANDWIDTH_EFFICIENCY,
     BATCH_EFFICIENCY,
@@ -46,23 +48,40 @@ STEP_SETUP_S = 2.0
 """Fixed cost of a step: prompts, counters before and after, commit."""
 
 
-def launch_s(gpu: Gpu) -> float:
-    """Seconds until there is a machine; 0 for this one, which is already there."""
-    return 0.0 if gpu.bandwidth_gb_s is None else GPU_LAUNCH_S
-
-
-def start_s(cell: Cell, gpu: Gpu) -> float:
-    """Seconds until the engine answers, the first time on a machine: download, load, compile."""
-    if gpu.bandwidth_gb_s is None:
-        return CPU_START_S
+def download_s(cell: Cell) -> float:
+    """Seconds until the weights are on a rented machine."""
     online = cell.precision.quantization is not None
     bytes_per_param = CHECKPOINT_BYTES_PER_PARAM if online else cell.precision.bytes_per_param
-    return cell.model.total_params_b * bytes_per_param / DOWNLOAD_GB_S + GPU_START_S
+    return cell.model.total_params_b * bytes_per_param / DOWNLOAD_GB_S
 
 
-def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
-    """Seconds of one step: its setup, and each load of its workload after the other; smoke tries the other steps."""
-    cell, loads = planned.cell, list(step.workload(planned.cell))
+def start_s(gpu: Gpu) -> float:
+    """Seconds from a start of an engine until it answers, its weights already there: load, compile."""
+    return CPU_START_S if gpu.bandwidth_gb_s is None else GPU_START_S
+
+
+def ready_s(planned: PlannedCell, starts: Sequence[Start], *, rented: bool) -> float:
+    """Seconds of engine starts, and on a rented machine of the weights' download before them; of a draft, nothing."""
+    models = {start.served.model.name: start.served for start in starts}
+    downloads_s = sum(map(download_s, models.values())) if rented and planned.gpu.bandwidth_gb_s is not None else 0.0
+    return downloads_s + len(starts) * start_s(planned.gpu)
+
+
+def measuring_s(planned: PlannedCell, starts: Sequence[Start]) -> float:
+    """Seconds of all measurements in these starts."""
+    return sum(step_s(planned, each.spec, start.served) for start in starts for each in start.measurements)
+
+
+def step_s(planned: PlannedCell, step: MeasuredStep, served: Cell | None = None) -> float:
+    """Seconds of one step: its setup, and each load of its workload after the other; smoke tries the other steps.
+
+    Args:
+        planned: the cell that the step belongs to.
+        step: one of its steps.
+        served: what is served meanwhile; None: the cell itself, not its control.
+    """
+    cell = served or planned.cell
+    loads = list(step.workload(cell))
     if isinstance(step, SmokeStep):
         loads += [load for tried in planned.measured_steps for load in tried.trial(cell, step.items)]
     return STEP_SETUP_S + sum(load_s(cell, planned.gpu, load) for load in loads)
@@ -83,11 +102,13 @@ def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
     return compute_s(cell, gpu, load.requests * load.prompt_tokens) + answers_s + alone_s
 
 
-def assumptions(gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False) -> tuple[str, ...]:
+def assumptions(
+    gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False, rented: bool = True
+) -> tuple[str, ...]:
     """What the estimates rest on, as sentences, for this GPU and these techniques."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
     said = [
-        *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu)),
+        *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length; an "
@@ -124,7 +145,7 @@ def _cpu_sentences() -> list[str]:
     ]
 
 
-def _gpu_sentences(gpu: Gpu) -> list[str]:
+def _gpu_sentences(gpu: Gpu, *, rented: bool) -> list[str]:
     """The basis of an estimate with a GPU."""
     bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
     return [
@@ -134,5 +155,7 @@ def _gpu_sentences(gpu: Gpu) -> list[str]:
         f"Prompts, and large batches: {COMPUTE_EFFICIENCY:.0%} of {gpu.bf16_tflops:g} TFLOPS in 16 bits."
         if gpu.bf16_tflops
         else f"gpus/{gpu.name}.yaml has no bf16_tflops: reading prompts isn't counted, nor that large batches compute.",
-        f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s, engine start {GPU_START_S:g} s.",
+        f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s once, {GPU_START_S:g} s for each engine start."
+        if rented
+        else f"The card and the weights are here; {GPU_START_S:g} s for each engine start.",
     ]

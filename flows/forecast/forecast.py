@@ -11,9 +11,10 @@ from typing import Literal
 
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
-from configs.step import MeasuredStep, StepSpec
+from configs.step import MeasuredStep
+from configs.visits import Design, Measurement, Start, without
 from flows.forecast.decoding import decode_tok_s
-from flows.forecast.estimates import assumptions, launch_s, start_s, step_s
+from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, ready_s, start_s, step_s
 from flows.forecast.evaluations import EvalForecast, eval_forecasts, total
 from warehouse.clock import HOUR_S
 from warehouse.price import usd_of
@@ -26,11 +27,16 @@ HEADLINE_CONTEXT_TOKENS = 256
 
 
 class StepForecast(Frozen):
-    """One step of one cell; `seconds` is what is still to be spent on it."""
+    """One step of one cell, in one visit; `seconds` is what is still to be spent on it.
+
+    `name` is its name in the ledger, visit included. `is_control`: the cell's AR twin is measured, not the cell.
+    """
 
     step: str
+    name: str
     state: ForecastState
     seconds: float
+    is_control: bool = False
 
 
 class CellForecast(Frozen):
@@ -41,14 +47,21 @@ class CellForecast(Frozen):
     tok_s: float
     launch_s: float
     start_s: float
+    control_start_s: float
+    starts: int
     steps: tuple[StepForecast, ...]
     usd_spot: float | None
     usd_on_demand: float | None
 
     @property
     def total_s(self) -> float:
-        """Launch, start and every step still to measure."""
-        return self.launch_s + self.start_s + sum(step.seconds for step in self.steps)
+        """Launch, starts and every step still to measure, the control's included."""
+        return self.launch_s + self.start_s + self.control_start_s + sum(step.seconds for step in self.steps)
+
+    @property
+    def control_s(self) -> float:
+        """The control's part of it."""
+        return self.control_start_s + sum(step.seconds for step in self.steps if step.is_control)
 
     @property
     def gpu_h(self) -> float:
@@ -64,6 +77,7 @@ class Forecast(Frozen):
     is_free: bool
     spot: bool
     concurrency: int
+    visits: Design
     cells: tuple[CellForecast, ...]
     evaluations: tuple[EvalForecast, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -73,6 +87,11 @@ class Forecast(Frozen):
     def gpu_h(self) -> float:
         """GPU-hours of all cells."""
         return sum(cell.gpu_h for cell in self.cells)
+
+    @property
+    def control_gpu_h(self) -> float:
+        """GPU-hours of all controls."""
+        return sum(cell.control_s for cell in self.cells) / HOUR_S
 
     @property
     def usd_spot(self) -> float | None:
@@ -109,7 +128,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
     Returns:
         Seconds, GPU-hours and dollars per cell; steps that aren't built are named and cost nothing.
     """
-    spot = any(planned.spot for planned in plan.cells)
+    spot, rented = any(planned.spot for planned in plan.cells), plan.cloud is not None
     methods = {str(planned.cell.technique.method) for planned in plan.cells}
     evaluations = eval_forecasts(plan, committed)
     return Forecast(
@@ -118,36 +137,49 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         is_free=plan.gpu.price_spot_usd_h == 0 and plan.gpu.price_on_demand_usd_h == 0,
         spot=spot,
         concurrency=plan.concurrency,
-        cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ())) for one in plan.cells),
+        visits=plan.cells[0].visits if plan.cells else "single",
+        cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ()), rented=rented) for one in plan.cells),
         evaluations=evaluations,
         left_out=plan.left_out,
-        assumptions=assumptions(plan.gpu, methods, spot, has_evals=bool(evaluations)),
+        assumptions=assumptions(plan.gpu, methods, spot, has_evals=bool(evaluations), rented=rented),
     )
 
 
-def _cell_forecast(planned: PlannedCell, done: Collection[str]) -> CellForecast:
-    """One cell; launch and start are spent only if some step is still to measure."""
+def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool) -> CellForecast:
+    """One cell; launch and starts are spent only if some step is still to measure."""
     cell, gpu = planned.cell, planned.gpu
-    steps = tuple(_step_forecast(planned, step, done) for step in planned.steps)
-    needed = any(step.state == "to measure" for step in steps)
-    launch, start = (launch_s(gpu), start_s(cell, gpu)) if needed else (0.0, 0.0)
-    total_s = launch + start + sum(step.seconds for step in steps)
+    left = without(planned.starts, done)
+    controls = sum(start.served != cell for start in left)
+    unbuilt = [step for step in planned.steps if not isinstance(step, MeasuredStep)]
+    steps = (
+        *(_step_forecast(planned, start, each, done) for start in planned.starts for each in start.measurements),
+        *(StepForecast(step=step.step, name=step.step, state="not built yet", seconds=0.0) for step in unbuilt),
+    )
+    launch = GPU_LAUNCH_S if left and rented and gpu.bandwidth_gb_s is not None else 0.0
+    ready, control = ready_s(planned, left, rented=rented), controls * start_s(gpu)
+    total_s = launch + ready + sum(step.seconds for step in steps)
     return CellForecast(
         cell_key=cell.cell_key,
         label=cell.label,
         tok_s=decode_tok_s(cell, gpu, HEADLINE_CONTEXT_TOKENS),
         launch_s=launch,
-        start_s=start,
+        start_s=ready - control,
+        control_start_s=control,
+        starts=len(planned.starts),
         steps=steps,
         usd_spot=usd_of(gpu.price_spot_usd_h, total_s),
         usd_on_demand=usd_of(gpu.price_on_demand_usd_h, total_s),
     )
 
 
-def _step_forecast(planned: PlannedCell, step: StepSpec, done: Collection[str]) -> StepForecast:
-    """One step; what is committed or can't be run yet takes no time."""
-    if step.step in done:
-        return StepForecast(step=step.step, state="measured", seconds=0.0)
-    if not isinstance(step, MeasuredStep):
-        return StepForecast(step=step.step, state="not built yet", seconds=0.0)
-    return StepForecast(step=step.step, state="to measure", seconds=step_s(planned, step))
+def _step_forecast(planned: PlannedCell, start: Start, measurement: Measurement, done: Collection[str]) -> StepForecast:
+    """One step in one visit; what is committed takes no time."""
+    spec, name = measurement.spec, measurement.name
+    is_done = name in done
+    return StepForecast(
+        step=spec.step,
+        name=name,
+        state="measured" if is_done else "to measure",
+        seconds=0.0 if is_done else step_s(planned, spec, start.served),
+        is_control=measurement.visit.role == "control",
+    )

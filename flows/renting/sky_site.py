@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from configs.schema import Cloud, Plan
+from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, Cluster
@@ -14,7 +15,7 @@ from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.images import pinned_images
 from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
-from flows.forecast.estimates import start_s, step_s
+from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.site import PolicySite
 from tasks.engine.machine import cell_workdir
 from tasks.provenance import git_state
@@ -70,9 +71,9 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
     waiting: dict[str, float] = {}
     for planned in plan.cells:
         done = committed.get(planned.cell.cell_key, ())
-        left_s = sum(step_s(planned, spec) for spec in planned.measured_steps if spec.step not in done)
-        if left_s:
-            waiting[planned.cell.cell_key] = left_s + start_s(planned.cell, planned.gpu)
+        left = without(planned.starts, done)
+        if left:
+            waiting[planned.cell.cell_key] = ready_s(planned, left, rented=True) + measuring_s(planned, left)
     return waiting
 
 

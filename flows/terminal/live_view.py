@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from rich import box
 from rich.console import Console, Group
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.schema import Plan
+from configs.visits import split_name
 from flows.forecast.forecast import forecast
 from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, StepState
 from warehouse.clock import duration
@@ -70,7 +71,8 @@ class RunWatcher:
                     self._said.add(cell.failure)
                     self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
                 for step, state in cell.steps.items():
-                    line = f"{cell.label} / {step}: {state}"
+                    word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
+                    line = f"{cell.label} / {step}: {word}"
                     if state in (*VERDICTS, "running") and line not in self._said:
                         self._said.add(line)
                         self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
@@ -102,7 +104,7 @@ class RunWatcher:
 
 def progress_table(progress: RunProgress) -> Table:
     """Cells x steps, with what each live cell is doing now."""
-    steps = list(dict.fromkeys(step for cell in progress.cells for step in cell.steps))
+    steps = list(dict.fromkeys(split_name(name)[0] for cell in progress.cells for name in cell.steps))
     title = f"run {progress.run_id}{money(progress)}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1))
     table.add_column("cell", no_wrap=True)
@@ -125,13 +127,26 @@ def money(progress: RunProgress) -> str:
 
 
 def _state(cell: CellProgress, step: str) -> Text:
-    state = cell.steps.get(step)
-    if state is None:
+    """All visits of a step in one word: how far the running one is, how many are left, or what was found."""
+    visits = {name: state for name, state in cell.steps.items() if split_name(name)[0] == step}
+    done = [state for state in visits.values() if state in VERDICTS]
+    if not visits:
         return Text("")
+    if "running" in visits.values() and cell.heartbeat is not None:
+        return Text(f"{cell.heartbeat.percent:.0f} %", style=SYMBOLS["running"][1])
+    if done and len(done) < len(visits) and "skipped" not in visits.values():
+        return Text(f"{len(done)} of {len(visits)} visits", style=SYMBOLS["running"][1])
+    state = max(visits.values(), key=list(SYMBOLS).index)
     word, style = SYMBOLS[state]
-    if state == "running" and cell.heartbeat is not None:
-        word = f"{cell.heartbeat.percent:.0f} %"
-    return Text(word, style=style)
+    return Text(conditions(cell, tuple(visits)) if state in ("suspect", "rejected") else word, style=style)
+
+
+def conditions(cell: CellProgress, names: Collection[str]) -> str:
+    """`5 of 6 ok` over some of a cell's measurements, or the worst verdict where nothing was counted."""
+    judged = [cell.judged[name] for name in names if name in cell.judged]
+    ok, of = sum(each[0] for each in judged), sum(each[1] for each in judged)
+    worst_state = max((cell.steps[name] for name in names), key=list(SYMBOLS).index)
+    return f"{ok} of {of} ok" if of > 1 else SYMBOLS[worst_state][0]
 
 
 def _now(cell: CellProgress) -> str:

@@ -6,22 +6,28 @@ import time
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from configs.schema import Plan
+from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep
+from configs.visits import split_name
 from warehouse.bill.spending import Spending, Spent
 from warehouse.lease import Heartbeat, Leases
-from warehouse.ledger import Ledger
+from warehouse.ledger import Commit, Ledger
 from warehouse.verdicts import VERDICTS, Verdict
 
 StepState = Verdict | Literal["running", "waiting", "skipped", "not built"]
+"""Of a measurement: a step in one visit, by its name in the ledger."""
 
 
 class CellProgress(NamedTuple):
-    """One cell: the state of each step, its last heartbeat while an owner lives, and how its last attempt failed."""
+    """One cell: the state of each measurement, its last heartbeat while an owner lives, how its last attempt failed.
+
+    `judged` has, of each that is measured, how many conditions are ok and how many there are.
+    """
 
     label: str
     cell_key: str
     steps: Mapping[str, StepState]
+    judged: Mapping[str, tuple[int, int]]
     heartbeat: Heartbeat | None
     attempts: int
     failure: str = ""
@@ -29,7 +35,14 @@ class CellProgress(NamedTuple):
     def document(self) -> dict[str, object]:
         """The cell for `--json`."""
         doing = None if self.heartbeat is None else self.heartbeat.model_dump(mode="json")
-        return {"label": self.label, "cell_key": self.cell_key, "steps": dict(self.steps), "heartbeat": doing}
+        conditions = {name: {"ok": ok, "of": of} for name, (ok, of) in self.judged.items()}
+        return {
+            "label": self.label,
+            "cell_key": self.cell_key,
+            "steps": dict(self.steps),
+            "conditions": conditions,
+            "heartbeat": doing,
+        }
 
 
 class RunProgress(NamedTuple):
@@ -61,7 +74,7 @@ class ProgressReader:
     def __init__(self, ledger: Ledger, plan: Plan) -> None:
         self._ledger = ledger
         self._plan = plan
-        self._verdicts: dict[tuple[str, str], StepState] = {}
+        self._commits: dict[tuple[str, str], Commit] = {}
         self._spending = Spending(ledger.store, time.time)
 
     def read(self) -> RunProgress:
@@ -69,25 +82,27 @@ class ProgressReader:
         committed = self._ledger.committed_steps()
         cells = []
         for planned in self._plan.cells:
-            key = planned.cell.cell_key
+            key, done = planned.cell.cell_key, committed.get(planned.cell.cell_key, ())
             states: dict[str, StepState] = {}
-            gates: list[StepState] = []
-            for spec in planned.steps:
-                if not isinstance(spec, MeasuredStep):
-                    states[spec.step] = "not built"
-                elif spec.step in committed.get(key, ()):
-                    states[spec.step] = self._verdict(key, spec.step)
-                else:
-                    states[spec.step] = "skipped" if "rejected" in gates else "waiting"
-                if isinstance(spec, MeasuredStep) and spec.is_gate:
-                    gates.append(states[spec.step])
-            cells.append(self._with_owner(planned.cell.label, key, states))
+            judged: dict[str, tuple[int, int]] = {}
+            for name in _names(planned):
+                commit = self._commit(key, name) if name in done else None
+                states[name] = "waiting" if commit is None else commit.verdict
+                if commit is not None and commit.judged is not None and commit.judged_ok is not None:
+                    judged[name] = (commit.judged_ok, commit.judged)
+            gates = {each.spec.step for start in planned.starts for each in start.measurements if each.spec.is_gate}
+            if any(states[gate] == "rejected" for gate in gates):
+                states = {name: "skipped" if state == "waiting" else state for name, state in states.items()}
+            states |= {step.step: "not built" for step in planned.steps if not isinstance(step, MeasuredStep)}
+            cells.append(self._with_owner(planned.cell.label, key, states, judged))
         spent = self._spending.of_run(self._ledger.run_id)
         return RunProgress(self._ledger.run_id, tuple(cells), spent if spent.by_cell else None)
 
-    def _with_owner(self, label: str, key: str, states: dict[str, StepState]) -> CellProgress:
+    def _with_owner(
+        self, label: str, key: str, states: dict[str, StepState], judged: Mapping[str, tuple[int, int]]
+    ) -> CellProgress:
         if not any(state == "waiting" for state in states.values()):
-            return CellProgress(label, key, states, None, 0)
+            return CellProgress(label, key, states, judged, None, 0)
         leases = Leases(self._ledger, key)
         lease = leases.current()
         beat = leases.heartbeat() if lease is not None and not leases.is_free(lease) else None
@@ -95,10 +110,19 @@ class ProgressReader:
             states[beat.step] = "running"
         ended = leases.closed(lease.epoch) if lease is not None and beat is None else None
         failure = f"attempt {ended.attempt} {ended.outcome}: {ended.reason}" if ended and ended.reason else ""
-        return CellProgress(label, key, states, beat, lease.epoch if lease else 0, failure)
+        return CellProgress(label, key, states, judged, beat, lease.epoch if lease else 0, failure)
 
-    def _verdict(self, key: str, step: str) -> StepState:
-        if (key, step) not in self._verdicts:
-            commit = self._ledger.read_commit(key, step)
-            self._verdicts[key, step] = commit.verdict if commit else "waiting"
-        return self._verdicts[key, step]
+    def _commit(self, key: str, name: str) -> Commit | None:
+        if (key, name) not in self._commits:
+            commit = self._ledger.read_commit(key, name)
+            if commit is None:
+                return None
+            self._commits[key, name] = commit
+        return self._commits[key, name]
+
+
+def _names(planned: PlannedCell) -> list[str]:
+    """Names of a cell's measurements, the visits of a step side by side."""
+    names = [each.name for start in planned.starts for each in start.measurements]
+    order = [step.step for step in planned.measured_steps]
+    return sorted(names, key=lambda name: order.index(split_name(name)[0]))

@@ -74,7 +74,26 @@ def summary(forecast: Forecast) -> str:
     at_once = f"{forecast.concurrency} at a time" if forecast.concurrency > 1 else "one after another"
     return (
         f"{len(forecast.cells)} cells, {left} steps to measure, {done} measured: about "
-        f"{duration(forecast.wall_h * HOUR_S)}, {at_once}; {cost}."
+        f"{duration(forecast.wall_h * HOUR_S)}, {at_once}; {cost}.\n{_visits(forecast)}"
+    )
+
+
+def _visits(forecast: Forecast) -> str:
+    """In how many engine starts speeds are measured, what the controls cost, and what may be claimed of it."""
+    visits = sum(cell.starts for cell in forecast.cells)
+    if forecast.visits == "single":
+        return f"{visits} engine starts, one per cell: no claim about a speedup (visits: single)."
+    if forecast.visits == "mirrored":
+        return f"{visits} engine starts: all cells forwards, then backwards (visits: mirrored)."
+    prices = [
+        dollars(usd * forecast.control_gpu_h / forecast.gpu_h)
+        for usd in (forecast.usd_spot, forecast.usd_on_demand)
+        if usd is not None and forecast.gpu_h
+    ]
+    cost = f", {' spot, '.join(prices)} on demand" if len(prices) == 2 else ""
+    return (
+        f"{visits} engine starts: control, cell, control on one machine (visits: bracketed); the controls take "
+        f"{forecast.control_gpu_h:.2f} GPU-h of it{cost}."
     )
 
 
@@ -155,7 +174,7 @@ def _columns(forecast: Forecast) -> dict[str, list[str]]:
 
 
 def _steps_s(cell: CellForecast, names: Sequence[str]) -> float:
-    """Seconds still to be spent on some steps of a cell."""
+    """Seconds still to be spent on some steps of a cell, in all its visits and its control's."""
     return sum(step.seconds for step in cell.steps if step.step in names)
 
 
@@ -166,5 +185,5 @@ def _steps_text(cell: CellForecast, names: Sequence[str]) -> str:
 
 
 def _ready_s(cell: CellForecast) -> float:
-    """Seconds until the first step can begin."""
-    return cell.launch_s + cell.start_s
+    """Seconds in which nothing is measured: launch, and all engine starts."""
+    return cell.launch_s + cell.start_s + cell.control_start_s
