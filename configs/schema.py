@@ -13,7 +13,7 @@ from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
-from configs.visits import Design, Start, starts_of
+from configs.visits import Design, Measurement, Start, starts_of
 
 
 class Suite(Frozen):
@@ -92,6 +92,11 @@ class PlannedCell(Frozen):
     def starts(self) -> tuple[Start, ...]:
         """The engine starts that measure it, in order."""
         return starts_of(self.cell, self.control, self.measured_steps, self.visits)
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that is measured of it, its control's visits included, in order."""
+        return tuple(each for start in self.starts for each in start.measurements)
 
     @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:

@@ -162,7 +162,7 @@ class CellRun:
 
     def report_commits(self) -> None:
         """Report every step committed since the last call."""
-        for name in (each.name for start in self._planned.starts for each in start.measurements):
+        for name in (each.name for each in self._planned.measurements):
             if name not in self._seen and self._ledger.read_commit(self._key, name) is not None:
                 self._seen.add(name)
                 self._committed(name)

@@ -90,7 +90,7 @@ class ProgressReader:
                 states[name] = "waiting" if commit is None else commit.verdict
                 if commit is not None and commit.judged is not None and commit.judged_ok is not None:
                     judged[name] = (commit.judged_ok, commit.judged)
-            gates = {each.spec.step for start in planned.starts for each in start.measurements if each.spec.is_gate}
+            gates = {each.name for each in planned.measurements if each.spec.is_gate}
             if any(states[gate] == "rejected" for gate in gates):
                 states = {name: "skipped" if state == "waiting" else state for name, state in states.items()}
             states |= {step.step: "not built" for step in planned.steps if not isinstance(step, MeasuredStep)}
@@ -123,6 +123,6 @@ class ProgressReader:
 
 def _names(planned: PlannedCell) -> list[str]:
     """Names of a cell's measurements, the visits of a step side by side."""
-    names = [each.name for start in planned.starts for each in start.measurements]
+    names = [each.name for each in planned.measurements]
     order = [step.step for step in planned.measured_steps]
     return sorted(names, key=lambda name: order.index(split_name(name)[0]))

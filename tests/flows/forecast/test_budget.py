@@ -99,7 +99,7 @@ def test_every_budget_that_does_not_fit_is_named(ledger: Ledger) -> None:
 
 def test_a_measured_run_is_never_refused(ledger: Ledger) -> None:
     rent(ledger, KEY, 0, 2, 60, offer=RICH, attempt=1)
-    done = forecast(FULL, {p.cell.cell_key: [step.step for step in p.steps] for p in FULL.cells})
+    done = forecast(FULL, {p.cell.cell_key: [each.name for each in p.measurements] for p in FULL.cells})
     purse(ledger, cell_usd=0.01, run_usd=50.0, month_usd=50.0).check_start(done)
 
 

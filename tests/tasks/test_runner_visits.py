@@ -1,0 +1,82 @@
+"""The node runner in visits: which engine it starts for what, and what a killed one leaves to the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from configs.visits import split_name
+from tests.fake_run import FakeRun
+from warehouse.ledger import said
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 64, repeats: 3, stream_requests: 0}
+  - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
+"""
+
+
+def served(run: FakeRun, name: str) -> set[bool]:
+    """Whether the engines that measured it were told to speculate."""
+    return {"--speculative-config" in row["argv"] for row in run.rows(name, "provenance")}
+
+
+def test_a_cell_is_measured_between_two_visits_of_its_control(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    code, output = run.finish(node_python)
+    assert code == 0, output
+    order = [line.split(":")[0] for line in output.splitlines() if ": committed" in line]
+    assert order == ["throughput@control-1", "smoke", "throughput", "throughput@control-2", "parity"]
+    assert output.count("healthy after") == 4, "a visit is a start"
+    assert served(run, "throughput@control-1") == served(run, "throughput@control-2") == {False}
+    assert served(run, "throughput") == served(run, "parity") == {True}
+    for name in ("throughput@control-1", "throughput", "throughput@control-2"):
+        assert {row["step"] for row in run.rows(name, "windows")} == {name}
+        assert len(run.rows(name, "windows")) == 3
+        assert said(run.commit(name)) == "ok"
+
+
+def test_an_ar_cell_is_its_own_control(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "ar", suite=SUITE, visits="bracketed")
+    code, output = run.finish(node_python)
+    assert code == 0, output
+    assert output.count("healthy after") == 2
+    assert [len(run.rows(name, "windows")) for name in ("throughput", "throughput@2")] == [3, 3]
+
+
+def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="mirrored")
+    code, output = run.finish(node_python, arguments=("--leg", "1"))
+    assert code == 0 and "throughput@2" not in output, output
+    code, output = run.finish(node_python, arguments=("--leg", "2"))
+    assert code == 0, output
+    assert [line.split(":")[0] for line in output.splitlines() if ": committed" in line] == ["throughput@2"]
+    assert run.finish(node_python)[1].strip() == "everything is measured"
+
+
+def test_a_control_that_was_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    # the control asks 1 warm-up and 3 requests; the third start dies before its first window
+    code, output = run.finish(node_python, lie="dies_later", FAKE_ENGINE_AFTER="6")
+    assert code != 0, output
+    first = run.commit("throughput@control-1")
+    code, output = run.finish(node_python)
+    assert code == 0, output
+    assert run.commit("throughput@control-1") == first
+    assert "throughput@control-1" not in output
+
+
+@pytest.mark.parametrize("lie", ["loop", "blank"])
+def test_a_cell_that_smoke_rejects_costs_no_second_control(tmp_path: Path, node_python: Path, lie: str) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    code, output = run.finish(node_python, lie=lie)
+    assert code != 0
+    committed = {split_name(name)[0] for name in run.ledger.committed_steps()[run.key]}
+    assert committed == {"throughput", "smoke"}
+    assert "throughput@control-2" not in output
