@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 from tests.fake_run import write_user_configs
+from warehouse.ledger import Ledger
+from warehouse.store import open_store
 
 Finish = Callable[..., tuple[int, str]]
 
@@ -34,6 +36,31 @@ def test_a_sweep_is_measured_published_and_not_measured_again(tmp_path: Path, fi
     key = frame["cell_key"][0]
     code, said = finish_sweep("reproduce", key[:6])
     assert code == 0 and "fake_engine.py serve" in said and "curl" in said
+
+
+QUICK = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 2}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 64, repeats: 3, stream_requests: 0}
+"""
+
+
+@pytest.mark.slow
+def test_one_machine_measures_all_cells_forwards_and_then_back(tmp_path: Path, finish_sweep: Finish) -> None:
+    write_user_configs(tmp_path, "ar ngram", QUICK, visits="mirrored")
+    code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
+    assert code == 0, said
+    ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
+    ar, ngram = (planned.cell.cell_key for planned in ledger.plan().cells)
+    order = [(ar, "throughput"), (ngram, "throughput"), (ngram, "throughput@2"), (ar, "throughput@2")]
+    moments = [commit.committed_at for key, name in order if (commit := ledger.read_commit(key, name))]
+    assert len(moments) == 4 and moments == sorted(moments)
+    code, said = finish_sweep("status")
+    assert code == 0 and "6 of 6 steps" in said, said
 
 
 @pytest.mark.slow
