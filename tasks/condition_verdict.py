@@ -59,9 +59,7 @@ def judge_condition(
             impossible_speed(rate_of(fixed), ceiling),
             _slow(served, gpu, condition, decoding, prefill_s, bytes_read),
             *_text_findings(served, sent),
-            # JOINED AT THE MERGE, one line each:
-            # unsteady([rate_of([row]) for row in fixed], ...) and client_starved(fixed), tasks/guards/steadiness.py
-            # prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in sent])
+            # MERGE w-prompts: prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in sent])
         ],
     )
     if not streamed:
@@ -69,7 +67,6 @@ def judge_condition(
     short = short_output(condition.output_tokens, [row["completion_tokens"] for row in streamed])
     if served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
         return [headline, judge(condition.name, "stream", [short])]
-    # JOINED AT THE MERGE: client_starved(_of(windows, condition, "stream"))
     return [headline, judge(condition.name, "stream", [short, _stream(streamed, decoding)])]
 
 
@@ -93,7 +90,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
     ]
 
 
-def rate_of(windows: Sequence[Row]) -> float:
+def rate_of(windows: Sequence[Row]) -> float:  # MERGE w-measure: it is in tasks/steady.py
     """Tokens per second, tok/s: all tokens over all seconds; of the steady part where every window has one."""
     if all(row.get("steady_s") and row.get("steady_tokens") for row in windows):
         return float(sum(row["steady_tokens"] for row in windows) / sum(row["steady_s"] for row in windows))
@@ -140,7 +137,7 @@ def _text_findings(served: Cell, rows: Sequence[Row]) -> list[Finding | None]:
     """Made-up weights write nonsense, and are published as made up."""
     if served.model.weights == "dummy":
         return []
-    return [looping_text([row["loop_share"] for row in rows])]  # JOINED AT THE MERGE: degenerate_text(rows)
+    return [looping_text([row["loop_share"] for row in rows])]  # MERGE w-text: degenerate_text(rows)
 
 
 def _prefill_s(windows: Sequence[Row], streamed: Sequence[Row]) -> float | None:
