@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import zip_longest
 from typing import Literal
 
 from pydantic import Field
@@ -110,6 +111,19 @@ class Engine(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     start_timeout_s: float = Field(600, gt=0)
 
+    def argument(self, *names: str) -> str | None:
+        """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.
+
+        vLLM takes `_` for `-` inside a flag.
+        """
+        words = [*(self.command or ()), *self.args]
+        given = None
+        for word, following in zip_longest(words, words[1:]):
+            flag, equals, value = word.partition("=")
+            if word.startswith("-") and flag.replace("_", "-") in names:
+                given = value if equals else following or ""
+        return given
+
 
 class Gpu(Frozen):
     """A machine's memory, bandwidth and FLOPS, which set its speed ceiling, and its catalogue price."""
@@ -121,6 +135,7 @@ class Gpu(Frozen):
     price_spot_usd_h: float | None = Field(None, ge=0)
     price_on_demand_usd_h: float | None = Field(None, ge=0)
     price_source: str | None = None
+    reported_as: tuple[str, ...] = Field((), description="names by the driver; none: the card isn't checked")
 
 
 class Serving(Frozen):
@@ -155,6 +170,21 @@ class Cell(Frozen):
     def cell_key(self) -> str:
         """First 16 hex digits of sha256 over the canonical JSON."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Cards that share every layer, and so read its weights at the same time."""
+        return self._many("--tensor-parallel-size", "-tp")
+
+    @property
+    def cards(self) -> int:
+        """Cards that the engine's arguments ask for: tensor x pipeline x data parallel."""
+        pipeline, data = self._many("--pipeline-parallel-size", "-pp"), self._many("--data-parallel-size", "-dp")
+        return self.tensor_parallel * pipeline * data
+
+    def _many(self, *names: str) -> int:
+        given = self.engine.argument(*names) or ""
+        return int(given) if given.isdecimal() and int(given) else 1  # vLLM doesn't start with any other
 
     @property
     def label(self) -> str:

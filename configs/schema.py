@@ -119,12 +119,13 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts.
+        How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts,
+        and how a driver names the card.
         """
-        forecast_only = {"bf16_tflops"}
+        not_measured = {"bf16_tflops", "reported_as"}
         compared = {"model": {"held_against"}}  # told by the control that follows from it
-        of_cell = {"gpu": forecast_only, "cell": compared, "control": compared}
-        left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": of_cell}}
+        of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
+        left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
             if planned.visits == "single":  # plans of before there were visits keep their hash

@@ -8,7 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import NamedTuple
+
+NAMES = {
+    "generation_tokens": ("vllm:generation_tokens_total",),
+    "requests_finished": ("vllm:request_success_total",),
+    "drafts": ("vllm:spec_decode_num_drafts_total",),
+    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "denoising_steps": ("vllm:diffusion_num_denoising_steps_total",),
+    "committed_tokens": ("vllm:diffusion_num_committed_tokens_total",),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "preemptions": ("vllm:num_preemptions_total",),
+}
+"""Name of each plain counter in vLLM 0.32.0, then older ones (early v1 engines counted hits of the "gpu" cache, some in
+blocks). The first that a page has is read: versions of a transition show both."""
+
+BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -30,9 +47,9 @@ class Counters(NamedTuple):
 
     def since(self, before: Counters) -> Counters:
         """What was counted between `before` and now; None where either reading lacks the counter."""
-        positions = None
-        if self.accepted_by_position is not None and before.accepted_by_position is not None:
-            pairs = zip(self.accepted_by_position, before.accepted_by_position, strict=True)
+        positions, now, then = None, self.accepted_by_position, before.accepted_by_position
+        if now is not None and then is not None and len(now) >= len(then):
+            pairs = zip_longest(now, then, fillvalue=0.0)
             positions = tuple(after - earlier for after, earlier in pairs)
         plain = {
             field: _difference(getattr(self, field), getattr(before, field))
@@ -41,39 +58,19 @@ class Counters(NamedTuple):
         }
         return Counters(**plain, accepted_by_position=positions)
 
-    @property
-    def acceptance_length(self) -> float | None:
-        """Mean tokens per verification step, 1 + accepted / drafts; None if nothing was drafted."""
-        if not self.drafts or self.accepted_tokens is None:
-            return None
-        return 1 + self.accepted_tokens / self.drafts
-
 
 def parse(text: str) -> Counters:
     """The counters on a `/metrics` page; None for each that it lacks."""
-    found = list(samples(text))
+    totals: dict[str, float] = {}
     by_position: dict[int, float] = {}
-    for name, labels, value in found:
-        if name == "vllm:spec_decode_num_accepted_tokens_per_pos_total":
+    for name, labels, value in samples(text):
+        totals[name] = totals.get(name, 0.0) + value
+        if name == BY_POSITION:
             position = int(labels["position"])
             by_position[position] = by_position.get(position, 0.0) + value
-
-    def total(name: str) -> float | None:
-        values = [value for named, _, value in found if named == f"vllm:{name}_total"]
-        return sum(values) if values else None
-
-    return Counters(
-        generation_tokens=total("generation_tokens"),
-        requests_finished=total("request_success"),
-        drafts=total("spec_decode_num_drafts"),
-        draft_tokens=total("spec_decode_num_draft_tokens"),
-        accepted_tokens=total("spec_decode_num_accepted_tokens"),
-        accepted_by_position=tuple(by_position[p] for p in sorted(by_position)) if by_position else None,
-        denoising_steps=total("diffusion_num_denoising_steps"),
-        committed_tokens=total("diffusion_num_committed_tokens"),
-        prefix_hits=total("prefix_cache_hits"),
-        preemptions=total("num_preemptions"),
-    )
+    plain = {field: next((totals[name] for name in names if name in totals), None) for field, names in NAMES.items()}
+    positions = tuple(by_position[position] for position in sorted(by_position)) or None
+    return Counters(**plain, accepted_by_position=positions)
 
 
 def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:

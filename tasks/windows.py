@@ -129,27 +129,6 @@ def _engine_columns(counted: Counters) -> dict[str, Any]:
     }
 
 
-def counted_in(windows: Sequence[dict[str, Any]]) -> Counters:
-    """Window rows summed back into counters; None for each that any window lacks."""
-
-    def total(column: str) -> float | None:
-        values = [row[column] for row in windows]
-        return None if any(value is None for value in values) else float(sum(values))
-
-    return Counters(
-        generation_tokens=total("engine_generation_tokens"),
-        requests_finished=None,
-        drafts=total("engine_drafts"),
-        draft_tokens=total("engine_draft_tokens"),
-        accepted_tokens=total("engine_accepted_tokens"),
-        accepted_by_position=None,
-        denoising_steps=total("engine_denoising_steps"),
-        committed_tokens=total("engine_committed_tokens"),
-        prefix_hits=total("engine_prefix_hits"),
-        preemptions=total("engine_preemptions"),
-    )
-
-
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 

@@ -3,9 +3,10 @@
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
-half_wrong (every other question), error (HTTP 500 to every chat request). After FAKE_ENGINE_AFTER chat requests,
-dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the file
-FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
+half_wrong (every other question), error (HTTP 500 to every chat request), drafts_secretly (an AR cell's engine that was
+told to draft all the same), renamed_counters (two counters under names that nobody knows). After FAKE_ENGINE_AFTER chat
+requests, dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the
+file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
 FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
 strings inside the thinking, too.
 """
@@ -28,7 +29,8 @@ LIE = os.environ.get("FAKE_ENGINE", "honest")
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
 AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
 CHUNK_TOKENS = 2
-SPECULATES = "--speculative-config" in sys.argv
+SPECULATES = "--speculative-config" in sys.argv or LIE == "drafts_secretly"
+K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [4])[0])
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
@@ -229,10 +231,16 @@ def metrics() -> str:
     if SPECULATES:
         lines += [
             f"vllm:spec_decode_num_drafts_total{labels} {counters['drafts']}",
-            f"vllm:spec_decode_num_draft_tokens_total{labels} {counters['drafts'] * 4}",
+            f"vllm:spec_decode_num_draft_tokens_total{labels} {counters['drafts'] * K}",
             f"vllm:spec_decode_num_accepted_tokens_total{labels} {counters['accepted']}",
-            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {counters["accepted"]}',
         ]
+        lines += [  # of each draft its first token is accepted, and no other
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{position}"}} '
+            f"{0 if position else counters['accepted']}"
+            for position in range(K)
+        ]
+    if LIE == "renamed_counters":
+        lines = [line.replace("prefix_cache_hits", "cached").replace("num_preemptions", "evicted") for line in lines]
     return "\n".join(lines) + "\n"
 
 

@@ -22,7 +22,7 @@ class Reason(StrEnum):
     DEAD_DRAFT = "dead_draft"
     """The technique drafts, and (almost) nothing it drafts is accepted."""
     ACCEPTANCE_OUT_OF_RANGE = "acceptance_out_of_range"
-    """An acceptance length below 1 or above K + 1."""
+    """More tokens accepted than were drafted, or at a position than at the one before it."""
     SHORT_OUTPUT = "short_output"
     """Fewer tokens than a fixed-length request asked for."""
     TOKEN_MISMATCH = "token_mismatch"

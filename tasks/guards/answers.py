@@ -46,6 +46,9 @@ GATE_AGREEMENT_REJECTED = 0.75
 NONE_ALLOWED = Bounds(0.0, 0.0)
 """Among the few answers of the gate a single one that is cut off or blank stops the cell."""
 
+ANY_SUSPECT = Bounds(0.0, 1.0)
+"""Of three answers one that is cut off moves the score by a third, and says nothing about a rate."""
+
 JUDGED_HERE = frozenset({
     Reason.TRUNCATED, Reason.BLANK_OUTPUT, Reason.UNREADABLE_ANSWERS, Reason.EXTRACTORS_DISAGREE, Reason.AT_CHANCE,
 })  # fmt: skip
@@ -131,13 +134,32 @@ def _findings(
 def _share(
     answers: _Answers, bounds: Bounds, reason: Reason, what: str, holds: Callable[[Row], bool]
 ) -> Finding | None:
-    concerned, n = answers.where(holds), len(answers.rows)
-    if not concerned or len(concerned) <= bounds.suspect * n:
+    concerned = answers.where(holds)
+    found = above(bounds, len(concerned), len(answers.rows), reason, what)
+    if found is None or found.severity != "rejected":
+        return found
+    return found._replace(sentence=found.sentence + answers.shown(concerned[0]))
+
+
+def above(bounds: Bounds, concerned: int, n: int, reason: Reason, what: str) -> Finding | None:
+    """A finding where more than the allowed share of `n` answers are `what`."""
+    if not concerned or concerned <= bounds.suspect * n:
         return None
-    severity: Severity = "rejected" if len(concerned) > bounds.rejected * n else "suspect"
+    severity: Severity = "rejected" if concerned > bounds.rejected * n else "suspect"
     bound = bounds.rejected if severity == "rejected" else bounds.suspect
-    sentence = f"{len(concerned)} of {n} answers {what} ({len(concerned) / n:.1%}, {severity} above {bound:.0%})"
-    return Finding(reason, severity, sentence + (answers.shown(concerned[0]) if severity == "rejected" else ""))
+    sentence = f"{concerned} of {n} answers {what} ({concerned / n:.1%}, {severity} above {bound:.0%})"
+    return Finding(reason, severity, sentence)
+
+
+def blank_output(bodies: Sequence[str], bounds: Bounds = BLANK_BOUNDS) -> Finding | None:
+    """Answers without a body, where one may be blank that was cut off."""
+    return above(bounds, sum(not body.strip() for body in bodies), len(bodies), Reason.BLANK_OUTPUT, "are blank")
+
+
+def truncated(finish_reasons: Sequence[str], bounds: Bounds = TRUNCATED_BOUNDS) -> Finding | None:
+    """Answers cut off by the length limit: graded on half a thought."""
+    cut = sum(reason == "length" for reason in finish_reasons)
+    return above(bounds, cut, len(finish_reasons), Reason.TRUNCATED, "were cut off by the length limit")
 
 
 def readers_disagree(

@@ -1,15 +1,18 @@
-"""Guards over speculative decoding: is the draft alive, and are its counters possible?"""
+"""Guards over speculative decoding: is the draft alive, are its counters possible, and does nobody else draft?"""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from configs.cell import Technique
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.verdicts import Reason, Severity
 
-DEAD_ACCEPTANCE_RATE = 0.02
-"""Accepted share of drafted tokens below which a trained draft is dead. A draft that guesses among a hundred
-likely tokens reaches 0.01; the worst living draft that we know from the literature is above 0.1."""
+DEAD_ACCEPTED_PER_DRAFT = 0.1
+"""Tokens accepted per drafting step below which a draft is dead, however many it proposes. One that guesses among a
+hundred likely tokens gets 0.01, whatever K is, since what follows a wrong token is never accepted; a living DFlash
+(K = 15, out of its depth) was seen at 0.28."""
 
 TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
@@ -23,22 +26,40 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
     if not technique.drafts:
         return None
     severity: Severity = "rejected" if technique.method in TRAINED_DRAFTS else "suspect"
-    if not counted.drafts or not counted.draft_tokens:
+    if counted.drafts is None or counted.accepted_tokens is None:  # vLLM has them whenever it was told to draft
+        return Finding(
+            Reason.DEAD_DRAFT, severity, f"{technique.name}: the engine counts no drafts, so nothing shows any"
+        )
+    if not counted.drafts:
         return Finding(Reason.DEAD_DRAFT, severity, f"{technique.name} drafted nothing at all")
-    rate = (counted.accepted_tokens or 0.0) / counted.draft_tokens
-    if rate >= DEAD_ACCEPTANCE_RATE:
+    per_draft = counted.accepted_tokens / counted.drafts
+    if per_draft >= DEAD_ACCEPTED_PER_DRAFT:
         return None
     sentence = (
-        f"{counted.accepted_tokens or 0:.0f} of {counted.draft_tokens:.0f} drafted tokens were accepted "
-        f"({rate:.1%}, alive from {DEAD_ACCEPTANCE_RATE:.0%})"
+        f"{counted.accepted_tokens:.0f} tokens accepted in {counted.drafts:.0f} drafting steps "
+        f"({per_draft:.3f} a step, alive from {DEAD_ACCEPTED_PER_DRAFT:g})"
     )
     return Finding(Reason.DEAD_DRAFT, severity, sentence)
 
 
-def acceptance_out_of_range(k: int | None, counted: Counters) -> Finding | None:
-    """Acceptance length must lie within 1 ... K + 1; nothing is checked if it or K is unknown."""
-    length = counted.acceptance_length
-    if length is None or k is None or 1 <= length <= k + 1:
+def baseline_drafts(technique: Technique, counted: Counters) -> Finding | None:
+    """What every technique is compared with must not draft itself: its speedups would be too small, or none."""
+    if not technique.is_baseline or not counted.drafts:
         return None
-    sentence = f"acceptance length {length:.2f} with K = {k} lies outside 1 ... {k + 1}"
-    return Finding(Reason.ACCEPTANCE_OUT_OF_RANGE, "rejected", sentence)
+    accepted = counted.accepted_tokens or 0
+    sentence = f"an AR cell, and its engine counted {counted.drafts:.0f} drafts with {accepted:.0f} tokens accepted"
+    return Finding(Reason.BASELINE_DRAFTS, "rejected", sentence)
+
+
+def acceptance_out_of_range(k: int | None, counted: Counters) -> Finding | None:
+    """No more can be accepted than was drafted, K a step, and no token without those before it."""
+    impossible = None
+    drafts, drafted, accepted = counted.drafts, counted.draft_tokens, counted.accepted_tokens
+    if accepted is not None and drafts is not None and k is not None and accepted > k * drafts:
+        impossible = f"{accepted:.0f} tokens accepted in {drafts:.0f} drafting steps of K = {k}"
+    elif accepted is not None and drafted is not None and accepted > drafted:
+        impossible = f"{accepted:.0f} tokens accepted of {drafted:.0f} drafted"
+    elif any(later > earlier for earlier, later in pairwise(counted.accepted_by_position or ())):
+        shown = ", ".join(f"{count:.0f}" for count in counted.accepted_by_position or ())
+        impossible = f"accepted by position {shown}: more behind a position than at it"
+    return None if impossible is None else Finding(Reason.ACCEPTANCE_OUT_OF_RANGE, "rejected", impossible)

@@ -1,27 +1,83 @@
-"""Guards over rates: can this machine do that, and do two ways of measuring agree?"""
+"""Guards over rates: can this machine do that, should it do better, and do two ways of measuring agree?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import exp, log, sqrt
+from statistics import fmean, geometric_mean
+
 from configs.cell import Cell, Gpu
 from tasks.guards.finding import Finding
+from tasks.meters import Counters
+from warehouse.statistics.beta import student_quantile
 from warehouse.verdicts import Reason
 
-STREAM_RATIO_BOUNDS = (0.5, 2.0)
-"""Streamed over non-streamed decode rate of the same work. Streaming costs some client time (a few per cent in
-`bench/`), and prefill is outside the streamed rate; beyond a factor of two the stream shows bursts, not tokens."""
+SLOW_BANDWIDTH_SHARE = 0.5
+"""Share of the memory bandwidth that decoding reaches at the least, once its overhead is taken off. Fitted to published
+AR figures it is 0.8 (`flows/forecast/decoding.py`)."""
+
+SLOW_OVERHEAD_S = 0.010
+"""Most time per decoding step that bandwidth doesn't explain: launches, sampling, host. Fitted to the same figures it
+is 0.0032; small models on large cards take nothing but that."""
+
+STREAM_SHARE = 0.30
+"""Most by which streaming the same work may be slower or faster, besides the time per token below and besides chance.
+On one H200 (2026-11-22) large shapes were within 0.06, tiny ones up to 0.24 faster."""
+
+STREAM_TOKEN_S = 0.001
+"""Most that sending and reading a token by itself adds. On the same card the tiny family (549 tok/s) streamed at 0.69
+of its rate: 0.8 ms a token."""
+
+STREAM_MOST = 2.0
+"""Beyond this factor streams are rejected however much they scatter: they show bursts, not tokens."""
+
+STREAM_ALPHA = 0.05
+"""Error of the interval by which chance widens the bounds."""
 
 
-def ceiling_tok_s(cell: Cell, gpu: Gpu, tokens_per_step: float, concurrency: int) -> float | None:
-    """Most tokens per second that the memory bandwidth allows; None if the machine's is unknown.
+def tokens_per_step(cell: Cell, tokens: int, counted: Counters) -> float | None:
+    """Tokens that a sequence commits per decoding step, over all its steps; None if the counters don't say.
 
-    Every decoding step reads all active weights once for the whole batch, so
-    tok/s <= bandwidth / (active parameters x bytes per parameter) x tokens per step x concurrency.
-    Source: the roofline of memory-bound decoding (Pope et al., arXiv 2211.05102, section 2).
+    A step commits one token and those accepted, so steps = tokens - accepted. vLLM counts a draft only in steps that
+    have one: n-gram with 10 drafts and 25 accepted of 512 tokens has an acceptance length of 3.5, and 1.05 of these. It
+    counts accepted tokens behind a request's last one, too, so K + 1 is the most. Block diffusion counts its steps.
     """
-    if gpu.bandwidth_gb_s is None:
+    technique = cell.technique
+    if technique.is_baseline:
+        return 1.0
+    if technique.denoises:
+        return tokens / counted.denoising_steps if counted.denoising_steps else None
+    if counted.accepted_tokens is None:
         return None
-    bytes_per_step = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    return gpu.bandwidth_gb_s * 1e9 / bytes_per_step * tokens_per_step * concurrency
+    most = tokens if cell.k is None else cell.k + 1
+    return min(most, tokens / max(1.0, tokens - counted.accepted_tokens))
+
+
+def step_bytes(cell: Cell, prompt_tokens: float, output_tokens: int, concurrency: int) -> float:
+    """Bytes that a decoding step reads at the least: active weights once, and each sequence's own cache.
+
+    Of a mixture of experts a batch, or the check of a draft, reads more than one token's experts: it is a lower bound.
+    So is the cache: where a step commits several tokens, steps may be more frequent early in an answer, so only the
+    prompt is sure to be there. Source: Pope et al., arXiv 2211.05102, section 2.
+    """
+    written = (output_tokens - 1) / 2 if cell.technique.is_baseline else 0.0
+    weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
+    return weights + concurrency * (prompt_tokens + written) * _kv_bytes_per_token(cell)
+
+
+def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | None, concurrency: int) -> float | None:
+    """Most tokens per second that the memory bandwidth of all cards allows; None if it or `per_step` is unknown.
+
+    Args:
+        cell: what is served.
+        gpu: each of its cards.
+        bytes_read: `step_bytes`.
+        per_step: `tokens_per_step`.
+        concurrency: requests in flight.
+    """
+    if gpu.bandwidth_gb_s is None or per_step is None:
+        return None
+    return gpu.bandwidth_gb_s * 1e9 * cell.cards / bytes_read * per_step * concurrency
 
 
 def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:
@@ -33,20 +89,78 @@ def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:
     )
 
 
-def stream_mismatch(stream_tok_s: float | None, fixed_tok_s: float) -> Finding | None:
-    """The streamed decode rate must match that of the same work without streaming.
+def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
+    """Tokens per second that a healthy engine decodes one request with, without drafts; None where none can be named.
+
+    1 / (bytes per step / (bandwidth x 0.5) + 10 ms). Not for engines that their own arguments slow down: without CUDA
+    graphs launches bound a step, with weights in the host's memory its bus does.
+    """
+    slowed = cell.engine.argument("--enforce-eager", "--cpu-offload-gb") is not None
+    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or slowed:
+        return None
+    read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
+    return 1 / (read_s + SLOW_OVERHEAD_S)
+
+
+def too_slow(decode_tok_s: float, floor: float | None) -> Finding | None:
+    """An engine that is healthy does better: another one, other weights, or a machine that was busy was measured."""
+    if floor is None or decode_tok_s >= floor:
+        return None
+    sentence = f"{decode_tok_s:.1f} tok/s without prefill; this machine's memory gives {floor:.0f} or more"
+    return Finding(Reason.TOO_SLOW, "suspect", sentence)
+
+
+def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) -> Finding | None:
+    """The streamed decode rate must match that of the same work without streaming, as closely as both are known.
 
     Args:
-        stream_tok_s: tokens after the first chunk over the time from first to last chunk; None if there was only one.
-        fixed_tok_s: decode rate of the same shape without streaming: later tokens over wall clock less prefill.
+        streamed: of each stream, tokens after the first chunk per second of them; None if there was only one chunk.
+        fixed: of each repeat of the same shape without streaming, decode rate: later tokens over time less prefill.
     """
-    if stream_tok_s is None:
+    rates = [rate for rate in streamed if rate is not None]
+    if len(rates) < len(streamed) or not rates:
         return Finding(
             Reason.STREAM_BURST, "rejected", "all tokens of a stream came in one burst: no TPOT can be read off it"
         )
-    ratio = stream_tok_s / fixed_tok_s
-    low, high = STREAM_RATIO_BOUNDS
+    stream_tok_s, fixed_tok_s = geometric_mean(rates), geometric_mean(fixed)
+    ratio, chance = stream_tok_s / fixed_tok_s, _chance(rates, fixed)
+    low = 1 / (1 + STREAM_SHARE + STREAM_TOKEN_S * fixed_tok_s) / chance
+    low, high = max(low, 1 / STREAM_MOST), min((1 + STREAM_SHARE) * chance, STREAM_MOST)
     if low <= ratio <= high:
         return None
-    sentence = f"streamed {stream_tok_s:.0f} tok/s against {fixed_tok_s:.0f} without streaming (ratio {ratio:.2f})"
+    sentence = (
+        f"streamed {stream_tok_s:.0f} tok/s against {fixed_tok_s:.0f} without streaming "
+        f"(ratio {ratio:.2f}, bounds {low:.2f} to {high:.2f})"
+    )
     return Finding(Reason.STREAM_MISMATCH, "rejected", sentence)
+
+
+def _kv_bytes_per_token(cell: Cell) -> float:
+    """Key and value of one token in all layers that keep it; 0 where the model's file doesn't say."""
+    kv = cell.model.kv
+    return 0.0 if kv is None else 2 * kv.layers * kv.kv_heads * kv.head_dim * _kv_bytes_per_value(cell)
+
+
+def _kv_bytes_per_value(cell: Cell) -> float:
+    """2 in 16 bits; fewer where the arguments say so, or where a quantised checkpoint may say so by itself."""
+    asked = cell.engine.argument("--kv-cache-dtype") or "auto"
+    if asked in ("bfloat16", "float16"):
+        return 2
+    if asked != "auto":
+        return 1 if "8" in asked else 0.5
+    made_while_loading = cell.precision.quantization is not None or cell.precision.dtype is not None
+    return 2 if made_while_loading else 1
+
+
+def _chance(streamed: Sequence[float], fixed: Sequence[float]) -> float:
+    """Factor within which the ratio of two geometric means lies by chance, from both samples' common deviation.
+
+    exp(t sqrt(s^2 (1/n + 1/m))) of the log rates: Student's two-sample interval, at most `STREAM_MOST`.
+    """
+    degrees = len(streamed) + len(fixed) - 2
+    if not degrees:
+        return STREAM_MOST
+    samples = [[log(rate) for rate in rates] for rates in (streamed, fixed)]
+    squares = sum((value - fmean(sample)) ** 2 for sample in samples for value in sample)
+    error = sqrt(squares / degrees * (1 / len(streamed) + 1 / len(fixed)))
+    return exp(min(student_quantile(STREAM_ALPHA / 2, degrees) * error, log(STREAM_MOST)))

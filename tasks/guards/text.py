@@ -1,4 +1,4 @@
-"""Guards over what the model wrote: loops, blanks, cut-offs."""
+"""Guards over what the model wrote: loops."""
 
 from __future__ import annotations
 
@@ -34,21 +34,3 @@ def looping_text(shares: Sequence[float | None]) -> Finding | None:
         return None
     severity: Severity = "rejected" if mean >= LOOP_REJECTED_SHARE else "suspect"
     return Finding(Reason.LOOPING_TEXT, severity, f"{mean:.0%} of the output's {LOOP_NGRAM}-grams repeat earlier ones")
-
-
-def blank_output(bodies: Sequence[str]) -> Finding | None:
-    """An answer without a body is no answer."""
-    blank = sum(not body.strip() for body in bodies)
-    if not blank:
-        return None
-    return Finding(Reason.BLANK_OUTPUT, "rejected", f"{blank} of {len(bodies)} answers are blank")
-
-
-def truncated(finish_reasons: Sequence[str]) -> Finding | None:
-    """A cut-off answer is graded on half a thought."""
-    cut = sum(reason == "length" for reason in finish_reasons)
-    if not cut:
-        return None
-    return Finding(
-        Reason.TRUNCATED, "suspect", f"{cut} of {len(finish_reasons)} answers were cut off by the length limit"
-    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from configs.cell import Serving, Technique
 from tasks.guards.finding import Finding
-from tasks.meters import Counters
+from tasks.meters import NAMES, Counters
 from warehouse.verdicts import Reason
 
 
@@ -28,13 +29,13 @@ def token_mismatch(client_tokens: int, counted: Counters) -> Finding | None:
     return Finding(Reason.TOKEN_MISMATCH, "rejected", sentence)
 
 
-def prefix_cache_hit(counted: Counters) -> Finding | None:
-    """With prompts from the cache, a speed is not that of this cell."""
+def prefix_cache_hit(counted: Counters, serving: Serving) -> Finding | None:
+    """With prompts from the cache, a speed is not that of this cell. That its cache is on is no excuse, but a cause."""
     if not counted.prefix_hits:
         return None
-    return Finding(
-        Reason.PREFIX_CACHE_HIT, "rejected", f"{counted.prefix_hits:.0f} prompt tokens came from the prefix cache"
-    )
+    cause = ": serving.prefix_cache is true, speeds need false" if serving.prefix_cache else ""
+    sentence = f"{counted.prefix_hits:.0f} prompt tokens came from the prefix cache{cause}"
+    return Finding(Reason.PREFIX_CACHE_HIT, "rejected", sentence)
 
 
 def engine_preemption(counted: Counters) -> Finding | None:
@@ -42,3 +43,22 @@ def engine_preemption(counted: Counters) -> Finding | None:
     if not counted.preemptions:
         return None
     return Finding(Reason.ENGINE_PREEMPTION, "suspect", f"the engine preempted {counted.preemptions:.0f} requests")
+
+
+def counters_vanished(technique: Technique, counted: Counters) -> Finding | None:
+    """Counters that a guard needs must be there; an engine without any is a matter of `token_mismatch`.
+
+    vLLM 0.32.0 shows them from its start, at 0: those of the prefix cache and of preemptions always (also with the
+    cache off), those of drafts wherever it was told to draft (`vllm/v1/metrics/loggers.py`, `spec_decode/metrics.py`).
+    """
+    if counted.generation_tokens is None:
+        return None
+    needed = ["prefix_hits", "preemptions"]
+    if technique.drafts:
+        needed += ["drafts", "draft_tokens", "accepted_tokens"]
+    if technique.denoises:
+        needed += ["denoising_steps"]
+    absent = [NAMES[field][0] for field in needed if getattr(counted, field) is None]
+    if not absent:
+        return None
+    return Finding(Reason.COUNTERS_VANISHED, "suspect", f"the engine shows no {', '.join(absent)}: absent is not zero")

@@ -11,9 +11,9 @@ from tasks.client import Reply
 from tasks.context import Progress, StepContext
 from tasks.family.words import KINDS, Question, questions
 from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
+from tasks.guards.answers import NONE_ALLOWED, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance
-from tasks.guards.text import blank_output, truncated
 from tasks.prompts import Prompt
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 
@@ -47,7 +47,8 @@ async def smoke(ctx: StepContext, spec: EvalTinyStep, items: int) -> list[Findin
     await ctx.write(EVAL_ITEMS, rows)
     right = _right(rows)
     ctx.tell(Progress(100, f"{right} of {items} right"))
-    return [blank_output([row["body"] for row in rows]), at_chance(right, items, CHOICE_CHANCE, SMOKE_CHANCE_P)]
+    blank = blank_output([row["body"] for row in rows], NONE_ALLOWED)
+    return [blank, at_chance(right, items, CHOICE_CHANCE, SMOKE_CHANCE_P)]
 
 
 def drawn(items: int, seed: int, kind: str | None) -> list[Question]:

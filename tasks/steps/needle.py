@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from configs.steps.needle import NeedleStep, condition_name
 from tasks.context import Progress, StepContext
+from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.text import blank_output, truncated
 from tasks.haystack.fit import haystack
 from tasks.haystack.needle import last_number, needle_of
 from tasks.prompts import Prompt
@@ -104,7 +104,7 @@ def _judgements(rows: Sequence[dict[str, Any]]) -> list[Judgement]:
             None,
             [
                 blank_output([row["body"] for row in there]) if all(row["blank"] for row in there) else None,
-                truncated(["length" if row["truncated"] else "stop" for row in there]),
+                truncated(["length" if row["truncated"] else "stop" for row in there], ANY_SUSPECT),
             ],
         )
         for name, there in conditions.items()

@@ -7,19 +7,15 @@ streamed twin gives TTFT and TPOT; it is checked against the headline, and is ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean, median
 from typing import Any
 
 from configs.steps.smoke import OUTPUT_TOKENS
 from configs.steps.throughput import Condition, ThroughputStep
+from tasks.condition_verdict import judge_condition, smoke_findings
 from tasks.context import Progress, StepContext
-from tasks.guards.drafting import acceptance_out_of_range, dead_draft
-from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.speed import ceiling_tok_s, impossible_speed, stream_mismatch
-from tasks.guards.text import blank_output, looping_text
-from tasks.guards.tokens import engine_preemption, prefix_cache_hit, short_output, token_mismatch
+from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import build_prompt, prompt_seed
-from tasks.windows import counted_in, measured_window, request_row, warm_up
+from tasks.windows import measured_window, request_row, warm_up
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
 WINDOW = ("condition", "mode", "repeat")
@@ -51,7 +47,11 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
                 rate = window["completion_tokens"] / window["wall_s"]
                 line = f"{condition.name} {mode} {repeat + 1}/{len(repeats)}: {rate:.0f} tok/s"
                 ctx.tell(Progress(100 * len(windows) / total, line, rate))
-    return [verdict for condition in spec.conditions for verdict in judge_condition(ctx, condition, windows, requests)]
+    return [
+        verdict
+        for condition in spec.conditions
+        for verdict in judge_condition(ctx.cell, ctx.planned.gpu, condition, windows, requests)
+    ]
 
 
 async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Finding | None]:
@@ -79,65 +79,7 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
         ctx.tell(Progress(100 * (index + 1) / items, f"generation {index + 1}/{items}"))
     counted = await ctx.counters_after(before, items)
     await ctx.write(REQUESTS, rows)
-    return [
-        short_output(asked_tokens, [row["completion_tokens"] for row in rows]),
-        token_mismatch(sum(row["completion_tokens"] for row in rows), counted),
-        blank_output([row["text"] for row in rows]),
-        dead_draft(ctx.cell.technique, counted),
-        acceptance_out_of_range(ctx.cell.k, counted),
-        looping_text([row["loop_share"] for row in rows]),
-    ]
-
-
-def judge_condition(
-    ctx: StepContext, condition: Condition, windows: Sequence[dict[str, Any]], requests: Sequence[dict[str, Any]]
-) -> list[Judgement]:
-    """What the guards say about a condition's fixed windows and about its streamed twin."""
-    fixed = [row for row in windows if row["condition"] == condition.name and row["mode"] == "fixed"]
-    sent = [row for row in requests if row["condition"] == condition.name and row["mode"] == "fixed"]
-    streamed = [row for row in requests if row["condition"] == condition.name and row["mode"] == "stream"]
-    counted = counted_in(fixed)
-    tok_s = mean(row["completion_tokens"] / row["wall_s"] for row in fixed)
-    ceiling = ceiling_tok_s(ctx.cell, ctx.planned.gpu, counted.acceptance_length or 1.0, condition.concurrency)
-    if ctx.cell.technique.denoises:
-        ceiling = None  # a denoising step commits any number of tokens: no acceptance length bounds it
-    headline = judge(
-        condition.name,
-        "fixed",
-        [
-            short_output(condition.output_tokens, [row["completion_tokens"] for row in sent]),
-            token_mismatch(sum(row["completion_tokens"] for row in fixed), counted),
-            dead_draft(ctx.cell.technique, counted),
-            acceptance_out_of_range(ctx.cell.k, counted),
-            prefix_cache_hit(counted),
-            engine_preemption(counted),
-            impossible_speed(tok_s, ceiling),
-            looping_text([row["loop_share"] for row in sent]),
-        ],
-    )
-    if not streamed:
-        return [headline]
-    prefill_s = next(
-        row["prefill_s"] for row in windows if (row["condition"], row["mode"]) == (condition.name, "stream")
-    )
-    return [headline, _judge_stream(ctx, condition, streamed, sent, prefill_s)]
-
-
-def _judge_stream(
-    ctx: StepContext,
-    condition: Condition,
-    streamed: Sequence[dict[str, Any]],
-    sent: Sequence[dict[str, Any]],
-    prefill_s: float | None,
-) -> Judgement:
-    short = short_output(condition.output_tokens, [row["completion_tokens"] for row in streamed])
-    if ctx.cell.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
-        return judge(condition.name, "stream", [short])
-    rates = [1000 / row["tpot_ms"] for row in streamed if row["tpot_ms"]]
-    stream_tok_s = median(rates) if len(rates) == len(streamed) else None
-    decode_s = mean(row["wall_s"] for row in sent) - (prefill_s or 0.0)
-    fixed_tok_s = (condition.output_tokens - 1) / decode_s
-    return judge(condition.name, "stream", [short, stream_mismatch(stream_tok_s, fixed_tok_s)])
+    return smoke_findings(ctx.cell, asked_tokens, rows, counted)
 
 
 def _has(windows: Sequence[dict[str, Any]], condition: Condition, mode: str, repeat: int) -> bool:

@@ -78,6 +78,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Pat
         ("loop", "ar", "smoke", "looping_text"),
         ("miscount", "ar", "smoke", "token_mismatch"),
         ("at_chance", "ar", "smoke", "at_chance"),
+        ("drafts_secretly", "ar", "smoke", "baseline_drafts"),
     ],
 )
 def test_a_lying_engine_is_rejected_with_its_reason(
@@ -95,6 +96,16 @@ def test_a_lying_engine_is_rejected_with_its_reason(
         assert code == 3
         assert run.ledger.read_commit(run.key, "throughput") is None, "an insane cell must not cost hours"
         assert run.finish(node_python, lie)[0] == 3, "and is not tried again"
+
+
+def test_counters_under_other_names_are_not_counters_at_zero(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    code, said = run.finish(node_python, "renamed_counters")
+    assert code == 0, said
+    commit = run.commit("throughput")
+    assert (commit.verdict, "counters_vanished" in commit.reasons) == ("suspect", True), said
+    details = str(run.rows("throughput", "verdicts")[0]["details"])
+    assert "vllm:prefix_cache_hits_total, vllm:num_preemptions_total" in details
 
 
 def test_a_dead_engine_is_noticed_with_the_cause_from_its_log(tmp_path: Path, node_python: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from configs.load import load_gpu, load_technique
-from tasks.guards.drafting import acceptance_out_of_range, dead_draft
+from configs.cell import Serving
+from configs.load import load_technique
+from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, truncated
+from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft
 from tasks.guards.finding import judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
-from tasks.guards.speed import impossible_speed, stream_mismatch
-from tasks.guards.text import blank_output, loop_share, looping_text, truncated
-from tasks.guards.tokens import prefix_cache_hit, short_output, token_mismatch
+from tasks.guards.text import loop_share, looping_text
+from tasks.guards.tokens import counters_vanished, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
 from warehouse.verdicts import Reason, worst
 
@@ -38,15 +39,77 @@ def test_an_idle_ngram_is_only_suspect() -> None:
     assert found is not None and found.severity == "suspect"
 
 
-def test_a_living_draft_passes() -> None:
-    alive = counted(drafts=100, draft_tokens=400, accepted_tokens=150)
-    assert dead_draft(load_technique("mtp"), alive) is None
-    assert acceptance_out_of_range(4, alive) is None
-    assert alive.acceptance_length == 2.5
+@pytest.mark.parametrize(
+    ("k", "accepted"), [(4, 1.5), (15, 0.28), (1, 0.6)], ids=["MTP", "DFlash out of its depth", "one token"]
+)
+def test_a_living_draft_passes_however_many_tokens_it_proposes(k: int, accepted: float) -> None:
+    alive = counted(drafts=1000, draft_tokens=1000 * k, accepted_tokens=1000 * accepted)
+    assert dead_draft(load_technique("dflash"), alive) is None
+    assert acceptance_out_of_range(k, alive) is None
 
 
-def test_acceptance_above_k_plus_one_is_impossible() -> None:
+@pytest.mark.parametrize("k", [1, 4, 15])
+def test_a_draft_that_guesses_is_dead_however_many_tokens_it_proposes(k: int) -> None:
+    guessing = counted(drafts=1000, draft_tokens=1000 * k, accepted_tokens=11)
+    assert dead_draft(load_technique("dflash"), guessing) is not None
+
+
+def test_more_accepted_than_drafted_is_impossible() -> None:
     assert acceptance_out_of_range(2, counted(drafts=10, accepted_tokens=25)) is not None
+    assert acceptance_out_of_range(4, counted(drafts=10, draft_tokens=12, accepted_tokens=25)) is not None
+    assert acceptance_out_of_range(4, counted(drafts=10, draft_tokens=40, accepted_tokens=25)) is None
+    assert acceptance_out_of_range(4, NOTHING) is None
+
+
+def test_no_position_is_accepted_more_often_than_the_one_before_it() -> None:
+    falling, rising = (NOTHING._replace(accepted_by_position=each) for each in ((9.0, 4.0, 4.0), (4.0, 9.0, 0.0)))
+    assert acceptance_out_of_range(3, falling) is None
+    assert acceptance_out_of_range(3, rising) is not None
+
+
+def test_an_ar_cell_whose_engine_drafts_is_rejected() -> None:
+    drafts = counted(drafts=10, draft_tokens=40, accepted_tokens=25)
+    found = baseline_drafts(load_technique("ar"), drafts)
+    assert found is not None and (found.reason, found.severity) == (Reason.BASELINE_DRAFTS, "rejected")
+    assert baseline_drafts(load_technique("ar"), NOTHING) is None
+    assert baseline_drafts(load_technique("mtp"), drafts) is None
+
+
+SHOWN = {"generation_tokens": 512.0, "prefix_hits": 0.0, "preemptions": 0.0}
+DRAFTED = {"drafts": 0.0, "draft_tokens": 0.0, "accepted_tokens": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("technique", "shown", "missing"),
+    [
+        ("ar", SHOWN, None),
+        ("ar", {"generation_tokens": 512.0}, "vllm:prefix_cache_hits_total, vllm:num_preemptions_total"),
+        ("mtp", SHOWN | DRAFTED, None),
+        ("mtp", SHOWN, "vllm:spec_decode_num_drafts_total"),
+        ("diffusion", SHOWN | {"denoising_steps": 9.0}, None),
+        ("diffusion", SHOWN, "vllm:diffusion_num_denoising_steps_total"),
+        ("ar", {}, None),
+    ],
+)
+def test_a_counter_that_a_guard_needs_is_missed(technique: str, shown: dict[str, float], missing: str | None) -> None:
+    found = counters_vanished(load_technique(technique), counted(**shown))
+    assert (found is not None) is (missing is not None)
+    if found is not None and missing is not None:
+        assert (found.reason, found.severity) == (Reason.COUNTERS_VANISHED, "suspect")
+        assert missing in found.sentence
+
+
+def test_older_engines_name_the_prefix_cache_otherwise() -> None:
+    older, both = 'vllm:gpu_prefix_cache_hits_total{engine="0"} 7\n', 'vllm:prefix_cache_hits_total{engine="0"} 9\n'
+    assert parse(older).prefix_hits == 7
+    assert parse(older + both).prefix_hits == 9, "one cache under two names is counted once"
+
+
+def test_positions_that_are_first_counted_in_a_window_were_at_zero_before_it() -> None:
+    pages = [f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} 3\n' for at in (0, 1)]
+    one, two = parse(pages[0]), parse(pages[0] + pages[1])
+    assert two.since(one).accepted_by_position == (0.0, 3.0)
+    assert one.since(two).accepted_by_position is None
 
 
 def test_every_output_must_have_the_length_asked_for() -> None:
@@ -63,8 +126,11 @@ def test_client_and_engine_must_count_the_same() -> None:
 
 
 def test_prompts_from_the_cache_are_another_machines_speed() -> None:
-    assert prefix_cache_hit(counted(prefix_hits=0)) is None
-    assert prefix_cache_hit(counted(prefix_hits=16)) is not None
+    off, on = Serving(max_model_len=2048), Serving(max_model_len=2048, prefix_cache=True)
+    assert prefix_cache_hit(counted(prefix_hits=0), on) is None
+    hit, allowed = (prefix_cache_hit(counted(prefix_hits=16), serving) for serving in (off, on))
+    assert hit is not None and "serving.prefix_cache" not in hit.sentence
+    assert allowed is not None and allowed.severity == "rejected" and "serving.prefix_cache is true" in allowed.sentence
 
 
 def test_loops_are_told_from_text() -> None:
@@ -77,11 +143,23 @@ def test_loops_are_told_from_text() -> None:
     assert fine is None
 
 
-def test_blank_and_cut_off_answers_are_counted() -> None:
-    assert blank_output(["a", " \n"]) is not None
-    assert blank_output(["a"]) is None
-    assert truncated(["stop", "length"]) is not None
-    assert truncated(["stop"]) is None
+def test_one_blank_or_cut_off_answer_of_198_says_nothing_about_the_others() -> None:
+    assert blank_output(["a"] * 197 + [" \n"]) is None
+    assert truncated(["stop"] * 197 + ["length"]) is None
+
+
+@pytest.mark.parametrize(("odd", "blank", "cut"), [(3, "suspect", None), (5, "suspect", "suspect")])
+def test_blank_and_cut_off_answers_are_shares(odd: int, blank: str, cut: str | None) -> None:
+    found = blank_output(["a"] * (198 - odd) + [""] * odd), truncated(["stop"] * (198 - odd) + ["length"] * odd)
+    assert [each and each.severity for each in found] == [blank, cut]
+    rejected = blank_output(["a"] * 178 + [""] * 20), truncated(["stop"] * 158 + ["length"] * 40)
+    assert [each and each.severity for each in rejected] == ["rejected", "rejected"]
+
+
+def test_of_a_few_answers_every_one_counts() -> None:
+    gate, few = blank_output(["a"] * 19 + [""], NONE_ALLOWED), truncated(["stop", "stop", "length"], ANY_SUSPECT)
+    assert gate is not None and gate.severity == "rejected"
+    assert few is not None and few.severity == "suspect"
 
 
 @pytest.mark.parametrize(("correct", "caught"), [(0, True), (2, True), (3, False), (5, False)])
@@ -93,20 +171,6 @@ def test_a_whole_evaluation_must_be_far_above_chance() -> None:
     assert at_chance(14, 48, 0.25, EVAL_CHANCE_P) is not None
     assert at_chance(30, 48, 0.25, EVAL_CHANCE_P) is None
     assert chance_p(0, 5, 0.25) == pytest.approx(1.0)
-
-
-def test_a_streamed_rate_must_be_the_rate_of_the_same_work() -> None:
-    assert stream_mismatch(95, 100) is None
-    burst, fast = stream_mismatch(None, 100), stream_mismatch(5000, 100)
-    assert burst is not None and burst.reason is Reason.STREAM_BURST
-    assert fast is not None and fast.reason is Reason.STREAM_MISMATCH
-
-
-def test_nothing_is_faster_than_its_memory() -> None:
-    assert impossible_speed(100, None) is None
-    assert impossible_speed(100, 108.0) is None
-    assert impossible_speed(109, 108.0) is not None
-    assert load_gpu("h100").bandwidth_gb_s == 3350
 
 
 def test_the_worst_finding_is_the_verdict() -> None:

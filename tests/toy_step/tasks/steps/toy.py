@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from configs.steps.toy import OUTPUT_TOKENS, ToyStep
 from tasks.context import Progress, StepContext
+from tasks.guards.answers import blank_output
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.text import blank_output
 from tasks.prompts import Prompt
 from warehouse.steps.toy import GREETINGS
 
