@@ -57,10 +57,10 @@ def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row]) ->
 def _best(
     view: View, run_id: str, visits: Sequence[Row], start_sd: float | None, repeat_var: float | None
 ) -> float | None:
-    """None where a spread or a price is unknown, or starts don't differ: then one start does, whatever it costs."""
+    """None where a spread or a duration is unknown."""
     start_s = start_seconds(view, run_id)
     timed = [visit for visit in visits if visit["gpu_s"]]
-    if not start_sd or not repeat_var or not start_s or not timed:
+    if start_sd is None or repeat_var is None or start_s is None or not timed:
         return None
     repeat_s = fsum(visit["gpu_s"] for visit in timed) / fsum(visit["repeats"] for visit in timed)
     return best_repeats(start_sd**2, repeat_var, start_s, repeat_s)

@@ -58,7 +58,7 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
         Heading("95 % interval", lambda pair: span(pair["ratio_lo"], pair["ratio_hi"], 3)),
         Heading("p (Holm)", lambda pair: figure(pair["ratio_p_holm"], 3)),
         Heading("conclusion", _conclusion, ""),
-        Heading("starts", lambda pair: figure(pair["visits"], 0)),
+        Heading("starts", lambda pair: figure(pair["visits"] + pair["baseline_visits"], 0)),
         Heading("machine", lambda pair: pair["machine"] or NOTHING, ""),
     ]
     shown = fair_share(pairs, lambda pair: pair["run_id"])
@@ -93,7 +93,7 @@ def _noise(view: View) -> Child:
         Heading("repeat sd", lambda row: share(row["repeat_sd"])),
         Heading("drift per start", lambda row: _percent(row["drift"])),
         Heading("repeats per start", lambda row: figure(row["repeats"], 1)),
-        Heading("worth their cost", lambda row: figure(row["best"], 1)),
+        Heading("worth their cost", lambda row: figure(row["best"], 0)),
     ]
     return join(
         [

@@ -54,7 +54,7 @@ def placebo(row: dict[str, Any], **columns: Any) -> dict[str, Any]:
     said = {
         "kind": "placebo", "baseline_cell_key": row["cell_key"], "metric": "tok_s", "n": row["repeats"],
         "ratio": 1.003, "ratio_lo": 0.98, "ratio_hi": 1.027, "ratio_p": 0.41, "ratio_p_holm": 0.82,
-        "machine": "host/card", "visits": 2, "baseline_visits": 2, "drift": -0.004, "verdict": "ok", "reasons": [],
+        "machine": "host/card", "visits": 1, "baseline_visits": 1, "drift": -0.004, "verdict": "ok", "reasons": [],
         "conclusion": "inconclusive",
     }  # fmt: skip
     return _nothing() | {name: row[name] for name in SHARED} | said | columns
