@@ -44,7 +44,8 @@ def withheld(view: View, drafted: Sequence[Row]) -> tuple[str, str] | None:
     seen = f"{_ran(best)[:-1]}, {figure(best['speedup'])} {TIMES} AR"
     if placebo_failed(view, best):
         verdict = "No claim: AR against AR reads as a difference in this run."
-        return verdict, f"So nothing measured beside it can be told from that. {seen}. See Placebo, and {REMEDY} again."
+        why = "Where AR differs from itself, a speedup can't be told from what the machine did"
+        return verdict, f"{why}. {seen}. See Placebo; run it again on a machine that holds still."
     if any(has_interval(view, row) for row in drafted):
         return None
     verdict = "No claim: one start each."

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.warehouse.synthetic import DEMO, write_demo_run
+from warehouse.build import consolidate
+from warehouse.consolidate.inputs import take_inventory
 from warehouse.consolidate.parity_bar import barred, cells_that_fail_parity, lossless_cells
 from warehouse.consolidate.rows import Row
+from warehouse.store import Store
 
 LOSSLESS = frozenset({("r", "mtp"), ("r", "draft_model")})
 
@@ -84,5 +88,15 @@ def test_without_margins_no_equal_output_and_an_early_parting_is_a_failure() -> 
     }
 
 
-def test_ar_promises_nothing_because_it_is_the_control() -> None:
-    assert lossless_cells([]) == frozenset()
+def test_of_a_run_only_the_broken_cell_fails_and_ar_promises_nothing(
+    local: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = DEMO["bf16", "mtp", 4]._replace(parity_breaks=tuple(range(12)))
+    monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), broken)
+    plan = write_demo_run(local)
+    steps = take_inventory(local, ["demo-1"]).steps
+    promised = lossless_cells(steps)
+    assert {each.is_baseline for each in steps if (each.run_id, each.cell_key) in promised} == {False}
+    cells = {each.cell.cell_key: (each.cell.technique.name, each.cell.k) for each in plan.cells}
+    found = cells_that_fail_parity(consolidate(local, ["demo-1"]).results, promised)
+    assert {cells[key] for _, key in found} == {("mtp", 4)}
