@@ -6,5 +6,6 @@
 - rows: what every row carries; speed, scores: what rows of speeds and of scores carry
 - pairs, paired, families: comparisons with the AR cell, item by item, settled among all of their run
 - serving: whether speed and accuracy come from equally started engines
+- parity_bar: cells whose outputs aren't AR's though they promise it, and what that takes away
 - attempts: how the tries went, and what the machines under them cost
 """
