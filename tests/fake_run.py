@@ -26,7 +26,7 @@ engine: fake
 gpu: cpu
 suite: {suite}
 spot: false
-serving: {{max_model_len: 2048}}
+serving: {{max_model_len: {max_model_len}}}
 cells:
 {cells}
 """
@@ -70,12 +70,19 @@ TECHNIQUES = {
 class FakeRun:
     """One run, in a folder of its own, and its first cell, unless another is chosen; `env` chooses the engine's lie."""
 
-    def __init__(self, folder: Path, technique: str = "ar", store_url: str | None = None, suite: str = SUITE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        technique: str = "ar",
+        store_url: str | None = None,
+        suite: str = SUITE,
+        max_model_len: int = 2048,
+    ) -> None:
         """Write the user's YAML, plan the run, and open its ledger; several techniques are separated by spaces."""
         self.folder = folder
         self.counts = folder / "requests.jsonl"
         self.state = folder / "state"
-        write_user_configs(folder, technique, suite)
+        write_user_configs(folder, technique, suite, max_model_len)
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe="0" * 16)
@@ -159,11 +166,11 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def write_user_configs(folder: Path, technique: str, suite: str = SUITE) -> None:
+def write_user_configs(folder: Path, technique: str, suite: str = SUITE, max_model_len: int = 2048) -> None:
     """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
     rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
     files: Mapping[str, str] = {
-        "sweep.yaml": SWEEP.format(cells="\n".join(rows), suite="fake-suite"),
+        "sweep.yaml": SWEEP.format(cells="\n".join(rows), suite="fake-suite", max_model_len=max_model_len),
         "models/fake-model.yaml": MODEL,
         "suites/fake-suite.yaml": suite,
         "engines/fake.yaml": ENGINE.format(python=sys.executable, root=ROOT),

@@ -18,7 +18,7 @@ from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, stream_mismatch
 from tasks.guards.text import blank_output, looping_text
 from tasks.guards.tokens import engine_preemption, prefix_cache_hit, short_output, token_mismatch
-from tasks.prompts import build_prompt, prompt_seed
+from tasks.prompts import prompt_seed
 from tasks.windows import counted_in, measured_window, request_row, warm_up
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
@@ -62,8 +62,8 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
     rows: list[dict[str, Any]] = []
     for index in range(items):
         seed = prompt_seed("smoke", index)
-        prompt = build_prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
-        reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True))
+        prompt = await ctx.prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
+        reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True, token_ids=True))
         rows.append(
             {
                 "condition": "smoke",
