@@ -13,6 +13,8 @@ from configs.schema import Plan
 from tasks.engine.command import overlay_name
 from tasks.family.recipe import recipe_hash
 from tasks.host import environments
+from tasks.prose import paragraphs
+from warehouse.ledger import Ledger
 
 DEFAULT_STORE = "results"
 """Where results go when neither an argument nor SPECSWEEP_STORE says: a folder of the checkout."""
@@ -30,6 +32,16 @@ def make_plan(name_or_path: str) -> Plan:
         ConfigError: the sweep or something it names is wrong.
     """
     return expand(load_sweep(name_or_path), recipe=recipe_hash(), available=_unavailable)
+
+
+def record_run(ledger: Ledger, plan: Plan) -> None:
+    """Record what a run is and what its prompts are made of: nodes with another Python have other prose.
+
+    Raises:
+        StoreError: the run exists with another plan.
+    """
+    ledger.write_plan(plan)
+    ledger.write_prompts(paragraphs.KEPT_AS, paragraphs.to_json(paragraphs.paragraphs_here()))
 
 
 def family_members(plan: Plan) -> list[str]:

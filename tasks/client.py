@@ -113,12 +113,16 @@ class Client:
         vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does.
 
         Raises:
-            RequestFailed: no answer, an error status, or an answer without a count.
+            RequestFailed: no answer, an error status (an engine without `/tokenize` has 404), or no count.
         """
         body = request_body(self._model, self._technique, prompt, 1, fixed=False)
         wanted: dict[str, Any] = {"add_generation_prompt": True}
         wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
-        answer, _ = await self._post("/tokenize", wanted, BASE_TIMEOUT_S)
+        try:
+            answer, _ = await self._post("/tokenize", wanted, BASE_TIMEOUT_S)
+        except RequestFailed as error:
+            need = "prompts are cut to length by the engine's own tokenizer: serve with one that has it, as vLLM does"
+            raise RequestFailed(f"/tokenize of {self._http.base_url}: {error}; {need}") from error
         if not isinstance(answer.get("count"), int):
             raise RequestFailed(f"/tokenize of {self._http.base_url} answered without a count: {str(answer)[:300]}")
         return int(answer["count"])

@@ -10,6 +10,7 @@ from configs.steps.throughput import Condition
 from tasks.guards.answers import NONE_ALLOWED, blank_output
 from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft
 from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.prompts import prompt_length
 from tasks.guards.speed import (
     ceiling_tok_s,
     floor_tok_s,
@@ -59,7 +60,7 @@ def judge_condition(
             impossible_speed(rate_of(fixed), ceiling),
             _slow(served, gpu, condition, decoding, prefill_s, bytes_read),
             *_text_findings(served, sent),
-            # MERGE w-prompts: prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in sent])
+            prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in sent]),
         ],
     )
     if not streamed:

@@ -12,6 +12,8 @@ from configs.schema import Plan, PlannedCell
 from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.frameworks.process import Frameworks
+from tasks.prompts import Prompt, PromptSource, build_prompt
+from tasks.prose import paragraphs
 from warehouse.columns import Table
 from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row
@@ -60,6 +62,7 @@ class StepContext:
         self._key = planned.cell.cell_key
         self._ledger = ledger
         self._attempt = attempt
+        self._prose: tuple[str, ...] | None = None
 
     def part(self, index: int, count: int) -> StepContext:
         """This context for part `index` (from 0) of `count`: the progress of all parts adds up to the step's."""
@@ -77,6 +80,18 @@ class StepContext:
             "measured_at": self._ledger.clock.now_iso(),
         }
         return {**identity, **row}
+
+    async def prose(self) -> tuple[str, ...]:
+        """The run's own paragraphs, the same on every node; a run from before it kept them has those of this Python."""
+        if self._prose is None:
+            kept = await asyncio.to_thread(self._ledger.prompts, paragraphs.KEPT_AS)
+            self._prose = paragraphs.paragraphs_here() if kept is None else paragraphs.from_json(kept)
+        return self._prose
+
+    async def prompt(self, kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+        """`build_prompt` with the run's prose, counted by this cell's engine: call it before the clock starts."""
+        source = PromptSource(self.prose, self.client.count_tokens)
+        return await build_prompt(kind, seed, context_tokens, output_tokens, source)
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
         """Store rows as a part of this step, off the event loop. From then on they survive this attempt."""

@@ -1,22 +1,18 @@
-"""Prompts that never repeat, so that no cache can help; the same for every cell, so that cells can be compared."""
+"""Prompts that never repeat, so that no cache can help; the same for every cell, so that cells can be compared.
+
+A prompt is as long as its condition says, by the tokenizer and the chat template of the model that is served.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from configs.frozen import JsonScalar
 from tasks.family import words
-
-TOKENS_PER_WORD = 1.3
-"""English words to tokens of a large vocabulary, for sizing prose; the true count comes back in usage."""
-
-_SUBJECTS = "engineers|farmers|sailors|doctors|painters|teachers|pilots|bakers|miners|judges|gardeners|poets".split("|")
-_VERBS = "measured|repaired|sold|compared|described|painted|collected|weighed|forgot|moved|counted|tested".split("|")
-_OBJECTS = "bridges|letters|engines|maps|clocks|rivers|stones|lamps|contracts|violins|seeds|ledgers|boats".split("|")
-_PLACES = "harbour|valley|archive|station|market|tower|library|workshop|orchard|island|court|hospital".split("|")
+from tasks.prose.essay import cut_essay, essay_of
 
 
 def prompt_seed(*names: str | int) -> int:
@@ -31,16 +27,37 @@ class Prompt(NamedTuple):
     template_kwargs: dict[str, JsonScalar] = {}  # noqa: RUF012 - never written to
 
 
-def build_prompt(kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+class PromptSource(NamedTuple):
+    """What prompts are made of on a node: the run's prose, and the engine that counts tokens."""
+
+    prose: Callable[[], Awaitable[Sequence[str]]]
+    count_tokens: Callable[[Prompt], Awaitable[int]]
+
+
+async def build_prompt(kind: str, seed: int, context_tokens: int, output_tokens: int, source: PromptSource) -> Prompt:
     """The prompt of one request.
 
     Args:
-        kind: a name in `PROMPT_KINDS`.
+        kind: `prose`, or a name in `MADE_OF_WORDS`.
         seed: tells this prompt from every other.
-        context_tokens: about how long the prompt should be.
+        context_tokens: how long the prompt should be, chat template included. Prose stays at most 0.1 % below, and is
+            longer only where its request alone is.
         output_tokens: how long an answer it must ask for.
+        source: where prose comes from.
     """
-    return PROMPT_KINDS[kind](seed, context_tokens, output_tokens)
+    if kind != PROSE:
+        return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)
+    essay = essay_of(await source.prose(), seed, context_tokens, output_tokens)
+    return Prompt(await cut_essay(essay, context_tokens, lambda text: source.count_tokens(Prompt(text))))
+
+
+def prompt_again(
+    kind: str, seed: int, context_tokens: int, output_tokens: int, paragraphs: Sequence[str], characters: int
+) -> Prompt:
+    """A prompt that was sent, by its length in characters: no engine is there to count its tokens."""
+    if kind != PROSE:
+        return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)
+    return Prompt(essay_of(paragraphs, seed, context_tokens, output_tokens).again(characters))
 
 
 def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
@@ -57,28 +74,8 @@ def _lookup(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     return Prompt(words.draw_question("lookup", random.Random(f"lookup {seed}")).prompt)
 
 
-def _prose(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
-    """Seeded sentences to the wanted length, then a request for a long essay about them."""
-    rng = random.Random(seed)
-    task = (
-        f"Write an essay of at least {output_tokens} words that explains, one by one, what happened in this report, "
-        f"why it mattered and what should be done next. Report number {seed}:"
-    )
-    said = len(task.split())
-    sentences = []
-    while said * TOKENS_PER_WORD < context_tokens:
-        sentence = (
-            f"In {rng.randrange(1700, 2030)} {rng.randrange(2, 999)} {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} "
-            f"the {rng.choice(_OBJECTS)} of the {rng.choice(_PLACES)} near the {rng.choice(_PLACES)}."
-        )
-        sentences.append(sentence)
-        said += len(sentence.split())
-    return Prompt(" ".join([task, *sentences]))
+PROSE = "prose"
+"""Real prose, cut to its length by counting; see `tasks.prose`."""
 
-
-PROMPT_KINDS: dict[str, Callable[[int, int, int], Prompt]] = {
-    "listing": _listing,
-    "lookup": _lookup,
-    "prose": _prose,
-}
-"""What a suite's `prompts:` may name."""
+MADE_OF_WORDS: dict[str, Callable[[int, int, int], Prompt]] = {"listing": _listing, "lookup": _lookup}
+"""Kinds of the demo family, of known words: their tokens need no counting. With `prose`, what `prompts:` may name."""

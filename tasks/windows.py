@@ -12,19 +12,15 @@ from tasks.client import Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.text import loop_share
 from tasks.meters import Counters
-from tasks.prompts import build_prompt, prompt_seed
+from tasks.prompts import prompt_seed
 
 
 async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> None:
     """Send untimed requests of the same shape, with prompts of their own."""
     for number in range(condition.warmup):
         ctx.tell(Progress(0, f"{condition.name}: warm-up {number + 1}/{condition.warmup}"))
-        await asyncio.gather(
-            *(
-                ctx.client.complete(_body(ctx, prompts, condition, f"warm-up-{number}", index))
-                for index in range(condition.concurrency)
-            )
-        )
+        bodies = await _bodies(ctx, prompts, condition, f"warm-up-{number}", condition.concurrency)
+        await asyncio.gather(*map(ctx.client.complete, bodies))
 
 
 async def measured_window(
@@ -33,7 +29,7 @@ async def measured_window(
     """Measure one repeat; returns its row of `windows` and its rows of `requests`."""
     number = max(condition.stream_requests if mode == "stream" else condition.requests, condition.concurrency)
     concurrency = condition.concurrency
-    bodies = [_body(ctx, prompts, condition, f"{mode}-{repeat}", index) for index in range(number)]
+    bodies = await _bodies(ctx, prompts, condition, f"{mode}-{repeat}", number)
     prefill_s = await _prefill(ctx, prompts, condition) if mode == "stream" else None
     send = ctx.client.stream if mode == "stream" else ctx.client.complete
     before = await ctx.counters()
@@ -50,14 +46,20 @@ async def measured_window(
         "repeat": repeat,
     }
     rows = [
-        {**shape, **request_row(reply), "request_id": f"{condition.name}/{mode}-{repeat}/{index}"}
-        for index, reply in enumerate(replies)
+        {
+            **shape,
+            **request_row(reply),
+            "request_id": f"{condition.name}/{mode}-{repeat}/{index}",
+            "prompt_chars": len(body["messages"][-1]["content"]),
+        }
+        for index, (body, reply) in enumerate(zip(bodies, replies, strict=True))
     ]
     window = {
         **shape,
         "requests": number,
         "wall_s": wall_s,
         "prefill_s": prefill_s,
+        "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
         "chars": sum(row["chars"] for row in rows),
         "completion_tokens": sum(reply.completion_tokens for reply in replies),
         **_engine_columns(counted),
@@ -67,9 +69,8 @@ async def measured_window(
 
 async def _prefill(ctx: StepContext, prompts: str, condition: Condition) -> float:
     """Seconds to the first token without streaming: wall clock minus this is the decode time of the same shape."""
-    bodies = [
-        _body(ctx, prompts, condition, "prefill", index) | {"max_tokens": 1} for index in range(condition.concurrency)
-    ]
+    bodies = await _bodies(ctx, prompts, condition, "prefill", condition.concurrency)
+    bodies = [body | {"max_tokens": 1} for body in bodies]
     started = time.perf_counter()
     await _in_flight(ctx.client.complete, bodies, condition.concurrency)
     return time.perf_counter() - started
@@ -86,10 +87,16 @@ async def _in_flight(send: Any, bodies: Sequence[dict[str, Any]], concurrency: i
     return list(await asyncio.gather(*(one(body) for body in bodies)))
 
 
-def _body(ctx: StepContext, prompts: str, condition: Condition, window: str, index: int) -> dict[str, Any]:
-    seed = prompt_seed(condition.name, window, index)
-    prompt = build_prompt(prompts, seed, condition.context_tokens, condition.output_tokens)
-    return ctx.client.request(prompt, condition.output_tokens, fixed=True)
+async def _bodies(
+    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int
+) -> list[dict[str, Any]]:
+    """Requests of one window. Their prompts are counted by the engine here, before any clock starts."""
+    bodies = []
+    for index in range(number):
+        seed = prompt_seed(condition.name, window, index)
+        prompt = await ctx.prompt(prompts, seed, condition.context_tokens, condition.output_tokens)
+        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=True, token_ids=True))
+    return bodies
 
 
 def request_row(reply: Reply | StreamReply) -> dict[str, Any]:

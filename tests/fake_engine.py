@@ -3,12 +3,13 @@
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
-half_wrong (every other question), error (HTTP 500 to every chat request), drafts_secretly (an AR cell's engine that was
-told to draft all the same), renamed_counters (two counters under names that nobody knows). After FAKE_ENGINE_AFTER chat
-requests, dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the
-file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
-FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
-strings inside the thinking, too.
+half_wrong (every other question), no_tokenize (as an engine without that endpoint), error (HTTP 500 to every chat
+request), drafts_secretly (an AR cell's engine that was told to draft all the same), renamed_counters (two counters under
+names that nobody knows). After FAKE_ENGINE_AFTER chat requests, dies_later dies and hangs_later never answers again. A
+token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one, too, the chat template adds some, and what
+exceeds --max-model-len is refused. It counts every chat request in the file FAKE_ENGINE_COUNT, so that a test can ask
+whether something was measured twice, and writes whole ones to the file FAKE_ENGINE_BODIES. While the file
+FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ LIE = os.environ.get("FAKE_ENGINE", "honest")
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
 AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
 CHUNK_TOKENS = 2
+DIGITS = bool(os.environ.get("FAKE_ENGINE_DIGITS"))
+TEMPLATE_TOKENS = 11
 SPECULATES = "--speculative-config" in sys.argv or LIE == "drafts_secretly"
 K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [4])[0])
 
@@ -58,6 +61,16 @@ def hidden_number(prompt: str) -> str | None:
     hidden = re.search(rf"The secret number of {asked[1]} is (\d+)\.", text)
     assert hidden is not None, "the question asks for a number that the text doesn't have"
     return "1234567" if LIE == "forgets_late" and hidden.start() > 0.8 * len(prompt) else hidden[1]
+
+
+def tokens_in(prompt: str) -> int:
+    """Tokens of a rendered prompt."""
+    return TEMPLATE_TOKENS + len(re.findall(r"\d|[^\W\d]+|[^\w\s]", prompt)) if DIGITS else len(prompt.split())
+
+
+def too_long(tokens: int) -> bool:
+    """Whether a request exceeds the context that the engine was started with."""
+    return DIGITS and tokens > int(sys.argv[sys.argv.index("--max-model-len") + 1])
 
 
 def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]:
@@ -119,7 +132,13 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
         if self.path == "/tokenize":
-            self.reply(200, "application/json", json.dumps({"count": len(prompt.split()), "max_model_len": 2048}))
+            if LIE == "no_tokenize":
+                self.reply(404, "application/json", json.dumps({"detail": "Not Found"}))
+                return
+            self.reply(200, "application/json", json.dumps({"count": tokens_in(prompt), "max_model_len": 2048}))
+            return
+        if too_long(tokens_in(prompt) + body["max_tokens"]):
+            self.reply(400, "application/json", json.dumps({"error": {"message": "maximum context length exceeded"}}))
             return
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
         number = count_request(prompt, body)
@@ -131,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
         if (LIE == "dies" and body.get("ignore_eos")) or (LIE == "dies_later" and number > AFTER):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
-        usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": tokens}
+        usage = {"prompt_tokens": tokens_in(prompt), "completion_tokens": tokens}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
         if body.get("stream"):
             self.stream(text, tokens, usage, finish)

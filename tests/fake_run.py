@@ -27,7 +27,7 @@ gpu: cpu
 suite: {suite}
 spot: false
 visits: {visits}
-serving: {{max_model_len: 2048}}
+serving: {{max_model_len: {max_model_len}}}
 cells:
 {cells}
 """
@@ -78,12 +78,13 @@ class FakeRun:
         store_url: str | None = None,
         suite: str = SUITE,
         visits: str = "single",
+        max_model_len: int = 2048,
     ) -> None:
         """Write the user's YAML, plan the run, and open its ledger; several techniques are separated by spaces."""
         self.folder = folder
         self.counts = folder / "requests.jsonl"
         self.state = folder / "state"
-        write_user_configs(folder, technique, suite, visits)
+        write_user_configs(folder, technique, suite, visits, max_model_len)
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe="0" * 16)
@@ -167,11 +168,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def write_user_configs(folder: Path, technique: str, suite: str = SUITE, visits: str = "single") -> None:
+def write_user_configs(
+    folder: Path, technique: str, suite: str = SUITE, visits: str = "single", max_model_len: int = 2048
+) -> None:
     """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
     rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
+    sweep = SWEEP.format(cells="\n".join(rows), suite="fake-suite", visits=visits, max_model_len=max_model_len)
     files: Mapping[str, str] = {
-        "sweep.yaml": SWEEP.format(cells="\n".join(rows), suite="fake-suite", visits=visits),
+        "sweep.yaml": sweep,
         "models/fake-model.yaml": MODEL,
         "suites/fake-suite.yaml": suite,
         "engines/fake.yaml": ENGINE.format(python=sys.executable, root=ROOT),

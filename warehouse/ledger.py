@@ -1,6 +1,7 @@
 """What has been measured: plans, parts and commits of one run, all resting on create-only writes.
 
     runs/<run_id>/plan.json
+    runs/<run_id>/prompts/<name>                                  what prompts are made of: the same on every node
     runs/<run_id>/cells/<cell_key>/cell.json
     runs/<run_id>/cells/<cell_key>/steps/<step>/parts/<table>-<attempt>-<n>.parquet
     runs/<run_id>/cells/<cell_key>/steps/<step>/commit.json       written last: what it does not name does not exist
@@ -119,6 +120,14 @@ class Ledger:
         for planned in plan.cells:
             key = f"{self.cell_root(planned.cell.cell_key)}/cell.json"
             self.store.put_new(key, planned.model_dump_json(indent=1).encode())
+
+    def write_prompts(self, name: str, data: bytes) -> None:
+        """Keep what the run's prompts are made of, once: what is there already stands, whatever it is."""
+        self.store.put_new(f"{self.root}/prompts/{name}", data)
+
+    def prompts(self, name: str) -> bytes | None:
+        """What `write_prompts` kept; None: the run is from before."""
+        return self.store.get(f"{self.root}/prompts/{name}")
 
     def plan(self) -> Plan:
         """The run's plan.

@@ -9,11 +9,14 @@ from typing import Any
 import polars as pl
 
 from configs.schema import PlannedCell
-from configs.steps.throughput import ThroughputStep
+from configs.steps.throughput import Condition, ThroughputStep
 from tasks.client import request_body
-from tasks.prompts import build_prompt, prompt_seed
+from tasks.prompts import PROSE, Prompt, prompt_again, prompt_seed
+from tasks.prose import paragraphs
 from warehouse.ledger import Ledger
+from warehouse.regrades import rows_in_force
 from warehouse.snapshot import read_current
+from warehouse.steps.throughput import REQUESTS
 from warehouse.store import Store, StoreError
 
 
@@ -37,7 +40,8 @@ def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
         what = f"{len(keys)} recorded cells start with" if keys else "no recorded cell is"
         raise StoreError(f"{what} {cell!r}: use one of {known}")
     row = rows.sort("measured_at").row(-1, named=True)
-    planned = Ledger(store, row["run_id"]).planned_cell(keys[0])
+    ledger = Ledger(store, row["run_id"])
+    planned = ledger.planned_cell(keys[0])
     return {
         "cell_key": keys[0],
         "label": planned.cell.label,
@@ -45,20 +49,43 @@ def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
         "engine_command": row["argv"],
         "engine_environment": {**planned.cell.engine.env, **planned.cell.technique.engine_env},
         "engine_version": row["engine_version"],
-        "client_call": _client_call(planned, row["argv"]),
+        "client_call": _client_call(ledger, planned, row["argv"]),
     }
 
 
-def _client_call(planned: PlannedCell, argv: str | None) -> str | None:
-    """The first timed request of the first throughput condition, as curl; None if the cell has no such step."""
+def _client_call(ledger: Ledger, planned: PlannedCell, argv: str | None) -> str | None:
+    """The first timed request of the first throughput condition, as curl.
+
+    None: the cell has no such step, or its prompts are from a version that made them otherwise.
+    """
     step = next((spec for spec in planned.steps if isinstance(spec, ThroughputStep)), None)
     if step is None or argv is None:
         return None
     condition = step.conditions[0]
-    seed = prompt_seed(condition.name, "fixed-0", 0)
-    prompt = build_prompt(step.prompts, seed, condition.context_tokens, condition.output_tokens)
-    body = request_body(planned.cell.model, planned.cell.technique, prompt, condition.output_tokens, fixed=True)
+    prompt = _first_prompt(ledger, planned.cell.cell_key, step, condition)
+    if prompt is None:
+        return None
+    body = request_body(
+        planned.cell.model, planned.cell.technique, prompt, condition.output_tokens, fixed=True, token_ids=True
+    )
     words = shlex.split(argv)
     port = words[words.index("--port") + 1] if "--port" in words else "8000"
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     return shlex.join(["curl", "-s", url, "-H", "content-type: application/json", "-d", json.dumps(body)])
+
+
+def _first_prompt(ledger: Ledger, cell_key: str, step: ThroughputStep, condition: Condition) -> Prompt | None:
+    """The prompt as it was sent: prose was cut by the engine, and its row says where."""
+    name = (condition.name, "fixed-0", 0)
+    prose, characters = ledger.prompts(paragraphs.KEPT_AS), 0
+    if step.prompts == PROSE:
+        commit = ledger.read_commit(cell_key, step.step)
+        rows = [] if commit is None or prose is None else rows_in_force(ledger, commit, REQUESTS)
+        request_id = "/".join(map(str, name))
+        characters = next((row.get("prompt_chars") or 0 for row in rows if row["request_id"] == request_id), 0)
+        if not characters:
+            return None
+    supply = () if prose is None else paragraphs.from_json(prose)
+    return prompt_again(
+        step.prompts, prompt_seed(*name), condition.context_tokens, condition.output_tokens, supply, characters
+    )

@@ -11,7 +11,7 @@ from rich.console import Console
 from configs.checkout import ROOT
 from configs.expand import default_run_id
 from configs.schema import Plan
-from flows.plans import make_plan
+from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
 from flows.results import results_table
 from flows.run_context import require_budget
@@ -43,7 +43,7 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
     require_create_only(store)
     ledger = Ledger(store, run_id or default_run_id(plan))
     require_datasets(plan, ledger)
-    ledger.write_plan(plan)
+    record_run(ledger, plan)
     require_budget(ledger, plan)
     return ledger, plan
 

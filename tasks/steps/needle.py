@@ -74,7 +74,8 @@ async def _ask(ctx: StepContext, spec: NeedleStep, place: Place, slots: asyncio.
     """One answer, as a row of `needles`."""
     needle = needle_of(*place)
     async with slots:
-        made = await haystack(needle, *place, lambda text: ctx.client.count_tokens(Prompt(text)))
+        prose = await ctx.prose()
+        made = await haystack(needle, *place, prose, lambda text: ctx.client.count_tokens(Prompt(text)))
         reply = await ctx.client.complete(ctx.client.request(Prompt(made.text), spec.max_tokens, fixed=False))
     answer = last_number(reply.body)
     return {

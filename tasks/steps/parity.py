@@ -11,7 +11,7 @@ from configs.steps.parity import ParityStep
 from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.prompts import build_prompt, prompt_seed
+from tasks.prompts import prompt_seed
 from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.verdicts import Reason
 
@@ -30,7 +30,7 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
         prompt_id = f"parity-{index:02d}"
         if (pass_index, prompt_id) in done:
             continue
-        prompt = build_prompt(spec.prompts, prompt_seed(prompt_id), spec.context_tokens, spec.output_tokens)
+        prompt = await ctx.prompt(spec.prompts, prompt_seed(prompt_id), spec.context_tokens, spec.output_tokens)
         asked = ctx.client.request(prompt, spec.output_tokens, fixed=True, token_ids=True, logprobs=True)
         reply = await ctx.client.complete(asked)
         if reply.token_ids is None:

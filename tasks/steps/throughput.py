@@ -14,7 +14,7 @@ from configs.steps.throughput import Condition, ThroughputStep
 from tasks.condition_verdict import judge_condition, smoke_findings
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
-from tasks.prompts import build_prompt, prompt_seed
+from tasks.prompts import prompt_seed
 from tasks.windows import measured_window, request_row, warm_up
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
@@ -62,8 +62,8 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
     rows: list[dict[str, Any]] = []
     for index in range(items):
         seed = prompt_seed("smoke", index)
-        prompt = build_prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
-        reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True))
+        prompt = await ctx.prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
+        reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True, token_ids=True))
         rows.append(
             {
                 "condition": "smoke",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 
 import pytest
 
-from tasks.haystack.filler import paragraphs, words
 from tasks.haystack.fit import NoRoom, haystack
 from tasks.haystack.needle import last_number, needle_of
+from tasks.prose.paragraphs import paragraphs_here
 
 
 class FakeTokenizer:
@@ -27,7 +26,7 @@ class FakeTokenizer:
 @pytest.mark.parametrize("tokens", [256, 4096, 100_000])
 def test_a_prompt_has_the_asked_length_and_its_needle_at_the_asked_depth(tokens: int, depth: int) -> None:
     tokenizer, needle = FakeTokenizer(), needle_of(tokens, depth, 0)
-    made = asyncio.run(haystack(needle, tokens, depth, 0, tokenizer.count))
+    made = asyncio.run(haystack(needle, tokens, depth, 0, paragraphs_here(), tokenizer.count))
     assert made.prompt_tokens == asyncio.run(FakeTokenizer().count(made.text))
     assert tokens - max(0.005 * tokens, 8) <= made.prompt_tokens <= tokens, "to 0.5 % or to a word"
     before, after = made.text.split(needle.sentence)
@@ -39,21 +38,14 @@ def test_a_prompt_has_the_asked_length_and_its_needle_at_the_asked_depth(tokens:
 
 
 def test_the_same_needle_is_made_everywhere_and_another_seed_has_another_text() -> None:
-    made = [asyncio.run(haystack(needle_of(512, 50, 0), 512, 50, seed, FakeTokenizer().count)) for seed in (0, 0, 1)]
+    needle, prose, count = needle_of(512, 50, 0), paragraphs_here(), FakeTokenizer().count
+    made = [asyncio.run(haystack(needle, 512, 50, seed, prose, count)) for seed in (0, 0, 1)]
     assert made[0] == made[1] != made[2]
 
 
 def test_a_length_without_room_for_the_question_is_one_line() -> None:
     with pytest.raises(NoRoom, match="context_tokens 20 is too short"):
-        asyncio.run(haystack(needle_of(20, 50, 0), 20, 50, 0, FakeTokenizer().count))
-
-
-def test_no_paragraph_comes_twice_before_all_have_come() -> None:
-    length = sum(len(paragraph.split()) for paragraph in paragraphs())
-    assert length > 30_000
-    once = "".join(islice(words(7), length)).split("\n\n")[:-1]
-    assert sorted(once) == sorted(paragraphs())
-    assert len(list(islice(words(7), 2 * length))) == 2 * length, "then they come again"
+        asyncio.run(haystack(needle_of(20, 50, 0), 20, 50, 0, paragraphs_here(), FakeTokenizer().count))
 
 
 @pytest.mark.parametrize(

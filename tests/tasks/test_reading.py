@@ -10,7 +10,6 @@ from tasks.engine.command import EngineCommand
 from tasks.engine.server import Engine
 from tasks.grading import first_letter, last_letter
 from tasks.meters import parse
-from tasks.prompts import build_prompt, prompt_seed
 from tasks.steps.eval_tiny import drawn
 
 PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
@@ -65,19 +64,6 @@ def test_the_last_letter_of_the_body_is_the_answer(body: str, letter: str | None
 
 def test_the_first_letter_falls_into_the_trap_of_the_thinking() -> None:
     assert first_letter("maybe (A) ? fox gold (C)", "The answer is (C)") == "A"
-
-
-@pytest.mark.parametrize("kind", ["prose", "listing"])
-def test_prompts_never_repeat_and_are_the_same_everywhere(kind: str) -> None:
-    seeds = [prompt_seed("short c=1", "fixed-0", index) for index in range(200)]
-    prompts = [build_prompt(kind, seed, 192, 128).text for seed in seeds]
-    assert len(set(prompts)) == 200
-    assert build_prompt(kind, seeds[3], 192, 128).text == prompts[3]
-
-
-def test_prose_is_about_as_long_as_asked() -> None:
-    words = len(build_prompt("prose", 1, 8192, 512).text.split())
-    assert 0.9 * 8192 < words * 1.3 < 1.1 * 8192
 
 
 def test_an_evaluation_of_one_kind_asks_only_that_kind() -> None:

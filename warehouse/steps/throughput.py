@@ -24,6 +24,7 @@ REQUESTS = Table(
         Column("repeat", "i64", "which repeat of the condition, from 0"),
         Column("request_id", "str", "seed of the prompt; no two requests of a cell share one", required=True),
         Column("prompt_tokens", "i64", "from usage", "tokens"),
+        Column("prompt_chars", "i64", "length of the user message: with the run's prose it can be made again"),
         Column("completion_tokens", "i64", "from usage", "tokens"),
         Column("wall_s", "f64", "request sent to last byte", "s"),
         Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +38,10 @@ def test_a_sweep_is_measured_published_and_not_measured_again(tmp_path: Path, fi
     key = frame["cell_key"][0]
     code, said = finish_sweep("reproduce", key[:6])
     assert code == 0 and "fake_engine.py serve" in said and "curl" in said
+    curl = next(line for line in said.splitlines() if line.startswith("curl"))
+    prompt = json.loads(shlex.split(curl)[-1])["messages"][0]["content"]
+    prompts = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
+    assert prompt in prompts, "as it was sent, though no engine is there to count its tokens"
 
 
 QUICK = """

@@ -1,0 +1,172 @@
+"""Prompts: as long as asked, as varied as real prose, and the same on every node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+
+from configs.errors import SpecsweepError
+from flows.plans import record_run
+from tasks.guards.prompts import prompt_length
+from tasks.guards.text import loop_share
+from tasks.prompts import Prompt, PromptSource, build_prompt, prompt_again, prompt_seed
+from tasks.prose.paragraphs import KEPT_AS, from_json, paragraphs_here, to_json, words
+from tests.fake_run import FakeRun
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 1}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 32, repeats: 2, requests: 2}
+      - {name: 8k c=1, context_tokens: 8000, output_tokens: 512, repeats: 1, requests: 1, warmup: 0}
+  - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
+"""
+
+NEEDLE = "  - {step: needle, context_tokens: [1024], depths_percent: [50], max_tokens: 64, answer_tokens: 16}\n"
+
+
+class FakeTokenizer:
+    """One token per digit and per mark, words in pieces of so many letters, and a chat template of 11."""
+
+    def __init__(self, letters: int) -> None:
+        self.letters = letters
+        self.asked = 0
+
+    async def count(self, prompt: Prompt) -> int:
+        self.asked += 1
+        return self.tokens(prompt.text)
+
+    def tokens(self, text: str) -> int:
+        """Tokens of the rendered prompt."""
+        return 11 + len(re.findall(rf"\d|[^\W\d]{{1,{self.letters}}}|[^\w\s]", text))
+
+
+async def prose() -> tuple[str, ...]:
+    return paragraphs_here()
+
+
+def prompt_of(kind: str, seed: int, tokens: int, tokenizer: FakeTokenizer | None = None) -> str:
+    source = PromptSource(prose, (tokenizer or FakeTokenizer(5)).count)
+    return asyncio.run(build_prompt(kind, seed, tokens, 128, source)).text
+
+
+@pytest.mark.parametrize(("tokens", "letters"), [(64, 3), (64, 30), (1000, 2), (8000, 2), (8000, 5), (40_000, 2)])
+def test_prose_is_as_long_as_asked_chat_template_included(tokens: int, letters: int) -> None:
+    tokenizer = FakeTokenizer(letters)
+    seeds = [prompt_seed("8k c=1", "fixed-0", index) for index in range(1 if tokens > 8000 else 5)]
+    sent = [tokenizer.tokens(prompt_of("prose", seed, tokens, tokenizer)) for seed in seeds]
+    assert prompt_length(tokens, sent) is None
+    assert max(sent) <= tokens, "max_model_len is planned for no more"
+    if tokens == 64:
+        assert set(sent) == {64}, "1 % of 64 is no token at all"
+    assert tokenizer.asked <= 10 * len(seeds)
+
+
+def test_a_request_that_is_longer_than_asked_is_sent_and_said() -> None:
+    tokenizer = FakeTokenizer(1)
+    tokens = tokenizer.tokens(prompt_of("prose", 1, 64, tokenizer))
+    assert tokens > 64
+    finding = prompt_length(64, [64, tokens])
+    assert finding is not None and finding.severity == "suspect"
+    assert finding.sentence == f"1 of 2 prompts have not 64 tokens within 1% (e.g. {tokens})"
+
+
+def test_a_context_of_just_prompt_and_output_holds_what_is_sent(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, suite=SUITE, max_model_len=8512)
+    code, said = run.finish(node_python, FAKE_ENGINE_DIGITS="1")
+    assert code == 0, said
+    requests, windows = run.rows("throughput", "requests"), run.rows("throughput", "windows")
+    for asked in (64, 8000):
+        sent = [row["prompt_tokens"] for row in requests if row["context_tokens"] == asked]
+        assert sent and prompt_length(asked, sent) is None
+        assert sum(sent) == sum(row["prompt_tokens"] for row in windows if row["context_tokens"] == asked)
+    prompts = dict.fromkeys(run.prompts_sent())
+    first = next(row for row in requests if row["request_id"] == "8k c=1/fixed-0/0")
+    seed = prompt_seed("8k c=1", "fixed-0", 0)
+    again = prompt_again("prose", seed, 8000, 512, paragraphs_here(), first["prompt_chars"])
+    assert again.text in prompts, "what was sent can be made again from its row"
+
+
+def test_an_engine_that_counts_no_tokens_is_named(tmp_path: Path, node_python: Path) -> None:
+    code, said = (run := FakeRun(tmp_path, suite=SUITE, max_model_len=8512)).finish(node_python, "no_tokenize")
+    assert code == 1
+    assert "/tokenize of http://127.0.0.1" in said and "HTTP 404" in said
+    assert "serve with one that has it" in run.attempts()[0].reason
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_prose_repeats_itself_no_more_than_english_does(index: int) -> None:
+    text = prompt_of("prose", prompt_seed("8k c=1", "fixed-0", index), 8000)
+    share = loop_share(text)
+    assert share is not None and share < 0.10
+    assert looked_up(text.split()) < 0.1, "sentences from a few patterns gave away 45 % of their words"
+
+
+def looked_up(said: list[str]) -> float:
+    """Share of the words that prompt lookup hits: what followed when the two words before stood together last."""
+    last: dict[tuple[str, str], str] = {}
+    right = 0
+    for pair, word in zip(pairwise(said), said[2:], strict=False):
+        right += last.get(pair) == word
+        last[pair] = word
+    return right / len(said)
+
+
+@pytest.mark.parametrize("kind", ["prose", "listing", "lookup"])
+def test_prompts_are_the_same_everywhere(kind: str) -> None:
+    assert prompt_of(kind, 7, 192) == prompt_of(kind, 7, 192)
+
+
+@pytest.mark.parametrize("kind", ["prose", "listing"])
+def test_no_two_prompts_begin_alike(kind: str) -> None:
+    texts = [prompt_of(kind, prompt_seed("short c=1", "fixed-0", index), 192) for index in range(100)]
+    beginnings = Counter(" ".join(text.split()[:16]) for text in texts)
+    assert set(beginnings.values()) == {1}, "a block of the prefix cache has 16 tokens"
+
+
+def test_nodes_with_another_python_send_the_same_prompts(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "ar mtp", suite=SUITE + NEEDLE, max_model_len=8512)
+    record_run(run.ledger, run.ledger.plan())
+    other = tmp_path / "other" / "pydoc_data"
+    other.mkdir(parents=True)
+    (other / "__init__.py").touch()
+    (other / "topics.py").write_text(f"topics = {json.dumps({'x': 'Quite another prose of another language ' * 9})}")
+    first, second = run.cell(0), run.cell(1)
+    for node, path in ((first, ""), (second, f"{other.parent}:")):
+        code, said = node.finish(node_python, PYTHONPATH=f"{path}{run.env('honest')['PYTHONPATH']}")
+        assert code == 0, said
+    assert set(first.prompts_sent()) == set(second.prompts_sent())
+
+
+def test_the_runs_copy_of_the_prose_is_written_once(tmp_path: Path) -> None:
+    ledger = FakeRun(tmp_path).ledger
+    assert ledger.prompts(KEPT_AS) is None
+    ledger.write_prompts(KEPT_AS, to_json(["first"]))
+    record_run(ledger, ledger.plan())
+    kept = ledger.prompts(KEPT_AS)
+    assert kept is not None and from_json(kept) == ("first",)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"[1]", b'[" "]'])
+def test_a_broken_copy_is_one_line(data: bytes) -> None:
+    with pytest.raises(SpecsweepError, match=r"prompts/prose\.json .* start a new run"):
+        from_json(data)
+
+
+def test_no_paragraph_comes_twice_before_all_have_come() -> None:
+    paragraphs = from_json(to_json(paragraphs_here()))
+    assert paragraphs == paragraphs_here()
+    length = sum(len(paragraph.split()) for paragraph in paragraphs)
+    assert length > 30_000
+    once = "".join(islice(words(paragraphs, 7), length)).split("\n\n")[:-1]
+    assert sorted(once) == sorted(paragraphs)
+    assert len(list(islice(words(paragraphs, 7), 2 * length))) == 2 * length, "then they come again"
