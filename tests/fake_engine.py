@@ -4,7 +4,7 @@ Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ..
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
 half_wrong (every other question), no_tokenize (as an engine without that endpoint), error (HTTP 500 to every chat
-request), drafts_secretly (an AR cell's engine that was told to draft all the same), renamed_counters (two counters under
+request), drafts_secretly (an AR engine that was told to draft all the same), renamed_counters (two counters under
 names that nobody knows). After FAKE_ENGINE_AFTER chat requests, dies_later dies and hangs_later never answers again. A
 token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one, too, the chat template adds some, and what
 exceeds --max-model-len is refused. It counts every chat request in the file FAKE_ENGINE_COUNT, so that a test can ask
