@@ -3,7 +3,8 @@
 Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
-half_wrong (every other question), error (HTTP 500 to every chat request). After FAKE_ENGINE_AFTER chat requests,
+half_wrong (every other question), error (HTTP 500 to every chat request), insane (it answers what nobody asked, where
+questions are so easy that nobody misses them). After FAKE_ENGINE_AFTER chat requests,
 dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
 FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
@@ -23,12 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from tasks.family import words
+from tasks.sanity.general import GENERAL
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
 AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
 CHUNK_TOKENS = 2
 SPECULATES = "--speculative-config" in sys.argv
+
+SANE = {question.prompt: question.wanted for question in GENERAL}
+"""The sanity questions and their answers; it knows them as any working model does."""
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
@@ -61,6 +66,8 @@ def hidden_number(prompt: str) -> str | None:
 def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]:
     """Reasoning, body and token count of an answer."""
     if not fixed:
+        if prompt in SANE:
+            return "easy", "" if LIE in ("blank", "cut_off") else "Lorem ipsum" if LIE == "insane" else SANE[prompt], 12
         if (hidden := hidden_number(prompt)) is not None:
             return f"a number ? 7654321 or {hidden}", "" if LIE == "blank" else f"It is {hidden}.", 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)

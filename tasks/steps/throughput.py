@@ -16,7 +16,7 @@ from tasks.context import Progress, StepContext
 from tasks.guards.drafting import acceptance_out_of_range, dead_draft
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, stream_mismatch
-from tasks.guards.text import blank_output, looping_text
+from tasks.guards.text import blank_output, degenerate_text, improbable_text
 from tasks.guards.tokens import engine_preemption, prefix_cache_hit, short_output, token_mismatch
 from tasks.prompts import build_prompt, prompt_seed
 from tasks.windows import counted_in, measured_window, request_row, warm_up
@@ -63,7 +63,8 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
     for index in range(items):
         seed = prompt_seed("smoke", index)
         prompt = build_prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
-        reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True))
+        asked = ctx.client.request(prompt, asked_tokens, fixed=True, token_ids=True, logprobs="written")
+        reply = await ctx.client.complete(asked)
         rows.append(
             {
                 "condition": "smoke",
@@ -79,13 +80,15 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
         ctx.tell(Progress(100 * (index + 1) / items, f"generation {index + 1}/{items}"))
     counted = await ctx.counters_after(before, items)
     await ctx.write(REQUESTS, rows)
+    is_real = ctx.cell.model.weights == "real"
     return [
         short_output(asked_tokens, [row["completion_tokens"] for row in rows]),
         token_mismatch(sum(row["completion_tokens"] for row in rows), counted),
-        blank_output([row["text"] for row in rows]),
+        blank_output([row["text"] for row in rows]) if is_real else None,
         dead_draft(ctx.cell.technique, counted),
         acceptance_out_of_range(ctx.cell.k, counted),
-        looping_text([row["loop_share"] for row in rows]),
+        degenerate_text(rows, is_real=is_real),
+        improbable_text([row["mean_logprob"] for row in rows], is_real=is_real),
     ]
 
 
@@ -112,7 +115,7 @@ def judge_condition(
             prefix_cache_hit(counted),
             engine_preemption(counted),
             impossible_speed(tok_s, ceiling),
-            looping_text([row["loop_share"] for row in sent]),
+            degenerate_text(sent, is_real=ctx.cell.model.weights == "real"),
         ],
     )
     if not streamed:
