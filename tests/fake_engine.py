@@ -4,11 +4,11 @@ Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ..
 honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
 half_wrong (every other question), error (HTTP 500 to every chat request), insane (it answers what nobody asked, where
-questions are so easy that nobody misses them). After FAKE_ENGINE_AFTER chat requests,
-dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the file
-FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
-FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
-strings inside the thinking, too.
+questions are so easy that nobody misses them), noise (every token is improbable to the engine itself). After
+FAKE_ENGINE_AFTER chat requests, dies_later dies and hangs_later never answers again. A token is a word. It counts every
+chat request in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole
+ones to the file FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it
+looks for stop strings inside the thinking, too.
 """
 
 from __future__ import annotations
@@ -190,8 +190,9 @@ class Handler(BaseHTTPRequestHandler):
 
 def logprobs(word: str) -> dict[str, Any]:
     """A token as vLLM writes it with `top_logprobs: 2`: the sampled one first. The gap is its length in 1/8 nats."""
-    second = {"token": "?", "logprob": -0.25 - len(word) / 8}
-    first = {"token": word, "logprob": -0.25}
+    best = -7.5 if LIE == "noise" else -0.25
+    second = {"token": "?", "logprob": best - len(word) / 8}
+    first = {"token": word, "logprob": best}
     return {**first, "top_logprobs": [first, second]}
 
 

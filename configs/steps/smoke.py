@@ -18,8 +18,8 @@ PROMPT_TOKENS = 32
 SANITY_QUESTIONS = 10
 """Asked of every real model: enough to tell a broken model from an unlucky one, cheap beside an engine's start."""
 
-SANITY_AT_ONCE = 5
-"""Sanity questions in flight: two rounds. It is the gate, and nothing is timed."""
+SANITY_AT_ONCE = 4
+"""Sanity questions in flight; nothing is timed."""
 
 SANITY_MOST_TOKENS = 2048
 """Room for a model that thinks long about 17 plus 25; one that needs more is not sane at any price."""

@@ -51,8 +51,8 @@ IMPROBABLE_SUSPECT_NATS = -4.0
 """Mean log-probability of an output's tokens under the model that wrote them. Greedy text is above -1, sampled at
 temperature 1 it is minus the entropy, -1 to -3: -4 is one token in 55, at every token."""
 
-IMPROBABLE_REJECTED_NATS = -5.5
-"""One token in 245. Uniform noise over V tokens is at best -ln V: -12.5 for 262 144, -6.4 for the demo family's 576."""
+IMPROBABLE_REJECTED_NATS = -5.0
+"""One token in 148. Uniform noise over V tokens is at best -ln V: -12.5 for 262 144, -6.4 for the demo family's 576."""
 
 
 def degenerate_text(rows: Sequence[Row], *, is_real: bool = True) -> Finding | None:

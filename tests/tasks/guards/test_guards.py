@@ -9,7 +9,7 @@ from tasks.guards.drafting import acceptance_out_of_range, dead_draft
 from tasks.guards.finding import judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
 from tasks.guards.speed import impossible_speed, stream_mismatch
-from tasks.guards.text import blank_output, loop_share, looping_text, truncated
+from tasks.guards.text import blank_output, truncated
 from tasks.guards.tokens import prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
 from warehouse.verdicts import Reason, worst
@@ -65,16 +65,6 @@ def test_client_and_engine_must_count_the_same() -> None:
 def test_prompts_from_the_cache_are_another_machines_speed() -> None:
     assert prefix_cache_hit(counted(prefix_hits=0)) is None
     assert prefix_cache_hit(counted(prefix_hits=16)) is not None
-
-
-def test_loops_are_told_from_text() -> None:
-    loop, text = loop_share("a b c d " * 50), loop_share(" ".join(map(str, range(200))))
-    assert loop is not None and loop > 0.9
-    assert text == 0
-    assert loop_share("three words only") is None
-    rejected, fine = looping_text([loop, loop]), looping_text([text, None])
-    assert rejected is not None and rejected.severity == "rejected"
-    assert fine is None
 
 
 def test_blank_and_cut_off_answers_are_counted() -> None:
