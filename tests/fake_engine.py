@@ -5,10 +5,10 @@ honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forge
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
 half_wrong (every other question), error (HTTP 500 to every chat request), insane (it answers what nobody asked, where
 questions are so easy that nobody misses them), noise (every token is improbable to the engine itself). After
-FAKE_ENGINE_AFTER chat requests, dies_later dies and hangs_later never answers again. A token is a word. It counts every
-chat request in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole
-ones to the file FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it
-looks for stop strings inside the thinking, too.
+FAKE_ENGINE_AFTER chat requests, dies_later dies and hangs_later never answers again. A token is a word. It counts
+every chat request in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and
+writes whole ones to the file FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As
+vLLM does, it looks for stop strings inside the thinking, too.
 """
 
 from __future__ import annotations

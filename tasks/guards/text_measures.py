@@ -44,10 +44,11 @@ def text_columns(text: str, token_ids: Sequence[int] | None) -> Columns:
 
 def repeated_share(items: Sequence[Hashable], run: int) -> float | None:
     """Share of the runs of `run` items that occurred before, 0 to 1; None for fewer than two runs."""
+    items = items if isinstance(items, str) else tuple(items)  # so that a run, which is a slice, can be hashed
     runs = len(items) - run + 1
     if runs < 2:
         return None
-    return 1 - len({tuple(items[start : start + run]) for start in range(runs)}) / runs
+    return 1 - len({items[start : start + run] for start in range(runs)}) / runs
 
 
 def unprintable_share(text: str) -> float:

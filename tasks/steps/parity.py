@@ -52,4 +52,4 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
             Progress(100 * (number + 1) / total, f"pass {pass_index + 1}, prompt {index + 1}/{spec.n_prompts}", rate)
         )
     is_real = ctx.cell.model.weights == "real"
-    return [judge(None, None, [improbable_text([row["mean_logprob"] for row in kept], is_real=is_real)])]
+    return [judge(None, None, [improbable_text([row.get("mean_logprob") for row in kept], is_real=is_real)])]
