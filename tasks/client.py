@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import httpx
 
@@ -33,6 +33,7 @@ class Reply(NamedTuple):
     """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token.
 
     `top2_gap` is nats between the best and the second best token at each output token, as `top2_gaps` reads it.
+    `mean_logprob` is nats per output token under the model itself, as `mean_logprob` reads it.
     """
 
     body: str
@@ -43,6 +44,7 @@ class Reply(NamedTuple):
     token_ids: list[int] | None
     wall_s: float
     top2_gap: list[float] | None = None
+    mean_logprob: float | None = None
 
 
 class StreamReply(NamedTuple):
@@ -91,7 +93,13 @@ class Client:
         await self._http.aclose()
 
     def request(
-        self, prompt: Prompt, max_tokens: int, *, fixed: bool, token_ids: bool = False, logprobs: bool = False
+        self,
+        prompt: Prompt,
+        max_tokens: int,
+        *,
+        fixed: bool,
+        token_ids: bool = False,
+        logprobs: Literal["written", "top2"] | None = None,
     ) -> dict[str, Any]:
         """`request_body` with the model and technique of this cell."""
         return request_body(
@@ -105,7 +113,7 @@ class Client:
             RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
         """
         answer, wall_s = await self._post("/v1/chat/completions", body, _timeout(body))
-        return _reply(answer, wall_s)
+        return _reply(answer, wall_s, has_top2=bool(body.get("top_logprobs")))
 
     async def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as the engine's own tokenizer and chat template make them, generation prompt included.
@@ -187,7 +195,7 @@ def request_body(
     *,
     fixed: bool,
     token_ids: bool = False,
-    logprobs: bool = False,
+    logprobs: Literal["written", "top2"] | None = None,
 ) -> dict[str, Any]:
     """The body of a chat request.
 
@@ -198,7 +206,8 @@ def request_body(
         max_tokens: the most output tokens; with `fixed`, their exact number.
         fixed: ignore the end token, so that the output has a fixed length.
         token_ids: ask for the output's token ids.
-        logprobs: ask for the two best tokens at each output token, which become `Reply.top2_gap`.
+        logprobs: ask for the probability of each written token, which becomes `Reply.mean_logprob`; with top2 also
+            for the two best at each place, which become `Reply.top2_gap`. It is work: no timed request asks.
     """
     body: dict[str, Any] = {
         "model": model.name,
@@ -215,7 +224,9 @@ def request_body(
     if token_ids:
         body["return_token_ids"] = True
     if logprobs:
-        body |= {"logprobs": True, "top_logprobs": 2}
+        body["logprobs"] = True
+    if logprobs == "top2":
+        body["top_logprobs"] = 2
     return body
 
 
@@ -226,7 +237,7 @@ def _timeout(body: Mapping[str, Any]) -> float:
     return BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
 
 
-def _reply(answer: dict[str, Any], wall_s: float) -> Reply:
+def _reply(answer: dict[str, Any], wall_s: float, has_top2: bool) -> Reply:
     choice, usage = answer["choices"][0], answer["usage"]
     message, finish_reason = choice["message"], str(choice["finish_reason"])
     if finish_reason not in ("stop", "length"):
@@ -239,7 +250,8 @@ def _reply(answer: dict[str, Any], wall_s: float) -> Reply:
         completion_tokens=usage["completion_tokens"],
         token_ids=choice.get("token_ids"),
         wall_s=wall_s,
-        top2_gap=top2_gaps(choice),
+        top2_gap=top2_gaps(choice) if has_top2 else None,
+        mean_logprob=mean_logprob(choice),
     )
 
 
@@ -273,6 +285,22 @@ def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
     if token_ids is not None and len(token_ids) != len(best):
         raise RequestFailed(f"the engine sent {len(token_ids)} token ids and {len(best)} logprobs for one output")
     return [first - second for first, second, *_ in best]
+
+
+LEAST_LOGPROB = -100.0
+"""vLLM writes -9999 for a token of probability 0: one such token must not decide the mean of a thousand others."""
+
+
+def mean_logprob(choice: Mapping[str, Any]) -> float | None:
+    """Mean log-probability of a choice's tokens, in nats; None: the engine sent no logprobs, or there is no token.
+
+    They are the target's before temperature and penalties, whoever drafted the token (see `top2_gaps`). exp(-mean)
+    is the perplexity of the output to the model that wrote it.
+    """
+    entries = (choice.get("logprobs") or {}).get("content")
+    if not entries:
+        return None
+    return sum(max(float(entry["logprob"]), LEAST_LOGPROB) for entry in entries) / len(entries)
 
 
 def _stream_reply(arrivals: list[tuple[float, str]], wall_s: float) -> StreamReply:

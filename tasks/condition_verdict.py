@@ -20,7 +20,7 @@ from tasks.guards.speed import (
     tokens_per_step,
     too_slow,
 )
-from tasks.guards.text import looping_text
+from tasks.guards.text import degenerate_text, improbable_text
 from tasks.guards.tokens import counters_vanished, engine_preemption, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters
 from warehouse.parts import Row
@@ -138,7 +138,7 @@ def _text_findings(served: Cell, rows: Sequence[Row]) -> list[Finding | None]:
     """Made-up weights write nonsense, and are published as made up."""
     if served.model.weights == "dummy":
         return []
-    return [looping_text([row["loop_share"] for row in rows])]  # MERGE w-text: degenerate_text(rows)
+    return [degenerate_text(rows), improbable_text([row.get("mean_logprob") for row in rows])]
 
 
 def _prefill_s(windows: Sequence[Row], streamed: Sequence[Row]) -> float | None:

@@ -17,14 +17,12 @@ class StepFile(Protocol):
     """What `tasks/steps/<step>.py` defines.
 
     A file may also define `make_ready(spec, tell)`: what can be fetched, installed or found missing before an engine
-    is started. It calls `tell` with a line at least every second; an error out of `tell` is to end it at once.
+    is started. It calls `tell` with a line at least every second; an error out of `tell` is to end it at once. And
+    `smoke(ctx, spec, items)`: `Trial`, where the items of other steps don't tell enough.
     """
 
     def measure(self, ctx: StepContext, spec: MeasuredStep) -> Awaitable[list[Judgement]]:
         """Measure what no earlier attempt measured, write the rows, and judge all of them."""
-
-    def smoke(self, ctx: StepContext, spec: MeasuredStep, items: int) -> Awaitable[list[Finding | None]]:
-        """Try `items` items of its work before hours are spent; empty if the items of other steps tell enough."""
 
 
 def file_of(spec: MeasuredStep) -> StepFile:
@@ -34,6 +32,19 @@ def file_of(spec: MeasuredStep) -> StepFile:
         StepIncomplete: there is no such file.
     """
     return cast(StepFile, module_of("tasks", spec))
+
+
+Trial = Callable[[StepContext, MeasuredStep, int], Awaitable[list[Finding | None]]]
+"""Tries so many items of a step's work before hours are spent, and returns what the guards say."""
+
+
+def trial_of(spec: MeasuredStep) -> Trial | None:
+    """How the step is tried; None: it has nothing to try of its own.
+
+    Raises:
+        StepIncomplete: there is no such file.
+    """
+    return cast(Trial | None, getattr(file_of(spec), "smoke", None))
 
 
 class NotWanted(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 from configs.steps.throughput import Condition
 from tasks.client import Reply, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.guards.text import loop_share
+from tasks.guards.text_measures import text_columns
 from tasks.meters import Counters
 from tasks.prompts import prompt_seed
 
@@ -108,7 +108,8 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
         "wall_s": reply.wall_s,
         "finish_reason": reply.finish_reason,
         "chars": len(text),
-        "loop_share": loop_share(text),
+        **text_columns(text, None if isinstance(reply, StreamReply) else reply.token_ids),
+        "mean_logprob": None if isinstance(reply, StreamReply) else reply.mean_logprob,
         "text": text,
     }
     if isinstance(reply, StreamReply):

@@ -5,11 +5,13 @@ honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forge
 prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
 half_wrong (every other question), no_tokenize (as an engine without that endpoint), error (HTTP 500 to every chat
 request), drafts_secretly (an AR engine that was told to draft all the same), renamed_counters (two counters under
-names that nobody knows). After FAKE_ENGINE_AFTER chat requests, dies_later dies and hangs_later never answers again. A
-token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one, too, the chat template adds some, and what
-exceeds --max-model-len is refused. It counts every chat request in the file FAKE_ENGINE_COUNT, so that a test can ask
-whether something was measured twice, and writes whole ones to the file FAKE_ENGINE_BODIES. While the file
-FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking, too.
+names that nobody knows), insane (it answers what nobody asked, where questions are so easy that nobody misses them),
+noise (every token is improbable to the engine itself). After FAKE_ENGINE_AFTER chat requests, dies_later dies and
+hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one, too, the
+chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
+FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
+FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
+strings inside the thinking, too.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.family import words
+from tasks.sanity.general import GENERAL
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
@@ -34,6 +37,9 @@ DIGITS = bool(os.environ.get("FAKE_ENGINE_DIGITS"))
 TEMPLATE_TOKENS = 11
 SPECULATES = "--speculative-config" in sys.argv or LIE == "drafts_secretly"
 K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [4])[0])
+
+SANE = {question.prompt: question.wanted for question in GENERAL}
+"""The sanity questions and their answers; it knows them as any working model does."""
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
@@ -76,6 +82,8 @@ def too_long(tokens: int) -> bool:
 def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]:
     """Reasoning, body and token count of an answer."""
     if not fixed:
+        if prompt in SANE:
+            return "easy", "" if LIE in ("blank", "cut_off") else "Lorem ipsum" if LIE == "insane" else SANE[prompt], 12
         if (hidden := hidden_number(prompt)) is not None:
             return f"a number ? 7654321 or {hidden}", "" if LIE == "blank" else f"It is {hidden}.", 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)
@@ -204,8 +212,9 @@ class Handler(BaseHTTPRequestHandler):
 
 def logprobs(word: str) -> dict[str, Any]:
     """A token as vLLM writes it with `top_logprobs: 2`: the sampled one first. The gap is its length in 1/8 nats."""
-    second = {"token": "?", "logprob": -0.25 - len(word) / 8}
-    first = {"token": word, "logprob": -0.25}
+    best = -7.5 if LIE == "noise" else -0.25
+    second = {"token": "?", "logprob": best - len(word) / 8}
+    first = {"token": word, "logprob": best}
     return {**first, "top_logprobs": [first, second]}
 
 

@@ -1,4 +1,4 @@
-"""Smoke: a few items of each kind of work, before hours are spent."""
+"""Smoke: ten questions that no working model misses, and a few items of each kind of work, before hours are spent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,41 @@ OUTPUT_TOKENS = 64
 """Length of a smoke generation: long enough for a loop or a dead draft to show."""
 
 PROMPT_TOKENS = 32
-"""Length of a smoke prompt as the forecast takes it."""
+"""Length of a smoke prompt as the forecast takes it, and of a sanity question."""
+
+SANITY_QUESTIONS = 10
+"""Asked of every real model: enough to tell a broken model from an unlucky one, cheap beside an engine's start."""
+
+SANITY_AT_ONCE = 4
+"""Sanity questions in flight; nothing is timed."""
+
+SANITY_MOST_TOKENS = 2048
+"""Room for a model that thinks long about 17 plus 25; one that needs more is not sane at any price."""
+
+SANITY_USUAL_TOKENS = 300
+"""An answer with its thinking, as the forecast takes it (our assumption); without thinking it is ten."""
+
+SANITY_PROMPT_ROOM = 128
+"""Tokens of the context that a sanity question and the chat template around it may take."""
+
+FAMILY_TOKENS = 64
+"""The longest answer of the demo family, which says at most 20 tokens to a question."""
+
+
+def has_sanity(cell: Cell) -> bool:
+    """Whether a cell is asked the sanity questions: dummy weights have no answers."""
+    return cell.model.weights == "real"
+
+
+def sanity_tokens(cell: Cell) -> int:
+    """The most tokens of one answer to a sanity question, within the cell's context."""
+    if cell.model.family_member is not None:
+        return FAMILY_TOKENS
+    return max(OUTPUT_TOKENS, min(SANITY_MOST_TOKENS, cell.serving.max_model_len - SANITY_PROMPT_ROOM))
 
 
 class SmokeStep(MeasuredStep):
-    """A few items (five, unless the suite says otherwise) of each other step of the cell."""
+    """Ten questions, and a few items (five, unless the suite says otherwise) of each other step of the cell."""
 
     step: Literal["smoke"]
     items: int = Field(5, gt=0)
@@ -25,6 +55,10 @@ class SmokeStep(MeasuredStep):
     is_gate: ClassVar[bool] = True
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """One short generation per item, one at a time."""
-        del cell
-        return (Load(self.items, PROMPT_TOKENS, OUTPUT_TOKENS),)
+        """The sanity questions, a few at a time, and one short generation per item, one at a time."""
+        generations = Load(self.items, PROMPT_TOKENS, OUTPUT_TOKENS)
+        if not has_sanity(cell):
+            return (generations,)
+        most = sanity_tokens(cell)
+        usual = min(SANITY_USUAL_TOKENS, most)
+        return (Load(SANITY_QUESTIONS, PROMPT_TOKENS, usual, SANITY_AT_ONCE, most), generations)

@@ -111,8 +111,8 @@ def assumptions(
         *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
-        f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length; an "
-        f"eval-tiny answer all of its max_tokens; parity is "
+        f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
+        f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is "
         f"{parity.PASSES_OF_BASELINE} passes of an AR cell and one of any other.",
         *([_EVAL_SENTENCE] if has_evals else []),
     ]

@@ -11,6 +11,7 @@ from configs.steps.parity import ParityStep
 from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.text import improbable_text
 from tasks.prompts import prompt_seed
 from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.verdicts import Reason
@@ -31,7 +32,7 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
         if (pass_index, prompt_id) in done:
             continue
         prompt = await ctx.prompt(spec.prompts, prompt_seed(prompt_id), spec.context_tokens, spec.output_tokens)
-        asked = ctx.client.request(prompt, spec.output_tokens, fixed=True, token_ids=True, logprobs=True)
+        asked = ctx.client.request(prompt, spec.output_tokens, fixed=True, token_ids=True, logprobs="top2")
         reply = await ctx.client.complete(asked)
         if reply.token_ids is None:
             raise RequestFailed("the engine sent no token_ids: parity needs `return_token_ids` (vLLM 0.10.2 or newer)")
@@ -42,16 +43,13 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
             "finish_reason": reply.finish_reason,
             "text": reply.reasoning + reply.body,
             "top2_gap": reply.top2_gap,
+            "mean_logprob": reply.mean_logprob,
         }
         await ctx.write(PARITY_OUTPUTS, [row])
+        kept.append(row)
         rate = reply.completion_tokens / reply.wall_s
         ctx.tell(
             Progress(100 * (number + 1) / total, f"pass {pass_index + 1}, prompt {index + 1}/{spec.n_prompts}", rate)
         )
-    return [judge(None, None, [])]
-
-
-async def smoke(ctx: StepContext, spec: ParityStep, items: int) -> list[Finding | None]:
-    """Nothing of its own: the generations of the other steps show whether the cell writes at all."""
-    del ctx, spec, items
-    return []
+    is_real = ctx.cell.model.weights == "real"
+    return [judge(None, None, [improbable_text([row.get("mean_logprob") for row in kept], is_real=is_real)])]

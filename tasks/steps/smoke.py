@@ -1,25 +1,28 @@
-"""Smoke: a few items of each kind of work that the cell will do for hours. A rejected one stops the cell here."""
+"""Smoke: questions that no working model misses, and a few items of each kind of work that the cell will do for hours.
+
+A rejected one stops the cell here.
+"""
 
 from __future__ import annotations
 
-from configs.steps.smoke import SmokeStep
+from configs.steps.smoke import SmokeStep, has_sanity
 from tasks.context import StepContext
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.known_steps import file_of
+from tasks.known_steps import trial_of
+from tasks.sanity.ask import sanity
 from warehouse.evals.tables import EXCHANGES
 
 
 async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:
-    """Try each step that the cell is planned for; any `rejected` finding stops the cell."""
+    """Ask, then try each step that the cell is planned for; any `rejected` finding stops the cell."""
     ctx.recorded = await ctx.resume(EXCHANGES, ("suite", "sample", "request_hash", "occurrence"))
-    tried = [step for step in ctx.planned.measured_steps if not step.is_gate]
+    others = [step for step in ctx.planned.measured_steps if not step.is_gate]
+    tried = [(step, trial) for step in others if (trial := trial_of(step)) is not None]
+    before = int(has_sanity(ctx.cell))
+    parts = before + len(tried)
     findings: list[Finding | None] = []
-    for index, step in enumerate(tried):
-        findings += await file_of(step).smoke(ctx.part(index, len(tried)), step, spec.items)
+    if before:
+        findings += await sanity(ctx.part(0, parts))
+    for index, (step, trial) in enumerate(tried, start=before):
+        findings += await trial(ctx.part(index, parts), step, spec.items)
     return [judge(None, None, findings)]
-
-
-async def smoke(ctx: StepContext, spec: SmokeStep, items: int) -> list[Finding | None]:
-    """Nothing: this step is the try itself."""
-    del ctx, spec, items
-    return []

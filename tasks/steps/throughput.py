@@ -63,7 +63,8 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
     for index in range(items):
         seed = prompt_seed("smoke", index)
         prompt = await ctx.prompt(spec.prompts, seed, condition.context_tokens, condition.output_tokens)
-        reply = await ctx.client.complete(ctx.client.request(prompt, asked_tokens, fixed=True, token_ids=True))
+        asked = ctx.client.request(prompt, asked_tokens, fixed=True, token_ids=True, logprobs="written")
+        reply = await ctx.client.complete(asked)
         rows.append(
             {
                 "condition": "smoke",

@@ -79,6 +79,8 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Pat
         ("miscount", "ar", "smoke", "token_mismatch"),
         ("at_chance", "ar", "smoke", "at_chance"),
         ("drafts_secretly", "ar", "smoke", "baseline_drafts"),
+        ("insane", "ar", "smoke", "failed_sanity"),
+        ("noise", "ar", "smoke", "gibberish"),
     ],
 )
 def test_a_lying_engine_is_rejected_with_its_reason(

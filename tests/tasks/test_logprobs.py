@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.client import RequestFailed, top2_gaps
+from tasks.client import RequestFailed, mean_logprob, top2_gaps
 
 
 def entry(*logprobs: float) -> dict[str, Any]:
@@ -33,3 +33,13 @@ def test_an_engine_that_sends_no_logprobs_leaves_the_gap_unknown(choice: dict[st
 def test_logprobs_that_can_not_be_laid_beside_the_tokens_are_an_error(choice: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestFailed, match=said):
         top2_gaps(choice)
+
+
+def test_the_mean_is_over_all_tokens_and_one_impossible_token_does_not_decide_it() -> None:
+    choice = {"logprobs": {"content": [{"token": "a", "logprob": -1.0}] * 99 + [{"token": "b", "logprob": -9999.0}]}}
+    assert mean_logprob(choice) == pytest.approx(-1.99)
+
+
+@pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])
+def test_without_logprobs_or_tokens_the_mean_is_unknown(choice: dict[str, Any]) -> None:
+    assert mean_logprob(choice) is None

@@ -34,6 +34,7 @@ PARITY_OUTPUTS = Table(
         Column("finish_reason", "str", "as the engine said"),
         Column("text", "str", "the output, as the model wrote it"),
         Column("top2_gap", "list[f64]", "between the best and the second best token, at each token", "nats"),
+        Column("mean_logprob", "f64", "of the output's tokens under the model itself; null: not sent", "nats"),
     ),
 )
 

@@ -15,6 +15,7 @@ from configs.steps.eval_ifeval import EvalIfevalStep
 from flows.terminal.regrade import regrade
 from tasks.evals.data.twins import TWIN_REVISION
 from tasks.evals.hashes import canonical
+from tasks.sanity.general import GENERAL
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import processes_with
 from warehouse.snapshot import publish, read_current
@@ -39,6 +40,9 @@ steps:
 """
 """With this seed, none of the first five answers is A."""
 
+SANE = {question.prompt for question in GENERAL}
+"""What smoke asks of every model; no evaluation does."""
+
 
 class Measured(FakeRun):
     """A cell whose evaluations all three frameworks measured."""
@@ -48,7 +52,8 @@ class Measured(FakeRun):
         bodies = folder / "bodies.jsonl"
         code, said = self.finish(node_python, FAKE_ENGINE_BODIES=str(bodies))
         assert code == 0, said
-        self.bodies: list[dict[str, Any]] = [json.loads(line) for line in bodies.read_text().splitlines()]
+        said: list[dict[str, Any]] = [json.loads(line) for line in bodies.read_text().splitlines()]
+        self.bodies = [body for body in said if body["messages"][-1]["content"] not in SANE]
 
     @property
     def evals(self) -> list[EvalStep]:
@@ -158,6 +163,7 @@ def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
     shown = dict(zip(verdict["reasons"], verdict["details"], strict=True))
     assert outline in shown[reason], shown
     assert [word for word in ("[thinking]", "[answer]", "maybe", "and not") if word in shown[reason]] == []
-    assert len(run.prompts_sent()) in (5, 10), "a few questions, some more where those leave a doubt"
+    asked = [prompt for prompt in run.prompts_sent() if prompt not in SANE]
+    assert len(asked) in (5, 10), "a few questions, some more where those leave a doubt"
     assert run.ledger.committed_steps() == {run.key: ["smoke"]}
     assert not list(run.folder.rglob("steps/eval-gpqa")), "no evaluation was begun"

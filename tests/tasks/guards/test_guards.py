@@ -10,7 +10,6 @@ from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, trunca
 from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft
 from tasks.guards.finding import judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
-from tasks.guards.text import loop_share, looping_text
 from tasks.guards.tokens import counters_vanished, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
 from warehouse.verdicts import Reason, worst
@@ -131,16 +130,6 @@ def test_prompts_from_the_cache_are_another_machines_speed() -> None:
     hit, allowed = (prefix_cache_hit(counted(prefix_hits=16), serving) for serving in (off, on))
     assert hit is not None and "serving.prefix_cache" not in hit.sentence
     assert allowed is not None and allowed.severity == "rejected" and "serving.prefix_cache is true" in allowed.sentence
-
-
-def test_loops_are_told_from_text() -> None:
-    loop, text = loop_share("a b c d " * 50), loop_share(" ".join(map(str, range(200))))
-    assert loop is not None and loop > 0.9
-    assert text == 0
-    assert loop_share("three words only") is None
-    rejected, fine = looping_text([loop, loop]), looping_text([text, None])
-    assert rejected is not None and rejected.severity == "rejected"
-    assert fine is None
 
 
 def test_one_blank_or_cut_off_answer_of_198_says_nothing_about_the_others() -> None:

@@ -1,0 +1,71 @@
+"""The ten questions and how their answers are read. Standard library only: what stands in for an engine reads them too.
+
+Arithmetic, common knowledge and format, in English, German, Korean and Chinese. Answers are read tolerantly, because a
+miss shall mean that the model is broken, not that it is chatty: in digits of any width or in words, with or without a
+sentence around. No question contains its answer, so that an echo is a miss; the two on format are about saying nothing
+else.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tasks.frameworks.thoughts import without_thoughts
+
+
+class SanityQuestion(NamedTuple):
+    """A question; `wanted` is the answer as a reader would write it, `is_right` reads a body."""
+
+    question_id: str
+    language: str
+    prompt: str
+    wanted: str
+    is_right: Callable[[str], bool]
+
+
+def _says(pattern: str) -> Callable[[str], bool]:
+    """Whether the answer is found anywhere in the body."""
+    return lambda body: re.search(pattern, plain(body)) is not None
+
+
+def _says_only(word: str) -> Callable[[str], bool]:
+    """Whether the body is this word and nothing else but punctuation, quotes or marks of emphasis."""
+    return lambda body: re.fullmatch(rf"[\W_]*{word}[\W_]*", plain(body)) is not None
+
+
+def plain(body: str) -> str:
+    """A body as it is read: without thinking, full-width forms as ASCII, in small letters."""
+    return unicodedata.normalize("NFKC", without_thoughts(body)).casefold()
+
+
+def _number(digits: str, *words: str) -> Callable[[str], bool]:
+    """Whether the body says this number, in digits that are not part of another number, or in words."""
+    return _says("|".join([rf"(?<!\d)(?<!\d[.,]){digits}(?!\d)(?![.,][1-9])", *words]))
+
+
+GENERAL = (
+    SanityQuestion(
+        "en-sum", "en", "What is 17 plus 25? Answer with the number only.", "42", _number("42", "forty.?two")
+    ),
+    SanityQuestion("en-capital", "en", "What is the capital of France? Answer with one word.", "Paris", _says("paris")),
+    SanityQuestion(
+        "en-month", "en", "Which month comes right after March? Answer with one word.", "April", _says("april")
+    ),
+    SanityQuestion("en-format", "en", "Answer only with the word banana.", "banana", _says_only("banana")),
+    SanityQuestion(
+        "de-week", "de", "Wie viele Tage hat eine Woche? Antworte nur mit der Zahl.", "7", _number("7", "sieben")
+    ),
+    SanityQuestion(
+        "de-opposite", "de", "Was ist das Gegenteil von „heiß“? Antworte mit einem Wort.", "kalt", _says("kalt|kälte")
+    ),
+    SanityQuestion("ko-product", "ko", "8 곱하기 7은 얼마입니까? 숫자로만 답하세요.", "56", _number("56", "오십 ?육")),
+    SanityQuestion(
+        "ko-capital", "ko", "대한민국의 수도는 어디입니까? 한 단어로 답하세요.", "서울", _says("서울|seoul")
+    ),
+    SanityQuestion("zh-year", "zh", "一年有几个月?请只用数字回答。", "12", _number("12", "十二")),
+    SanityQuestion("zh-format", "zh", "请只回答“苹果”这两个字。不要说别的。", "苹果", _says_only("苹果")),
+)
+"""A set of our own, of a kind that every model of the last years answers without thinking."""
