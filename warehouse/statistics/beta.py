@@ -46,7 +46,7 @@ def _fraction(a: float, b: float, x: float) -> float:
     return value
 
 
-def student_tail(t: float, degrees: int) -> float:
+def student_tail(t: float, degrees: float) -> float:
     """P(T > t) of Student's t: for t >= 0 it is I_x(degrees / 2, 1 / 2) / 2 at x = degrees / (degrees + t^2).
 
     Source: Abramowitz and Stegun 26.7.1.
@@ -55,7 +55,7 @@ def student_tail(t: float, degrees: int) -> float:
     return tail if t >= 0 else 1 - tail
 
 
-def student_quantile(tail: float, degrees: int) -> float:
+def student_quantile(tail: float, degrees: float) -> float:
     """The t > 0 with P(T > t) = tail, for a tail below 1/2."""
     high = 2.0
     while student_tail(high, degrees) > tail:
