@@ -259,21 +259,17 @@ def _estimate(
 
 
 def _interval(log: float, var: float, df: float) -> Estimate:
+    """Degrees of freedom are rounded down to three digits, which lets quantiles be remembered."""
     error = math.sqrt(var)
-    half = _quantile(df) * error
-    return Estimate(
-        log, log - half, log + half, df, 2 * student_tail(abs(log) / error, df) if error else float(not log)
-    )
-
-
-def _quantile(df: float) -> float:
-    """Of Student's t, two-sided 95 %; degrees are rounded down to three digits, which lets it be remembered."""
     grain = 10.0 ** (math.floor(math.log10(df)) - 2)
-    return _remembered_quantile(math.floor(df / grain) * grain)
+    df = max(1.0, math.floor(df / grain) * grain)
+    half = _quantile(df) * error
+    return Estimate(log, log - half, log + half, df, 2 * student_tail(abs(log) / error, df))
 
 
 @lru_cache(maxsize=4096)
-def _remembered_quantile(df: float) -> float:
+def _quantile(df: float) -> float:
+    """Of Student's t, two-sided 95 %."""
     return student_quantile(ALPHA / 2, df)
 
 
