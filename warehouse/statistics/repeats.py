@@ -22,7 +22,7 @@ SMALLEST_VAR = 1e-12
 _ALIKE = 1e-2
 """Variance of the true log variances below which arms count as alike, and are pooled with all their degrees."""
 
-_FOREIGN = {1: 3.0, 2: 2.5}
+_FOREIGN = {1: 3.0, 2: 2.2}
 """Standard deviations of the log variance, by visits (1, more), beyond which an arm keeps its own.
 
 One visit that is steady may have stopped by luck, two of them hardly: so one is let go later."""
