@@ -36,11 +36,12 @@ FEWEST_FOR_DRIFT = 3
 FEWEST_REPEATS, MOST_REPEATS = 3, 30
 """Bounds of `best_repeats`: below, a visit's scatter is not known; above, a machine does not hold still."""
 
-_TAKEN_OFF = 1.1
-"""Of the repeats' part, what is taken off the mean square of visits.
+_MORE_OFF, _MOST_OFF = 0.03, 0.3
+"""Of the repeats' part, what more is taken off the mean square of visits: per degree of freedom, and at most.
 
-Floored at 0, a difference that is 0 on average is positive on average: a tenth more keeps intervals of starts that do
-not differ from covering more than 97 %."""
+Floored at 0, a difference that is 0 on average is positive on average: more taken off keeps intervals of starts that do
+not differ from covering more than 97 %. With few degrees there is little to spare: where starts scatter half as much as
+repeats, an estimate of 0 then comes often, and 93 % would not be held."""
 
 
 class VisitRates(NamedTuple):
@@ -208,9 +209,10 @@ def _pooled(within: tuple[Within, ...], repeats: tuple[Repeats, ...]) -> Compone
     mean_square = max(squares, 0.0) / df
     parts = [(each.df - each.position_squares / position_squares) / df * each.repeat_var for each in within]
     repeat_part = sum(parts)
+    taken_off = (1 + min(_MORE_OFF * df, _MOST_OFF)) * repeat_part
     error = mean_square**2 / df + sum([part**2 / each.repeat_df for part, each in zip(parts, within, strict=True)])
     return Components(
-        start_var=max(mean_square - _TAKEN_OFF * repeat_part, 0.0),
+        start_var=max(mean_square - taken_off, 0.0),
         start_df=df,
         drift=drift,
         start_error=error,

@@ -53,11 +53,11 @@ def test_degrees_of_freedom_may_lie_between_two_rows_of_a_table() -> None:
 
 
 def test_start_variance_by_hand() -> None:
-    """Two arms with differences of .02 and .04: mean square (.02^2 + .04^2) / 2 / 2; repeats take 1.1 * .003^2 / 3."""
+    """Two arms with differences of .02 and .04: mean square (.02^2 + .04^2) / 2 / 2; repeats take 1.06 * .003^2 / 3."""
     arms = tuple((visit(5.0, sd=0.003), visit(5.0 + apart, sd=0.003)) for apart in (0.02, 0.04))
     found = components(arms)
     assert found.start_df == 2 and found.drift == 0.0
-    assert found.start_var == pytest.approx(0.0005 - 1.1 * 0.003**2 / 3)
+    assert found.start_var == pytest.approx(0.0005 - 1.06 * 0.003**2 / 3)
 
 
 def test_a_ratio_and_its_interval_by_hand() -> None:
