@@ -6,9 +6,9 @@ One row per design, cells, repeats and scatter; each run has three conditions, a
 so: none), and arms of different speed. "covers": of the 95 % intervals of all ratios, how many contain the true one;
 must be 93 to 97 %. "A/A": identical arms called different at 5 %, after Holm's correction over the run's cells; at most
 5 %. "alone": the same without it, which is 100 less "covers". "old": what the percentile bootstrap over repeats covers,
-which this replaced. The second table has the placebo (AR's second visit over its first): runs in which it alarms, after
-Holm over three conditions; at most 5 %. Exit code 1: a bound is
-missed by more than 2.6 standard errors, which chance does once in 200. The last line is one JSON document.
+which this replaced. The second table has the least and the most that rows of one design cover; the third the placebo
+(AR's second visit over its first): runs in which it alarms, after Holm over three conditions; at most 5 %. Exit code 1:
+a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one JSON document.
 
 Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
 techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Of one run: share of ratios covered, told apart with and without Holm, old intervals, and the placebo."""
+    """Of one run: shares of its ratios that are covered, called different after Holm, covered of old; the placebo."""
 
     covered: float
     told: float
@@ -86,6 +86,8 @@ def main() -> None:
         found = pool.starmap(simulate, [(row, runs if row.cells == 4 else max(2, runs // 3)) for row in rows], 1)
     print("design     cells repeats  repeat sd %  start sd %  drift %  covers %         A/A %  alone %  old %")
     missed = [print_row(row, seen) for row, seen in zip(rows, found, strict=True)]
+    print("\ndesign     cells repeats  rows  covers %     A/A, most %")
+    ranges(rows, found)
     print("\nplacebo    cells  start sd %  runs   alarms %")
     missed += placebos(rows, found)
     print(json.dumps({"rows": len(rows), "missed": sum(missed)}))
@@ -210,9 +212,21 @@ def print_row(row: Row, seen: list[Seen]) -> bool:
     print(
         f"{row.design:10} {row.cells:5} {repeats:>7}  {sd.replace('%', ''):>11}  {100 * row.start_sd:10.0f}"
         f"  {100 * row.drift:7.1f}  {100 * covered:5.1f} ± {100 * error:.1f}   {100 * told:9.1f}"
-        f"  {100 * (1 - covered):7.1f}  {old}{'  MISSED' if missed else ''}"
+        f"  {100 * (1 - covered):7.1f}  {old:5}{'  MISSED' if missed else ''}"
     )
     return missed
+
+
+def ranges(rows: list[Row], found: list[list[Seen]]) -> None:
+    """Print the least and the most of each design, cells and repeats, over all scatters."""
+    for group, members in itertools.groupby(zip(rows, found, strict=True), key=lambda each: each[0][:3]):
+        design, cells, repeats = group
+        shares = [(mean(each.covered for each in seen), mean(each.told for each in seen)) for _, seen in members]
+        covered, told = ([each[which] for each in shares] for which in (0, 1))
+        print(
+            f"{design:10} {cells:5} {'3-15' if repeats == UNTIL_PRECISE else str(repeats):>7}  {len(shares):4}"
+            f"  {100 * min(covered):4.1f} to {100 * max(covered):4.1f}  {100 * max(told):11.1f}"
+        )
 
 
 def placebos(rows: list[Row], found: list[list[Seen]]) -> Iterator[bool]:
