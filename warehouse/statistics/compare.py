@@ -2,13 +2,13 @@
 
 Accuracy is compared item by item: both techniques answered the same questions, so only the questions on which they
 disagree say anything. Several answers per item, and several comparisons at once, are compared in
-`warehouse.statistics.paired`; speed in `warehouse.consolidate.speed` by `warehouse.statistics.bootstrap`.
+`warehouse.statistics.paired`; speed in `warehouse.statistics.visits`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from warehouse.statistics.proportions import ALPHA
 from warehouse.statistics.roots import falling_root
@@ -19,9 +19,6 @@ MARGIN = 0.05
 Z_TWO_SIDED = 1.959963984540054
 """Normal quantile of a two-sided 95 % interval."""
 
-Z_ONE_SIDED = 1.6448536269514722
-"""Normal quantile of a one-sided 95 % bound."""
-
 Z_POWER = 0.8416212335729143
 """Normal quantile of 80 % power."""
 
@@ -29,53 +26,6 @@ PARITY_PROMPTS = 12
 """Fewest prompts whose equal outputs are worth a claim; mtp-diffusion-h100 (docs/sources.md) used twelve."""
 
 Conclusion = Literal["non-inferior", "worse", "inconclusive"]
-
-
-class PairedAccuracy(NamedTuple):
-    """A technique against the baseline over the same items; differences are technique minus baseline, in 0 ... 1."""
-
-    n: int
-    gained: int
-    lost: int
-    delta: float
-    delta_lo: float
-    delta_hi: float
-    mcnemar_p: float
-    margin: float
-    bound_lo: float
-    mde: float
-    conclusion: Conclusion
-
-
-def compare_accuracy(n: int, gained: int, lost: int, margin: float = MARGIN) -> PairedAccuracy:
-    """Paired comparison of two right-or-wrong results.
-
-    Args:
-        n: items that both answered.
-        gained: items that only the technique got right.
-        lost: items that only the baseline got right.
-        margin: loss that still counts as none.
-    """
-    low, high = tango_interval(n, gained, lost, Z_TWO_SIDED)
-    bound_lo, bound_hi = tango_interval(n, gained, lost, Z_ONE_SIDED)
-    conclusion: Conclusion = "inconclusive"
-    if bound_lo > -margin:
-        conclusion = "non-inferior"
-    elif high < 0 or bound_hi < -margin:
-        conclusion = "worse"
-    return PairedAccuracy(
-        n=n,
-        gained=gained,
-        lost=lost,
-        delta=(gained - lost) / n,
-        delta_lo=low,
-        delta_hi=high,
-        mcnemar_p=mcnemar_p(gained, lost),
-        margin=margin,
-        bound_lo=bound_lo,
-        mde=minimal_detectable_difference(n, gained, lost),
-        conclusion=conclusion,
-    )
 
 
 def mcnemar_p(gained: int, lost: int) -> float:
@@ -111,17 +61,6 @@ def tango_score(n: int, gained: int, lost: int, difference: float) -> float:
     p_lost = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
     variance = n * (2 * p_lost + difference * (1 - difference))
     return (gained - lost - n * difference) / math.sqrt(variance) if variance > 0 else 0.0
-
-
-def minimal_detectable_difference(n: int, gained: int, lost: int) -> float:
-    """Smallest difference that n items would have shown with 80 % power at 5 %, two-sided.
-
-    (z_0.975 + z_0.8) sqrt(discordance / n): McNemar's power by the normal approximation (Connor, Biometrics 1987), with
-    delta^2 left out. The discordance is (gained + lost + 1) / (n + 2) (Agresti and Min 2005), so that having no
-    discordant item doesn't mean infinite resolution.
-    """
-    discordance = (gained + lost + 1) / (n + 2)
-    return (Z_TWO_SIDED + Z_POWER) * math.sqrt(discordance / n)
 
 
 def proportion_stderr(p: float, n: int) -> float:

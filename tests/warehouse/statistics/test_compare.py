@@ -9,16 +9,24 @@ import pytest
 
 from warehouse.statistics.bootstrap import interval, quantile, ratio_interval, resampled_means
 from warehouse.statistics.compare import (
+    MARGIN,
+    Conclusion,
     carries_lossless,
-    compare_accuracy,
     mcnemar_p,
-    minimal_detectable_difference,
     proportion_stderr,
     tango_interval,
     wilson_interval,
 )
+from warehouse.statistics.conclude import conclude
+from warehouse.statistics.paired import Comparison, compare_counts
 
 Z95 = 1.959963984540054
+
+
+def compared(n: int, gained: int, lost: int) -> tuple[Comparison, Conclusion]:
+    """A comparison alone, at a margin of five points, and its verdict."""
+    found = compare_counts(n, gained, lost, MARGIN, "row")
+    return found, conclude(found, found.p, found.ni_p)
 
 
 def test_mcnemar_is_exact() -> None:
@@ -53,8 +61,8 @@ def _log_likelihood(n: int, gained: int, lost: int, difference: float, p_lost: f
 def test_no_discordant_item_still_leaves_room_for_a_difference() -> None:
     low, high = tango_interval(198, 0, 0, Z95)
     assert (low, high) == pytest.approx((-(Z95**2) / (198 + Z95**2), Z95**2 / (198 + Z95**2)))
-    assert compare_accuracy(48, 0, 0).conclusion == "inconclusive"
-    assert compare_accuracy(198, 0, 0).conclusion == "non-inferior"
+    assert compared(48, 0, 0)[1] == "inconclusive"
+    assert compared(198, 0, 0)[1] == "non-inferior"
 
 
 def test_tangos_interval_solves_its_own_equation_at_the_edges() -> None:
@@ -64,16 +72,16 @@ def test_tangos_interval_solves_its_own_equation_at_the_edges() -> None:
 
 
 def test_the_diffusion_loss_of_mtp_diffusion_h100_is_worse_and_its_mtp_is_not_decided() -> None:
-    diffusion = compare_accuracy(198, 10, 50)
-    assert (diffusion.delta, diffusion.conclusion) == (pytest.approx(-40 / 198), "worse")
-    mtp = compare_accuracy(198, 12, 18)
-    assert (mtp.delta, mtp.conclusion) == (pytest.approx(-0.0303, abs=1e-4), "inconclusive")
+    diffusion, verdict = compared(198, 10, 50)
+    assert (diffusion.delta, verdict) == (pytest.approx(-40 / 198), "worse")
+    mtp, verdict = compared(198, 12, 18)
+    assert (mtp.delta, verdict) == (pytest.approx(-0.0303, abs=1e-4), "inconclusive")
     assert mtp.delta_lo < mtp.bound_lo < mtp.delta < mtp.delta_hi
 
 
 def test_what_an_n_could_have_seen() -> None:
-    assert minimal_detectable_difference(198, 0, 30) == pytest.approx(0.077, abs=0.002)  # 15 % discordant -> .077
-    assert minimal_detectable_difference(198, 0, 0) > 0
+    assert compared(198, 0, 30)[0].mde == pytest.approx(0.077, abs=0.002)  # 15 % discordant -> .077
+    assert compared(198, 0, 0)[0].mde > 0
 
 
 def test_one_arms_spread() -> None:
@@ -95,11 +103,11 @@ def test_lossless_needs_parity_control_and_accuracy() -> None:
 
 
 def test_a_proven_loss_is_not_lossless_though_it_is_within_the_margin() -> None:
-    found = compare_accuracy(2000, 10, 50)
-    assert found.conclusion == "non-inferior" and found.mcnemar_p < 1e-6
+    found, verdict = compared(2000, 10, 50)
+    assert verdict == "non-inferior" and found.p < 1e-6
     full = (12, 12)
-    assert not carries_lossless(full, full, found.conclusion, found.delta, found.mcnemar_p)
-    assert carries_lossless(full, full, found.conclusion, -found.delta, found.mcnemar_p), "a gain is no loss"
+    assert not carries_lossless(full, full, verdict, found.delta, found.p)
+    assert carries_lossless(full, full, verdict, -found.delta, found.p), "a gain is no loss"
 
 
 def test_a_bootstrap_can_be_repeated_and_differs_between_rows() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warehouse.statistics.compare import minimal_detectable_difference
+from warehouse.statistics.paired import compare_counts
 from warehouse.statistics.power import carried_margin, detectable, items_needed, samples_needed, stderr_of_difference
 
 
@@ -32,7 +32,7 @@ def test_answers_per_item_for_a_margin() -> None:
 
 
 def test_what_the_plan_foretells_is_what_the_comparison_finds() -> None:
-    assert detectable(198, 30 / 200) == pytest.approx(minimal_detectable_difference(198, 14, 15))
+    assert detectable(198, 30 / 200) == pytest.approx(compare_counts(198, 14, 15, 0.05, "row").mde)
 
 
 def test_a_plan_for_many_cells_is_held_to_what_holm_asks_of_each() -> None:
