@@ -14,7 +14,7 @@ import pytest
 from configs.errors import SpecsweepError
 from flows.plans import record_run
 from tasks.guards.prompts import prompt_length
-from tasks.guards.text import loop_share
+from tasks.guards.text_measures import WORD_RUN, repeated_share
 from tasks.prompts import Prompt, PromptSource, build_prompt, prompt_again, prompt_seed
 from tasks.prose.paragraphs import KEPT_AS, from_json, paragraphs_here, to_json, words
 from tests.fake_run import FakeRun
@@ -106,7 +106,7 @@ def test_an_engine_that_counts_no_tokens_is_named(tmp_path: Path, node_python: P
 @pytest.mark.parametrize("index", range(4))
 def test_prose_repeats_itself_no_more_than_english_does(index: int) -> None:
     text = prompt_of("prose", prompt_seed("8k c=1", "fixed-0", index), 8000)
-    share = loop_share(text)
+    share = repeated_share(text.split(), WORD_RUN)
     assert share is not None and share < 0.10
     assert looked_up(text.split()) < 0.1, "sentences from a few patterns gave away 45 % of their words"
 
