@@ -42,7 +42,7 @@ async def of(served: Cell, command: EngineCommand, env: Mapping[str, str], clien
     used = gpu.visible(found, env.get("CUDA_VISIBLE_DEVICES"))[: command.cards]
     uuids = [card.uuid for card in used]
     return {
-        "machine": _machine(uuids or [f"cards {env.get('CUDA_VISIBLE_DEVICES')}"]),
+        "machine": _machine(sorted(uuids) or [f"cards {env.get('CUDA_VISIBLE_DEVICES')}"]),
         "gpus": len(used) or None,
         "gpu_name": used[0].name if used else None,
         "gpu_uuid": ",".join(uuids) or None,

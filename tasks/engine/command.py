@@ -44,10 +44,10 @@ class EngineCommand(NamedTuple):
     def cards(self) -> int:
         """Cards that its processes share the model among: tensor x pipeline x data parallel, 1 unless it says more.
 
-        Flags as vLLM's `EngineArgs` has them, in both spellings: `--flag 2` and `--flag=2`.
+        Flags as vLLM's `EngineArgs` has them, in all spellings that its parser takes: `--a-b 2`, `--a_b 2`, `--a-b=2`.
         """
         words = [part for word in self.argv for part in word.split("=", 1)]
-        said = [int(words[at + 1]) for at, word in enumerate(words[:-1]) if word in PARALLEL_FLAGS]
+        said = [int(words[at + 1]) for at, word in enumerate(words[:-1]) if word.replace("_", "-") in PARALLEL_FLAGS]
         return prod(said)
 
 

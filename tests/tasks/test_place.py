@@ -92,7 +92,7 @@ def test_visible_cards_are_those_that_cuda_shows(said: str | None, uuids: list[s
     assert [card.uuid for card in gpu.visible(gpu.cards() or [], said)] == uuids
 
 
-@pytest.mark.parametrize("flags", [("--tensor-parallel-size", "2"), ("--tensor-parallel-size=2",), ("-tp", "2")])
+@pytest.mark.parametrize("flags", [("--tensor-parallel-size", "2"), ("--tensor_parallel_size=2",), ("-tp", "2")])
 def test_a_model_on_two_cards_uses_two(flags: tuple[str, ...], tmp_path: Path, two_cards: None) -> None:
     run = FakeRun(tmp_path)
     cell = run.planned.cell
