@@ -77,11 +77,12 @@ PROVENANCE_COLUMNS = (
     Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),
     Column("engine_nice", "i64", "nice value of the engine's session, where it shares its processors with the client"),
 )
-"""On every consolidated row, and stored once per step."""
+"""On every consolidated row, and stored once per step and attempt."""
 
 PROVENANCE = Table(
     "provenance",
-    "where and with what one attempt measured a step, written as it begins",
+    "where and with what one attempt measured a step: written as it begins, and once more at its end where the step "
+    "had more to say; an attempt's last row counts",
     (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
 )
 

@@ -13,10 +13,9 @@ import pytest
 from tests.fake_run import FakeRun, ended
 from warehouse.build import consolidate
 
-COMMIT_S = 0.25
-"""What a step may take between its last stored row and the next step's clock: its commit, and a client's start. It is
-on the attempt's book only; four steps of it, on a machine whose cores are busy."""
-
+BESIDE_S = 0.2
+"""What may stand in one book only: between two calls of the clock, before and behind each of four steps' rows, this
+process may wait for a processor. Nothing that it does there takes a millisecond."""
 
 STUCK_S = 3.0
 """No window of these tests takes so long; then the engine hangs, as it was told to."""
@@ -60,7 +59,7 @@ def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_
     assert (lost.outcome, done.outcome) == ("lost", "completed")
     assert lost.measure_s is not None and lost.measure_s > 0.5, "what it measured and stored was not in vain"
     assert lost.lost_s is not None and lost.lost_s > STUCK_S, "what it measured last was"
-    assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=4 * COMMIT_S)
+    assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
     throughput = run.commit("throughput")
     of_lost_s = fsum(part.spent_s or 0.0 for part in throughput.parts if part.attempt == 1)
     assert of_lost_s > 0.5 and throughput.wall_s < fsum(part.spent_s or 0.0 for part in throughput.parts)
@@ -75,7 +74,7 @@ def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: 
     first.kill()
     first.communicate(timeout=30)
     assert run.finish(node_python, arguments=often)[0] == 0
-    assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=4 * COMMIT_S)
+    assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
 
 
 def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, node_python: Path) -> None:
@@ -102,4 +101,4 @@ def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, no
     spent_s = fsum(part.spent_s or 0.0 for part in run.commit("throughput").parts)
     assert attempt.wall_s is not None and attempt.load_s is not None
     assert carried_s(run) + waited_s + attempt.load_s < attempt.wall_s
-    assert spent_s <= carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=4 * COMMIT_S)
+    assert spent_s <= carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
