@@ -68,6 +68,7 @@ class StepContext:
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
         self.recorded: list[dict[str, Any]] = []
         """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
+        self._key = planned.cell.cell_key
         self._ledger = ledger
         self._attempt = attempt
         self._spending = _Spending()
@@ -96,7 +97,7 @@ class StepContext:
         if self.facts.items() - self._place.items():
             await self.write(PROVENANCE, [self._place | self.facts])
         taken = {part.key for part in self.parts}
-        orphans = self._ledger.orphan_parts(self.cell.cell_key, self.step, but=taken)
+        orphans = self._ledger.orphan_parts(self._key, self.step, but=taken)
         left = await asyncio.to_thread(lambda: [part for part, _ in orphans])
         carriers = {part.attempt: part.key for part in reversed(self.parts) if part.table == PROVENANCE.name}
         return [_carrying(part, left) if part.key == carriers.get(part.attempt) else part for part in self.parts]
@@ -111,7 +112,7 @@ class StepContext:
         """The row with its identity: run, cell, step, attempt, moment."""
         identity = {
             "run_id": self._ledger.run_id,
-            "cell_key": self.cell.cell_key,
+            "cell_key": self._key,
             "step": self.step,
             "attempt": self._attempt,
             "measured_at": self._ledger.clock.now_iso(),
@@ -124,7 +125,7 @@ class StepContext:
             return
         stamped, spent_s = [self.stamp(row) for row in rows], self._spending.take_s()
         part = await asyncio.to_thread(
-            self._ledger.write_part, self.cell.cell_key, self.step, table, stamped, self._attempt, spent_s
+            self._ledger.write_part, self._key, self.step, table, stamped, self._attempt, spent_s
         )
         self.parts.append(part)
         self._kept()
@@ -142,7 +143,7 @@ class StepContext:
             identity: names of the columns that tell one measurement from another.
             only: identities that may be taken; None: any.
         """
-        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self.cell.cell_key, self.step, table)))
+        found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self._key, self.step, table)))
         kept: list[dict[str, Any]] = []
         taken: set[tuple[Any, ...]] = set()
         for part, rows in found:
