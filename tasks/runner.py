@@ -17,12 +17,13 @@ from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, free_port
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
+from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended
-from warehouse.tables import PROVENANCE, VERDICTS
+from warehouse.tables import VERDICTS
 from warehouse.verdicts import worst
 
 LOG_TAIL_LINES = 30
@@ -102,7 +103,7 @@ class Runner:
         self, measurement: Measurement, served: Cell, engine: Engine, command: EngineCommand, frameworks: Frameworks
     ) -> None:
         spec, name, started = measurement.spec, measurement.name, time.monotonic()
-        self.heartbeat.phase("measuring", name)
+        self.heartbeat.phase("waiting", name)
         async with Client(engine.base_url, served.model, served.technique) as client:
             ctx = StepContext(
                 self.planned,
@@ -117,13 +118,18 @@ class Runner:
             )
             try:
                 async with undisturbed(spec, self.heartbeat.line):
+                    self.heartbeat.phase("measuring", name)
+                    ctx.start_clock()
+                    place = await provenance.gather(self.planned, served, command, client, self.config_hash, engine)
+                    await ctx.begin(place)
                     judgements = await file_of(spec).measure(ctx, spec)
-                gathered = await provenance.gather(self.planned, command, client, self.config_hash)
-                await ctx.write(PROVENANCE, [gathered | ctx.facts])
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
+            if spec.is_timed and (other := other_gpu(self.planned.gpu, place["gpu_name"])):
+                judgements = [each._replace(findings=(*each.findings, other)) for each in judgements]
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
-        self._commit(measurement, judgements, ctx.parts, time.monotonic() - started)
+            self.heartbeat.phase("committing", name)
+        self._commit(measurement, judgements, await ctx.end(), time.monotonic() - started)
 
     def _commit(self, measurement: Measurement, judgements: list[Judgement], parts: list[Part], wall_s: float) -> None:
         verdict = worst(judgement.verdict for judgement in judgements)

@@ -77,11 +77,12 @@ PROVENANCE_COLUMNS = (
     Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),
     Column("engine_nice", "i64", "nice value of the engine's session, where it shares its processors with the client"),
 )
-"""On every consolidated row, and stored once per step."""
+"""On every consolidated row, and stored once per step and attempt."""
 
 PROVENANCE = Table(
     "provenance",
-    "where and with what one attempt measured a step, written as it begins",
+    "where and with what one attempt measured a step: written as it begins, and once more at its end where the step "
+    "had more to say; an attempt's last row counts",
     (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
 )
 
@@ -181,8 +182,9 @@ RESULTS_CONSOLIDATED = Table(
             "gpu_s",
             "f64",
             "seconds of the node that this row took, of all attempts: its share of its step, further visits and "
-            "controls included. Any rows may be summed; all rows of a run sum to smoke_s + measure_s of `attempts`; "
-            "null on rows that took none, such as further readings of the same answers",
+            "controls included. Any rows may be summed; once a cell is measured, all its rows sum to smoke_s + "
+            "measure_s of its `attempts` (of a killed one as of its last heartbeat). Null on rows that took none, such "
+            "as further readings of the same answers. What starting engines and idling took: `attempts` has the bill",
             "s",
         ),
         Column(

@@ -134,7 +134,7 @@ def _need(cells: Sequence[PlannedCell], step: EvalStep, comparisons: int) -> Eva
 
 
 def _cost(cells: Sequence[PlannedCell], step: EvalStep) -> Cost:
-    seconds = [(planned.gpu, step_s(planned, step)) for planned in cells]
+    seconds = [(planned.gpu, step_s(planned, step) * planned.cell.cards) for planned in cells]
     return Cost(
         gpu_h=sum(each_s for _, each_s in seconds) / HOUR_S,
         usd_spot=total([usd_of(gpu.price_spot_usd_h, each_s) for gpu, each_s in seconds]),

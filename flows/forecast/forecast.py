@@ -49,6 +49,7 @@ class CellForecast(Frozen):
     start_s: float
     control_start_s: float
     starts: int
+    cards: int
     steps: tuple[StepForecast, ...]
     usd_spot: float | None
     usd_on_demand: float | None
@@ -65,8 +66,8 @@ class CellForecast(Frozen):
 
     @property
     def gpu_h(self) -> float:
-        """The same in GPU-hours: a cell has one GPU."""
-        return self.total_s / HOUR_S
+        """The same in GPU-hours, of all its cards."""
+        return self.total_s * self.cards / HOUR_S
 
 
 class Forecast(Frozen):
@@ -91,7 +92,7 @@ class Forecast(Frozen):
     @property
     def control_gpu_h(self) -> float:
         """GPU-hours of all controls."""
-        return sum(cell.control_s for cell in self.cells) / HOUR_S
+        return sum(cell.control_s * cell.cards for cell in self.cells) / HOUR_S
 
     @property
     def usd_spot(self) -> float | None:
@@ -166,9 +167,10 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
         start_s=ready - control,
         control_start_s=control,
         starts=len(planned.starts),
+        cards=cell.cards,
         steps=steps,
-        usd_spot=usd_of(gpu.price_spot_usd_h, total_s),
-        usd_on_demand=usd_of(gpu.price_on_demand_usd_h, total_s),
+        usd_spot=usd_of(gpu.price_spot_usd_h, total_s * cell.cards),
+        usd_on_demand=usd_of(gpu.price_on_demand_usd_h, total_s * cell.cards),
     )
 
 

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Gpu, Technique
+from warehouse.consolidate.costs import shared, step_seconds, window_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, Identity, baseline_of
 from warehouse.consolidate.pairs import speed_pair
 from warehouse.consolidate.rows import Judged, Made, Row, base_row, judged, plain_row, verdict_columns, verdict_of
@@ -73,9 +74,11 @@ def speed_rows(step: CommittedStep, raw: Raw, windows: Rows, medians: Rows) -> d
     streams = {(row["condition"], "stream"): row for row in medians}
     named = {(row["condition"], row["mode"]) for row in raw.rows(step, VERDICTS) if row["condition"] and row["mode"]}
     rows: dict[Shape, SpeedRow] = {}
-    for shape in sorted(set(shapes) | set(streams) | named):
+    order = sorted(set(shapes) | set(streams) | named)
+    shares = shared(step_seconds(step, raw), [window_seconds(shapes.get(shape, ())) for shape in order])
+    for shape, spent in zip(order, shares, strict=True):
         condition, mode = shape
-        row = base_row(step, raw, judged(step, raw, condition, mode))
+        row = base_row(step, raw, judged(step, raw, condition, mode), spent)
         row |= {"condition": condition, "mode": mode, **_load_shape(shapes.get(shape) or [streams.get(shape, {})])}
         if mode == "stream":
             row |= {name: streams.get(shape, {}).get(name) for name in ("ttft_ms", "tpot_ms", "repeats")}

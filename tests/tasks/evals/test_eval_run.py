@@ -76,7 +76,8 @@ def test_the_evaluations_of_all_three_frameworks_commit_with_every_answer_and_wh
         assert Counter((row["request_hash"], row["occurrence"], row["sample"]) for row in samples) == answers
         assert len(answers) == len(samples) == spec.n_items * spec.samples
         assert all(row["correct"] and not row["truncated"] and not row["blank"] for row in samples), spec.step
-        (provenance,) = measured.rows(spec.step, "provenance")
+        begun, provenance = measured.rows(spec.step, "provenance")
+        assert begun["dataset_revision"] is None, "what only the step knows is said at its end, and counts"
         assert (provenance["dataset_revision"], provenance["seed"]) == (TWIN_REVISION, spec.seed)
     assert processes_with(str(measured.folder)) == []
 
