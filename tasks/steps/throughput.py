@@ -16,9 +16,12 @@ from tasks.context import Progress, StepContext
 from tasks.guards.drafting import acceptance_out_of_range, dead_draft
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, stream_mismatch
+from tasks.guards.steadiness import with_steadiness
 from tasks.guards.text import blank_output, looping_text
 from tasks.guards.tokens import engine_preemption, prefix_cache_hit, short_output, token_mismatch
 from tasks.prompts import build_prompt, prompt_seed
+from tasks.repeats import next_window, percent_done
+from tasks.steady import rate_of
 from tasks.windows import counted_in, measured_window, request_row, warm_up
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
@@ -34,24 +37,38 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     windows = await ctx.resume(WINDOWS, WINDOW)
     finished = {tuple(window[column] for column in REQUESTS_OF_WINDOW) for window in windows}
     requests = await ctx.resume(REQUESTS, REQUESTS_OF_WINDOW, only=finished)
-    total = sum(condition.repeats + bool(condition.stream_requests) for condition in spec.conditions)
     for condition in spec.conditions:
-        todo = [repeat for repeat in range(condition.repeats) if not _has(windows, condition, "fixed", repeat)]
-        streams = [0] if condition.stream_requests and not _has(windows, condition, "stream", 0) else []
-        if todo or streams:
-            await warm_up(ctx, spec.prompts, condition)
-        for mode, repeats in (("fixed", todo), ("stream", streams)):
-            for repeat in repeats:
-                window, rows = await measured_window(ctx, spec.prompts, condition, mode, repeat)
-                # requests first: a window row without its requests can't exist
-                await ctx.write(REQUESTS, rows)
-                await ctx.write(WINDOWS, [window])
-                windows.append(window)
-                requests += rows
-                rate = window["completion_tokens"] / window["wall_s"]
-                line = f"{condition.name} {mode} {repeat + 1}/{len(repeats)}: {rate:.0f} tok/s"
-                ctx.tell(Progress(100 * len(windows) / total, line, rate))
-    return [verdict for condition in spec.conditions for verdict in judge_condition(ctx, condition, windows, requests)]
+        is_warm = False
+        while (wanted := next_window(condition, windows)) is not None:
+            if not is_warm:
+                await warm_up(ctx, spec.prompts, condition)
+                is_warm = True
+            window, rows = await measured_window(ctx, spec.prompts, condition, *wanted)
+            # requests first: a window row without its requests can't exist
+            await ctx.write(REQUESTS, rows)
+            await ctx.write(WINDOWS, [window])
+            windows.append(window)
+            requests += rows
+            ctx.tell(_progress(spec, condition, windows))
+    return [
+        with_steadiness(said, _windows_of(condition, said.mode, windows), condition.repeats.within)
+        for condition in spec.conditions
+        for said in judge_condition(ctx, condition, windows, requests)
+    ]
+
+
+def _progress(spec: ThroughputStep, condition: Condition, windows: Sequence[dict[str, Any]]) -> Progress:
+    """What the last of `windows` showed."""
+    last = windows[-1]
+    mode, rate = last["mode"], rate_of(last)
+    number = f"{last['repeat'] + 1}/{condition.repeats}" if mode == "fixed" else "1/1"
+    again = f", measured {last['tries']} times" if last["tries"] > 1 else ""
+    line = f"{condition.name} {mode} {number}: {rate:.0f} tok/s{again}"
+    return Progress(percent_done(spec.conditions, windows), line, rate)
+
+
+def _windows_of(condition: Condition, mode: str | None, windows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in windows if (row["condition"], row["mode"]) == (condition.name, mode)]
 
 
 async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Finding | None]:
@@ -138,8 +155,3 @@ def _judge_stream(
     decode_s = mean(row["wall_s"] for row in sent) - (prefill_s or 0.0)
     fixed_tok_s = (condition.output_tokens - 1) / decode_s
     return judge(condition.name, "stream", [short, stream_mismatch(stream_tok_s, fixed_tok_s)])
-
-
-def _has(windows: Sequence[dict[str, Any]], condition: Condition, mode: str, repeat: int) -> bool:
-    wanted = (condition.name, mode, repeat)
-    return any((row["condition"], row["mode"], row["repeat"]) == wanted for row in windows)

@@ -181,9 +181,9 @@ def test_a_name_can_not_leave_its_folder() -> None:
 
 SUITES = {
     "too few requests": (
+        "requests: 16",
         "requests: 8",
-        "requests: 3",
-        ["mine-suite.yaml:5", "conditions[0].requests", "3", "4 or more"],
+        ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"],
     ),
     "step twice": (
         "  - {step: smoke}",
@@ -193,8 +193,8 @@ SUITES = {
     "unknown step": ("step: smoke", "step: smoek", ["mine-suite.yaml:3", "'smoek'", "throughput", "'smoke'"]),
     "no step": ("{step: smoke}", "{items: 5}", ["mine-suite.yaml:3", "steps[0]", "'step' is missing"]),
     "unknown key in a condition": (
-        "requests: 8",
-        "request: 8",
+        "requests: 16",
+        "request: 16",
         ["conditions[0].request", "unknown key", "'requests'"],
     ),
     "misspelt key in a step": (
@@ -227,7 +227,7 @@ name: mine-suite
 steps:
   - {step: smoke}
   - {step: throughput, prompts: listing, conditions: [
-      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 8}]}
+      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 16}]}
 """
     sweep = write(sweep_text.replace("suite: tiny-quick", "suite: mine-suite"))
     write(suite, "suites/mine-suite.yaml")
