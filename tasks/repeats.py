@@ -50,7 +50,7 @@ def _wanted(condition: Condition, fixed: Sequence[Window]) -> int:
     repeats = condition.repeats
     if repeats.within is None or len(fixed) < repeats.min:
         return repeats.min
-    if half_width([rate_of(row) for row in fixed]) <= repeats.within:
+    if half_width([rate_of([row]) for row in fixed]) <= repeats.within:
         return len(fixed)
     return min(len(fixed) + 1, repeats.max)
 
@@ -60,5 +60,5 @@ def _expected(condition: Condition, fixed: Sequence[Window]) -> int:
     wanted, repeats = _wanted(condition, fixed), condition.repeats
     if repeats.within is None or wanted <= max(len(fixed), repeats.min):
         return wanted
-    short = half_width([rate_of(row) for row in fixed]) / repeats.within
+    short = half_width([rate_of([row]) for row in fixed]) / repeats.within
     return max(wanted, min(repeats.max, ceil(len(fixed) * short**2)))

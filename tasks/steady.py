@@ -48,8 +48,8 @@ def steady_state(spans: Sequence[Span], concurrency: int) -> Steady | None:
     return Steady(end - begin, tokens)
 
 
-def rate_of(window: Mapping[str, Any]) -> float:
-    """A window's tok/s: in its steady state where it has one, else over all of it."""
-    if window.get("steady_s"):
-        return float(window["steady_tokens"] / window["steady_s"])
-    return float(window["completion_tokens"] / window["wall_s"])
+def rate_of(windows: Sequence[Mapping[str, Any]]) -> float:
+    """Tokens per second: all tokens over all seconds; of the steady state where every window has one."""
+    if all(row.get("steady_s") for row in windows):
+        return float(sum(row["steady_tokens"] for row in windows) / sum(row["steady_s"] for row in windows))
+    return float(sum(row["completion_tokens"] for row in windows) / sum(row["wall_s"] for row in windows))

@@ -99,5 +99,5 @@ def with_steadiness(
     starved = client_starved(windows)
     # a client that slept while a stream came explains a burst: the engine is not accused of it
     kept = [each for each in judgement.findings if starved is None or each.reason not in BURSTS]
-    rates = [rate_of(row) for row in windows] if judgement.mode == "fixed" else []
+    rates = [rate_of([row]) for row in windows] if judgement.mode == "fixed" else []
     return judge(judgement.condition, judgement.mode, [*kept, unsteady(rates, within), starved])

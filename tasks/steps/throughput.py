@@ -60,7 +60,7 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
 def _progress(spec: ThroughputStep, condition: Condition, windows: Sequence[dict[str, Any]]) -> Progress:
     """What the last of `windows` showed."""
     last = windows[-1]
-    mode, rate = last["mode"], rate_of(last)
+    mode, rate = last["mode"], rate_of([last])
     number = f"{last['repeat'] + 1}/{condition.repeats}" if mode == "fixed" else "1/1"
     again = f", measured {last['tries']} times" if last["tries"] > 1 else ""
     line = f"{condition.name} {mode} {number}: {rate:.0f} tok/s{again}"
