@@ -6,8 +6,9 @@ prompt), cut_off (the length limit ends the thinking), two_letters (another opti
 half_wrong (every other question), error (HTTP 500 to every chat request). After FAKE_ENGINE_AFTER chat requests,
 dies_later dies and hangs_later never answers again. A token is a word. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
-FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
-strings inside the thinking, too.
+FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
+the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
+too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ SPECULATES = "--speculative-config" in sys.argv
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
+SLOTS = [float(each) for each in os.environ.get("FAKE_ENGINE_SLOTS", "").split()]
+busy: set[int] = set()
 in_flight = {"now": 0, "most": 0}
 asked = {"chat": 0}
 
@@ -134,7 +139,8 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("stream"):
             self.stream(text, tokens, usage, finish)
         else:
-            time.sleep(tokens * TOKEN_S)
+            with slot() as slower:
+                time.sleep(tokens * TOKEN_S * slower)
             stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
             thoughts, content, stop_reason = cut(reasoning, text, stop)
             message = {"role": "assistant", "content": content, "reasoning": thoughts}
@@ -197,6 +203,17 @@ def count_request(prompt: str, body: dict[str, Any]) -> int:
                 with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
                     file.write(json.dumps(said) + "\n")
         return asked["chat"]
+
+
+@contextmanager
+def slot() -> Iterator[float]:
+    """The first free slot's factor; 1 beyond the last."""
+    with lock:
+        taken = min(set(range(len(SLOTS))) - busy, default=len(SLOTS))
+        busy.add(taken)
+    yield [*SLOTS, 1.0][taken]
+    with lock:
+        busy.discard(taken)
 
 
 def enter(change: int) -> None:

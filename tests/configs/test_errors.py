@@ -185,6 +185,31 @@ SUITES = {
         "requests: 8",
         ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"],
     ),
+    "repeats of no width": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 3, max: 15}",
+        ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"],
+    ),
+    "repeats within more than everything": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 3, max: 15, within: 2}",
+        ["mine-suite.yaml:5", "repeats.within: 2 isn't accepted; accepted: a share of the rate, as 2% or 0.02"],
+    ),
+    "fewer repeats at most than at least": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 9, max: 5, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats: ", '"min": 9', "accepted: `min` from 2, ", "up to `max`"],
+    ),
+    "repeats as a text": (
+        "requests: 16",
+        'requests: 16, repeats: "5"',
+        ["[0].repeats: ", "accepted: a whole number from 1, or {min: 3, max: 15, within: 2%}"],
+    ),
+    "misspelt key in repeats": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 3, maxx: 15, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats.maxx: unknown key; accepted: min, max, within", "did you mean 'max'?"],
+    ),
     "step twice": (
         "  - {step: smoke}",
         "  - {step: smoke}\n  - {step: smoke}",
