@@ -26,6 +26,10 @@ COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
 
 
+MACHINE = "machine"
+"""Not a column of rows but of their attempt's provenance: on which machine they were measured."""
+
+
 class Progress(NamedTuple):
     """What a step is doing: share done in percent, a line for people, and the current rate if it has one."""
 
@@ -79,6 +83,7 @@ class StepContext:
         self._prose: tuple[str, ...] | None = None
         self._spending = _Spending()
         self._place: dict[str, Any] = {}
+        self._machines: dict[int, str | None] = {}
 
     def start_clock(self) -> None:
         """Let the step's seconds begin now: what was waited for before is no part of its cost."""
@@ -88,10 +93,11 @@ class StepContext:
         """Store where this attempt measures, before its first row; what earlier attempts said stays in the commit.
 
         Args:
-            place: columns of `provenance`, as `tasks.provenance.gather` has them.
+            place: columns of `provenance`, as `tasks.place.provenance.gather` has them.
         """
         self._place = dict(place)
-        await self.resume(PROVENANCE, ("attempt", "measured_at"))
+        earlier = await self.resume(PROVENANCE, ("attempt", "measured_at"))
+        self._machines = {row["attempt"]: row["machine"] for row in earlier}
         await self.write(PROVENANCE, [self._place])
 
     async def end(self) -> list[Part]:
@@ -158,20 +164,27 @@ class StepContext:
 
         Args:
             table: one of the step's raw tables.
-            identity: names of the columns that tell one measurement from another.
+            identity: names of the columns that tell one measurement from another; `MACHINE` is where it was made.
             only: identities that may be taken; None: any.
         """
         found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self._key, self.step, table)))
         kept: list[dict[str, Any]] = []
         taken: set[tuple[Any, ...]] = set()
         for part, rows in found:
-            keys = {tuple(row.get(column) for column in identity) for row in rows}
+            keys = {tuple(self._identifying(row, column) for column in identity) for row in rows}
             wanted = not keys & taken and (only is None or keys <= set(only))
             if wanted:
                 taken |= keys
                 kept += rows
                 self.parts.append(part)
         return kept
+
+    def is_here(self, row: Row) -> bool:
+        """Whether an earlier attempt measured the row on this machine, or before attempts said on which they were."""
+        return self._identifying(row, MACHINE) in (None, self._place.get("machine"))
+
+    def _identifying(self, row: Row, column: str) -> Any:
+        return self._machines.get(row["attempt"]) if column == MACHINE else row.get(column)
 
     def plan(self) -> Plan:
         """The run that this cell belongs to."""

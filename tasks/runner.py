@@ -9,7 +9,6 @@ from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
 from configs.visits import Measurement, Start
-from tasks import provenance
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
 from tasks.engine.command import EngineCommand, engine_command
@@ -20,6 +19,7 @@ from tasks.guards.finding import Judgement
 from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
+from tasks.place import provenance
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended

@@ -10,8 +10,9 @@ noise (every token is improbable to the engine itself). After FAKE_ENGINE_AFTER 
 hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one, too, the
 chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
-FAKE_ENGINE_BODIES. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
-strings inside the thinking, too.
+FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
+the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
+too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,8 @@ SANE = {question.prompt: question.wanted for question in GENERAL}
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
+SLOTS = [float(each) for each in os.environ.get("FAKE_ENGINE_SLOTS", "").split()]
+busy: set[int] = set()
 in_flight = {"now": 0, "most": 0}
 asked = {"chat": 0}
 
@@ -168,7 +173,8 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("stream"):
             self.stream(text, tokens, usage, finish)
         else:
-            time.sleep(tokens * TOKEN_S)
+            with slot() as slower:
+                time.sleep(tokens * TOKEN_S * slower)
             stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
             thoughts, content, stop_reason = cut(reasoning, text, stop)
             message = {"role": "assistant", "content": content, "reasoning": thoughts}
@@ -232,6 +238,17 @@ def count_request(prompt: str, body: dict[str, Any]) -> int:
                 with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
                     file.write(json.dumps(said) + "\n")
         return asked["chat"]
+
+
+@contextmanager
+def slot() -> Iterator[float]:
+    """The first free slot's factor; 1 beyond the last."""
+    with lock:
+        taken = min(set(range(len(SLOTS))) - busy, default=len(SLOTS))
+        busy.add(taken)
+    yield [*SLOTS, 1.0][taken]
+    with lock:
+        busy.discard(taken)
 
 
 def enter(change: int) -> None:

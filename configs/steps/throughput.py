@@ -3,14 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
 from configs.cell import Cell
 from configs.files.document import Loc
 from configs.frozen import Frozen
 from configs.step import Load, MeasuredStep
+
+STEADY_ROUNDS = 4
+"""Requests per slot that several in flight need. The first and the last of each slot are ramp and tail and not timed
+as steady; with two left between them the timed part is half of the window or more."""
+
+
+class Repeats(Frozen):
+    """How often a visit repeats a condition: a number, or as often as its rate needs to be known `within` a share.
+
+    A number N is kept, and written, as that number: plans of before there was a choice keep their hash.
+    """
+
+    min: int = Field(gt=0)
+    max: int = Field(gt=0)
+    within: float | None = Field(None, gt=0, lt=1, description="half-width of the 95 % interval; none: `min` is `max`")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return {"min": value, "max": value}
+        if isinstance(value, dict | Repeats):
+            return value
+        raise _refused("a whole number from 1, or {min: 3, max: 15, within: 2%}")
+
+    @field_validator("within", mode="before")
+    @classmethod
+    def _from_percent(cls, value: Any) -> Any:
+        try:
+            share = float(value.removesuffix("%")) / 100 if isinstance(value, str) and value[-1:] == "%" else value
+        except ValueError:
+            share = value
+        if share is None or (isinstance(share, int | float) and 0 < share < 1):
+            return share
+        raise _refused("a share of the rate, as 2% or 0.02")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.within is None and self.min != self.max:
+            raise _refused("`within` beside `min` and `max`, as 2%, or one whole number")
+        if self.within is not None and not 2 <= self.min <= self.max:
+            raise _refused("`min` from 2, which an interval needs, up to `max`")
+        return self
+
+    @model_serializer
+    def _as_written(self) -> int | dict[str, int | float]:
+        return self.min if self.within is None else {"min": self.min, "max": self.max, "within": self.within}
+
+    def __str__(self) -> str:
+        return str(self.min) if self.within is None else f"{self.min} to {self.max}"
+
+
+def _refused(accepted: str) -> PydanticCustomError:
+    # one word for the type, and the text as an argument: pydantic formats the template
+    return PydanticCustomError("repeats", "{accepted}", {"accepted": accepted})
 
 
 class Condition(Frozen):
@@ -20,8 +76,8 @@ class Condition(Frozen):
     context_tokens: int = Field(gt=0)
     output_tokens: int = Field(gt=0)
     concurrency: int = Field(1, gt=0)
-    requests: int = Field(1, gt=0, description="timed requests per repeat; at least `concurrency`")
-    repeats: int = Field(5, gt=0)
+    requests: int = Field(1, gt=0, description="timed requests per repeat; several in flight need four each")
+    repeats: Repeats = Repeats.model_validate(5)
     warmup: int = Field(1, ge=0, description="untimed requests of the same shape before the first repeat")
     stream_requests: int = Field(3, ge=0, description="streamed requests for TTFT and TPOT; 0 skips them")
 
@@ -41,11 +97,12 @@ class ThroughputStep(MeasuredStep):
             yield ("conditions", j, "name"), one.name
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """Conditions with fewer requests than would reach their concurrency."""
+        """Conditions with fewer requests than show their concurrency in its steady state."""
         for j, one in enumerate(self.conditions):
-            if one.requests < one.concurrency:
-                problem = f"{one.requests} requests can't be {one.concurrency} at a time"
-                yield ("conditions", j, "requests"), f"{problem}; accepted: {one.concurrency} or more"
+            enough = STEADY_ROUNDS * one.concurrency
+            if one.concurrency > 1 and one.requests < enough:
+                problem = f"{one.requests} requests have no steady state of {one.concurrency} at a time"
+                yield ("conditions", j, "requests"), f"{problem}; accepted: {enough} or more"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """Each condition's prompt and output."""
@@ -54,11 +111,14 @@ class ThroughputStep(MeasuredStep):
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Per condition: timed requests at its concurrency, then warm-up and streamed ones, one at a time."""
+        """Per condition: timed requests at its concurrency, then warm-up and streamed ones, one at a time.
+
+        Of repeats that depend on what they show, the fewest.
+        """
         del cell
         return tuple(load for one in self.conditions for load in _loads(one))
 
 
 def _loads(one: Condition) -> tuple[Load, Load]:
-    timed = Load(one.requests * one.repeats, one.context_tokens, one.output_tokens, one.concurrency)
+    timed = Load(one.requests * one.repeats.min, one.context_tokens, one.output_tokens, one.concurrency)
     return timed, Load(one.warmup + one.stream_requests, one.context_tokens, one.output_tokens)

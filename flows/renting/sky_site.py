@@ -18,7 +18,7 @@ from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.site import PolicySite
 from tasks.engine.machine import cell_workdir
-from tasks.provenance import git_state
+from tasks.place.provenance import git_state
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, Placements, PlacementStory
 

@@ -11,10 +11,10 @@ from typing import get_args
 from configs.evals.suites import Framework
 from flows.terminal.doctor_sky import sky_checks
 from flows.terminal.doctor_store import store_checks
-from tasks import gpu
 from tasks.engine.machine import state_dir
 from tasks.family.recipe import family_dir, missing
 from tasks.host import environments
+from tasks.place import gpu
 from warehouse.store.proof import Check
 
 ENGINE_DISK_GIB = 6.0

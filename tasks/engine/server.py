@@ -17,7 +17,7 @@ import httpx
 
 from configs.errors import SpecsweepError
 from tasks.engine.command import EngineCommand, full_environment
-from tasks.host import process_group
+from tasks.host import autogroup, process_group
 
 POLL_S = 0.25
 """Pause between two looks at a starting engine."""
@@ -48,11 +48,11 @@ class Engine:
         self.base_url = f"http://127.0.0.1:{port}"
         self.log_path = workdir / "engine.log"
         self.start_timeout_s = start_timeout_s
-        self.nice: int | None = None
-        """Nice value of the engine's session, where it was set; a fact for provenance."""
         self._record_path = workdir / ENGINE_RECORD
         self._workdir = workdir
         self._healthy = False
+        self.nice: int | None = None
+        """Nice value of its session, where it shares its processors with the client and the kernel groups sessions."""
         self._process: subprocess.Popen[bytes] | None = None
         self._group: process_group.ProcessGroup | None = None
 
@@ -86,6 +86,8 @@ class Engine:
                 )
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
+        if autogroup.shares_processors(self.command.argv):
+            self.nice = await autogroup.give_way(self._process.pid)
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
             while not await _healthy(client, self.command.served_name):
                 self.raise_if_dead()

@@ -11,47 +11,62 @@ from typing import Any
 
 from configs.steps.smoke import OUTPUT_TOKENS
 from configs.steps.throughput import Condition, ThroughputStep
-from tasks.condition_verdict import judge_condition, smoke_findings
-from tasks.context import Progress, StepContext
+from tasks.context import MACHINE, Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
+from tasks.guards.steadiness import with_steadiness
 from tasks.prompts import prompt_seed
-from tasks.windows import measured_window, request_row, warm_up
+from tasks.steady import rate_of
+from tasks.timing.condition_verdict import judge_condition, smoke_findings
+from tasks.timing.repeats import next_window, percent_done
+from tasks.timing.windows import measured_window, request_row, warm_up
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
-WINDOW = ("condition", "mode", "repeat")
-"""Columns that identify a window: measured whole or not at all, and kept if an earlier attempt finished it."""
+WINDOW = (MACHINE, "condition", "mode", "repeat")
+"""What identifies a window: measured whole or not at all, and kept if an earlier attempt finished it."""
 
-REQUESTS_OF_WINDOW = (*WINDOW, "attempt")
+REQUESTS_OF_WINDOW = ("condition", "mode", "repeat", "attempt")
 """Columns that tie requests to their window: a killed attempt may leave requests without one."""
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     """Measure every condition; rows go to `requests` and `windows`, one part of each per window."""
-    windows = await ctx.resume(WINDOWS, WINDOW)
-    finished = {tuple(window[column] for column in REQUESTS_OF_WINDOW) for window in windows}
-    requests = await ctx.resume(REQUESTS, REQUESTS_OF_WINDOW, only=finished)
-    total = sum(condition.repeats + bool(condition.stream_requests) for condition in spec.conditions)
+    kept = await ctx.resume(WINDOWS, WINDOW)
+    finished = {tuple(window[column] for column in REQUESTS_OF_WINDOW) for window in kept}
+    sent = await ctx.resume(REQUESTS, REQUESTS_OF_WINDOW, only=finished)
+    # what another machine measured stays in the commit, but is no part of this one's figures
+    windows, requests = ([row for row in rows if ctx.is_here(row)] for rows in (kept, sent))
     for condition in spec.conditions:
-        todo = [repeat for repeat in range(condition.repeats) if not _has(windows, condition, "fixed", repeat)]
-        streams = [0] if condition.stream_requests and not _has(windows, condition, "stream", 0) else []
-        if todo or streams:
-            await warm_up(ctx, spec.prompts, condition)
-        for mode, repeats in (("fixed", todo), ("stream", streams)):
-            for repeat in repeats:
-                window, rows = await measured_window(ctx, spec.prompts, condition, mode, repeat)
-                # requests first: a window row without its requests can't exist
-                await ctx.write(REQUESTS, rows)
-                await ctx.write(WINDOWS, [window])
-                windows.append(window)
-                requests += rows
-                rate = window["completion_tokens"] / window["wall_s"]
-                line = f"{condition.name} {mode} {repeat + 1}/{len(repeats)}: {rate:.0f} tok/s"
-                ctx.tell(Progress(100 * len(windows) / total, line, rate))
+        is_warm = False
+        while (wanted := next_window(condition, windows)) is not None:
+            if not is_warm:
+                await warm_up(ctx, spec.prompts, condition)
+                is_warm = True
+            window, rows = await measured_window(ctx, spec.prompts, condition, *wanted)
+            # requests first: a window row without its requests can't exist
+            await ctx.write(REQUESTS, rows)
+            await ctx.write(WINDOWS, [window])
+            windows.append(window)
+            requests += rows
+            ctx.tell(_progress(spec, condition, windows))
     return [
-        verdict
+        with_steadiness(said, _windows_of(condition, said.mode, windows), condition.repeats.within)
         for condition in spec.conditions
-        for verdict in judge_condition(ctx.cell, ctx.planned.gpu, condition, windows, requests)
+        for said in judge_condition(ctx.cell, ctx.planned.gpu, condition, windows, requests)
     ]
+
+
+def _progress(spec: ThroughputStep, condition: Condition, windows: Sequence[dict[str, Any]]) -> Progress:
+    """What the last of `windows` showed."""
+    last = windows[-1]
+    mode, rate = last["mode"], rate_of([last])
+    number = f"{last['repeat'] + 1}/{condition.repeats}" if mode == "fixed" else "1/1"
+    again = f", measured {last['tries']} times" if last["tries"] > 1 else ""
+    line = f"{condition.name} {mode} {number}: {rate:.0f} tok/s{again}"
+    return Progress(percent_done(spec.conditions, windows), line, rate)
+
+
+def _windows_of(condition: Condition, mode: str | None, windows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in windows if (row["condition"], row["mode"]) == (condition.name, mode)]
 
 
 async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Finding | None]:
@@ -81,8 +96,3 @@ async def smoke(ctx: StepContext, spec: ThroughputStep, items: int) -> list[Find
     counted = await ctx.counters_after(before, items)
     await ctx.write(REQUESTS, rows)
     return smoke_findings(ctx.cell, asked_tokens, rows, counted)
-
-
-def _has(windows: Sequence[dict[str, Any]], condition: Condition, mode: str, repeat: int) -> bool:
-    wanted = (condition.name, mode, repeat)
-    return any((row["condition"], row["mode"], row["repeat"]) == wanted for row in windows)

@@ -181,9 +181,34 @@ def test_a_name_can_not_leave_its_folder() -> None:
 
 SUITES = {
     "too few requests": (
+        "requests: 16",
         "requests: 8",
-        "requests: 3",
-        ["mine-suite.yaml:5", "conditions[0].requests", "3", "4 or more"],
+        ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"],
+    ),
+    "repeats of no width": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 3, max: 15}",
+        ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"],
+    ),
+    "repeats within more than everything": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 3, max: 15, within: 2}",
+        ["mine-suite.yaml:5", "repeats.within: 2 isn't accepted; accepted: a share of the rate, as 2% or 0.02"],
+    ),
+    "fewer repeats at most than at least": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 9, max: 5, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats: ", '"min": 9', "accepted: `min` from 2, ", "up to `max`"],
+    ),
+    "repeats as a text": (
+        "requests: 16",
+        'requests: 16, repeats: "5"',
+        ["[0].repeats: ", "accepted: a whole number from 1, or {min: 3, max: 15, within: 2%}"],
+    ),
+    "misspelt key in repeats": (
+        "requests: 16",
+        "requests: 16, repeats: {min: 3, maxx: 15, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats.maxx: unknown key; accepted: min, max, within", "did you mean 'max'?"],
     ),
     "step twice": (
         "  - {step: smoke}",
@@ -193,8 +218,8 @@ SUITES = {
     "unknown step": ("step: smoke", "step: smoek", ["mine-suite.yaml:3", "'smoek'", "throughput", "'smoke'"]),
     "no step": ("{step: smoke}", "{items: 5}", ["mine-suite.yaml:3", "steps[0]", "'step' is missing"]),
     "unknown key in a condition": (
-        "requests: 8",
-        "request: 8",
+        "requests: 16",
+        "request: 16",
         ["conditions[0].request", "unknown key", "'requests'"],
     ),
     "misspelt key in a step": (
@@ -227,7 +252,7 @@ name: mine-suite
 steps:
   - {step: smoke}
   - {step: throughput, prompts: listing, conditions: [
-      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 8}]}
+      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 16}]}
 """
     sweep = write(sweep_text.replace("suite: tiny-quick", "suite: mine-suite"))
     write(suite, "suites/mine-suite.yaml")

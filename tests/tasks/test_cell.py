@@ -48,7 +48,7 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
     code, said = run.finish(node_python, FAKE_ENGINE_MOST=str(tmp_path / "most"), FAKE_ENGINE_TOKEN_S="0.005")
     assert code == 0, said
     assert (tmp_path / "most").read_text() == "4", "eval-tiny asks 4 at a time: a client that queues measures itself"
-    assert [run.commit(step).verdict for step in STEPS] == ["ok"] * 4
+    assert [run.commit(step).verdict for step in STEPS] == ["ok"] * 4, said
     windows = run.rows("throughput", "windows")
     assert [(row["mode"], row["condition"]) for row in windows].count(("fixed", "short c=1")) == 3
     assert all(row["completion_tokens"] == row["engine_generation_tokens"] for row in windows)
@@ -57,6 +57,19 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
     assert run.rows("throughput", "provenance")[0]["engine_version"] == "fake"
     assert [(attempt.attempt, attempt.outcome) for attempt in run.attempts()] == [(1, "completed")]
     assert processes_with(str(tmp_path)) == []
+
+
+def test_several_in_flight_are_timed_while_all_slots_are_busy(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004", FAKE_ENGINE_SLOTS="1 2")
+    assert code == 0, said
+    windows = [row for row in run.rows("throughput", "windows") if (row["mode"], row["concurrency"]) == ("fixed", 2)]
+    assert windows
+    for row in windows:
+        whole, steady = row["completion_tokens"] / row["wall_s"], row["steady_tokens"] / row["steady_s"]
+        assert row["steady_s"] < row["wall_s"]
+        assert whole < steady, "one slot is idle while the slow one ends"
+        assert row["client_late_ms"] is not None
 
 
 def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:

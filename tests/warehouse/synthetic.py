@@ -164,7 +164,7 @@ def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, beha
     looping = cell.technique.name == "suffix"
     for condition in spec.conditions:
         scale = {1: 1.0, 4: 2.3}[condition.concurrency] * (0.8 if condition.context_tokens > 300 else 1.0)
-        for repeat in range(condition.repeats):
+        for repeat in range(condition.repeats.min):
             rate = behaviour.tok_s * scale * draw.gauss(1, behaviour.noise)
             step.write(WINDOWS, [window(condition, repeat, rate, **engine_counts(behaviour.by_position, 1000))])
         step.write(

@@ -161,6 +161,7 @@ def test_an_old_run_is_continued_behind_its_last_stored_window(
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STATE": str(tmp_path / "state"),
             "FAKE_ENGINE_COUNT": str(asked),
+            "FAKE_ENGINE_TOKEN_S": "0.0106",  # as slow as the old windows: at another speed the row is unsteady
         },
     )
     assert done.returncode == 0, done.stdout + done.stderr

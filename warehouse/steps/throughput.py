@@ -51,6 +51,7 @@ WINDOWS = Table(
         *LOAD_SHAPE,
         Column("repeat", "i64", "which repeat of the condition, from 0", required=True),
         Column("requests", "i64", "requests finished in the window"),
+        Column("tries", "i64", "times it was measured, the last is kept: in those before it the client was starved"),
         Column("wall_s", "f64", "first request sent to last response", "s"),
         Column("steady_s", "f64", "several in flight: seconds in which all of them were; ramp and tail left out", "s"),
         Column("steady_tokens", "f64", "output tokens in that time, a request's spread evenly over its own", "tokens"),

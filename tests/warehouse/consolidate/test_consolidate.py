@@ -28,7 +28,7 @@ from warehouse.store import Store, StoreError
 from warehouse.tables import RESULTS_CONSOLIDATED
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
-WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurrency=4, requests=8)
+WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurrency=4, requests=16)
 OK = (SHORT.name, "fixed", "ok", [], [])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from configs.expand import expand
 from configs.load import load_sweep
-from tasks.provenance import price_usd_h
+from tasks.place.provenance import price_usd_h
 
 
 @pytest.mark.parametrize(("paid", "price"), [("2.25", 2.25), ("", None)])

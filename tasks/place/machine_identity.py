@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from configs.cell import Cell
-from tasks import gpu
 from tasks.client import Client
+from tasks.place import gpu
 from tasks.prompts import Prompt
 
 CPU_ENVIRONMENT = "engine-cpu"

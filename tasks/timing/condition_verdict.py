@@ -23,6 +23,7 @@ from tasks.guards.speed import (
 from tasks.guards.text import degenerate_text, improbable_text
 from tasks.guards.tokens import counters_vanished, engine_preemption, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters
+from tasks.steady import rate_of
 from warehouse.parts import Row
 from warehouse.verdicts import Reason
 
@@ -89,13 +90,6 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
         blank_output([row["text"] for row in rows], NONE_ALLOWED) if real else None,
         *_text_findings(served, rows),
     ]
-
-
-def rate_of(windows: Sequence[Row]) -> float:  # MERGE w-measure: it is in tasks/steady.py
-    """Tokens per second, tok/s: all tokens over all seconds; of the steady part where every window has one."""
-    if all(row.get("steady_s") and row.get("steady_tokens") for row in windows):
-        return float(sum(row["steady_tokens"] for row in windows) / sum(row["steady_s"] for row in windows))
-    return float(sum(row["completion_tokens"] for row in windows) / sum(row["wall_s"] for row in windows))
 
 
 def counted_in(windows: Sequence[Row]) -> Counters:

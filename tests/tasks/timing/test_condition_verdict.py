@@ -9,8 +9,8 @@ import pytest
 from configs.cell import Cell, Draft, Model, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.steps.throughput import Condition
-from tasks.condition_verdict import judge_condition, rate_of, smoke_findings
 from tasks.meters import parse
+from tasks.timing.condition_verdict import judge_condition, rate_of, smoke_findings
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)
 TOKENS, PREFILL_S = LOAD.output_tokens, 0.04

@@ -12,11 +12,11 @@ from typing import Any
 from configs.cell import Cell, Draft, Model
 from configs.checkout import git_head, has_changes
 from configs.schema import PlannedCell
-from tasks import machine_identity
 from tasks.client import Client, RequestFailed
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.server import Engine
-from tasks.hub_commits import resolved_commit
+from tasks.place import machine_identity
+from tasks.place.hub_commits import resolved_commit
 
 PLACE_VARIABLES = {
     "cloud": "SPECSWEEP_CLOUD",

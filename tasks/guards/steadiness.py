@@ -1,0 +1,106 @@
+"""Guards over the steadiness of windows: do repeats agree, and did the client have a processor when it needed one?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log, sqrt
+from statistics import mean, stdev
+from typing import Any
+
+from tasks.guards.finding import Finding, Judgement, judge
+from tasks.steady import rate_of
+from warehouse.statistics.beta import student_quantile
+from warehouse.verdicts import Reason
+
+CV_BOUND = 0.15
+"""Coefficient of variation of the repeats from which they are not of one thing. Healthy on two cores: 1 to 3 % one at
+a time, below 10 % four at a time; a starved client showed 35 and 43 %, two machines under one name 18.7 % (2026-11)."""
+
+LATE_BOUND = 0.05
+"""Largest lateness, as a share of the clock's time: what one missed moment can cost. Beyond it a figure may be off by
+more than repeats of a healthy machine differ."""
+
+WAITED_BOUND = 0.2
+"""Share of the time in which the client waited for a processor, its watch's own wake-ups included. With seven busy
+tasks on two cores rates were off by about a quarter of it (2 % at .07 and .11, 8 % at .30; 2026-11), so by 5 % here."""
+
+CALM_LATE_MS = 10.0
+"""A calm machine's timers are this late now and then (7 to 10 ms on two cores with a busy engine that yields)."""
+
+BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH)
+"""What a stream looks like, too, to a client that slept while it came."""
+
+
+def half_width(rates: Sequence[float]) -> float:
+    """Half of the 95 % t interval of the mean log rate, as a share of the rate; infinite for a single one.
+
+    t(0.975, n - 1) s / sqrt(n), with s the standard deviation of the logs; rates in any one unit.
+    """
+    if len(rates) < 2:
+        return float("inf")
+    return student_quantile(0.025, len(rates) - 1) * stdev(map(log, rates)) / sqrt(len(rates))
+
+
+def unsteady(rates: Sequence[float], within: float | None) -> Finding | None:
+    """Repeats of a visit must agree, and have settled their rate where a width was asked for.
+
+    Args:
+        rates: tok/s of each repeat of one visit.
+        within: the half-width that was asked for, as a share; None: a fixed number of repeats.
+    """
+    if len(rates) < 2:
+        return None
+    cv, half = stdev(rates) / mean(rates), half_width(rates)
+    said = []
+    if cv > CV_BOUND:
+        said.append(f"{len(rates)} repeats differ by {cv:.1%} (coefficient of variation, bound {CV_BOUND:.0%})")
+    if within is not None and half > within:
+        said.append(f"{len(rates)} repeats leave the rate within ±{half:.1%}, asked was ±{within:.1%}")
+    return Finding(Reason.UNSTEADY, "suspect", "; ".join(said)) if said else None
+
+
+def is_starved(window: Mapping[str, Any]) -> bool:
+    """Whether a window's figure is that of a client that was kept waiting: once for long, or often.
+
+    A fixed window's clock is its wall clock; a stream's is that of one request, within which TTFT and TPOT are read.
+    A window of before clients were watched is none.
+    """
+    if window.get("client_late_ms") is None:
+        return False
+    clock_s = window["wall_s"]
+    if window["mode"] == "stream":
+        clock_s *= window["concurrency"] / window["requests"]
+    late_ms, share = window["client_late_ms"], window.get("client_late_share") or 0.0
+    return late_ms > max(CALM_LATE_MS, 1000 * LATE_BOUND * clock_s) or share > WAITED_BOUND
+
+
+def client_starved(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """In no window may the client have been kept waiting for longer than its figure bears."""
+    starved = [row for row in windows if is_starved(row)]
+    if not starved:
+        return None
+    row = max(starved, key=lambda each: float(each["client_late_ms"]))
+    share = row.get("client_late_share")
+    waited = "" if share is None else f", for {share:.0%} of it without a processor"
+    sentence = (
+        f"{len(starved)} of {len(windows)} windows timed a client that was kept waiting: its timer woke up to "
+        f"{row['client_late_ms']:.0f} ms late in {row['wall_s']:.2f} s{waited} (measured {row.get('tries') or 1} times)"
+    )
+    return Finding(Reason.CLIENT_STARVED, "suspect", sentence)
+
+
+def with_steadiness(
+    judgement: Judgement, windows: Sequence[Mapping[str, Any]], within: float | None = None
+) -> Judgement:
+    """A judgement, and what the steadiness of its windows adds to it.
+
+    Args:
+        judgement: of a condition's fixed windows, or of its streamed ones.
+        windows: those windows.
+        within: the half-width that its repeats were asked to reach, as a share.
+    """
+    starved = client_starved(windows)
+    # a client that slept while a stream came explains a burst: the engine is not accused of it
+    kept = [each for each in judgement.findings if starved is None or each.reason not in BURSTS]
+    rates = [rate_of([row]) for row in windows] if judgement.mode == "fixed" else []
+    return judge(judgement.condition, judgement.mode, [*kept, unsteady(rates, within), starved])

@@ -1,0 +1,1 @@
+"""Where and with what a step is measured: machine, cards, commits of the hub, price."""

@@ -1,0 +1,1 @@
+"""How a speed is timed: windows, their number, the client that watches itself, and what the guards say of them."""

@@ -1,0 +1,64 @@
+"""Which window of a condition is measured next, and how many there will be: a visit repeats until its rate is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from configs.steps.throughput import Condition
+from tasks.guards.steadiness import half_width
+from tasks.steady import rate_of
+
+Window = Mapping[str, Any]
+
+
+def next_window(condition: Condition, windows: Sequence[Window]) -> tuple[str, int] | None:
+    """Mode and repeat of the next window to measure; None: the condition is done.
+
+    Fixed windows until their rate is settled, or there are as many as allowed; then the stream.
+
+    Args:
+        condition: what is measured.
+        windows: all windows of the visit so far.
+    """
+    fixed = _of(condition, "fixed", windows)
+    if len(fixed) < _wanted(condition, fixed):
+        taken = {row["repeat"] for row in fixed}
+        return "fixed", next(repeat for repeat in range(len(fixed) + 1) if repeat not in taken)
+    if condition.stream_requests and not _of(condition, "stream", windows):
+        return "stream", 0
+    return None
+
+
+def percent_done(conditions: Sequence[Condition], windows: Sequence[Window]) -> float:
+    """Windows measured over windows expected, in percent: what noisy repeats will take is guessed from those so far."""
+    expected = done = 0
+    for condition in conditions:
+        fixed, streams = _of(condition, "fixed", windows), _of(condition, "stream", windows)
+        done += len(fixed) + len(streams)
+        expected += _expected(condition, fixed) + bool(condition.stream_requests)
+    return 100 * done / expected
+
+
+def _of(condition: Condition, mode: str, windows: Sequence[Window]) -> list[Window]:
+    return [row for row in windows if (row["condition"], row["mode"]) == (condition.name, mode)]
+
+
+def _wanted(condition: Condition, fixed: Sequence[Window]) -> int:
+    """How many fixed windows there must be, as far as those that there are can tell."""
+    repeats = condition.repeats
+    if repeats.within is None or len(fixed) < repeats.min:
+        return repeats.min
+    if half_width([rate_of([row]) for row in fixed]) <= repeats.within:
+        return len(fixed)
+    return min(len(fixed) + 1, repeats.max)
+
+
+def _expected(condition: Condition, fixed: Sequence[Window]) -> int:
+    """The same, with a guess of all that is to come: a half-width shrinks with the root of n."""
+    wanted, repeats = _wanted(condition, fixed), condition.repeats
+    if repeats.within is None or wanted <= max(len(fixed), repeats.min):
+        return wanted
+    short = half_width([rate_of([row]) for row in fixed]) / repeats.within
+    return max(wanted, min(repeats.max, ceil(len(fixed) * short**2)))

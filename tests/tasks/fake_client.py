@@ -1,0 +1,128 @@
+"""A FAKE engine behind a real client's door: slots of known speed on a virtual clock, which may starve the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from configs.schema import PlannedCell
+from configs.steps.throughput import ThroughputStep
+from tasks.client import Client, Reply, StreamReply
+from tasks.context import Progress, StepContext
+from tasks.frameworks.process import Frameworks
+from tasks.guards.finding import Judgement
+from tasks.prompts import Prompt
+from tasks.steps.throughput import measure
+from tests.tasks.virtual_time import Clock, run
+from warehouse.ledger import Ledger
+from warehouse.parts import decode
+from warehouse.store import open_store
+
+Pace = Callable[[int], float]
+"""Factor on the seconds of the n-th request of a kind, from 0."""
+
+
+class FakeClient(Client):
+    """Answers of the length asked for. A request takes the first free slot, at that slot's seconds per token."""
+
+    def __init__(self, planned: PlannedCell, clock: Clock, token_s: Sequence[float]) -> None:
+        super().__init__("http://fake", planned.cell.model, planned.cell.technique)
+        self.clock = clock
+        self.token_s = token_s
+        self.pace: Pace = lambda number: 1.0
+        """Of timed requests without streaming."""
+        self.naps: dict[tuple[str, int], float] = {}
+        """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
+        self.slow_prefills: dict[int, float] = {}
+        """n-th prefill probe: seconds that it takes longer."""
+        self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
+        self._busy: set[int] = set()
+        self._booked = {"tokens": 0, "requests": 0}
+
+    async def _serve(self, kind: str, tokens: int, factor: float = 1.0) -> float:
+        number = self.asked[kind]
+        self.asked[kind] += 1
+        slot = next(index for index in range(len(self.token_s)) if index not in self._busy)
+        self._busy.add(slot)
+        started_s = self.clock.now_s
+        extra_s = self.slow_prefills.get(number, 0.0) if kind == "prefill" else 0.0
+        await asyncio.sleep(tokens * self.token_s[slot] * factor + extra_s)
+        self.clock.nap(self.naps.get((kind, number), 0.0))
+        self._busy.discard(slot)
+        self._booked["tokens"] += tokens
+        self._booked["requests"] += 1
+        return self.clock.now_s - started_s
+
+    async def complete(self, body: Mapping[str, Any]) -> Reply:
+        tokens = int(body["max_tokens"])
+        kind = "prefill" if tokens == 1 else "fixed"
+        wall_s = await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
+        return Reply(said(body, tokens), "", "length", 64, tokens, list(range(tokens)), wall_s)
+
+    async def stream(self, body: Mapping[str, Any]) -> StreamReply:
+        tokens, number = int(body["max_tokens"]), self.asked["stream"]
+        wall_s = await self._serve("stream", tokens)
+        burst = ("stream", number) in self.naps  # what came while the client slept comes at once
+        first_s = wall_s if burst else wall_s / tokens
+        return StreamReply(
+            text=said(body, tokens), finish_reason="length", prompt_tokens=64, completion_tokens=tokens,
+            first_token_s=first_s, last_token_s=wall_s, first_chunk_tokens=tokens if burst else 1,
+            largest_chunk_tokens=tokens if burst else 1, chunks=1 if burst else tokens, wall_s=wall_s,
+        )  # fmt: skip
+
+    async def count_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.text.split())
+
+    async def text(self, path: str) -> str:
+        assert path == "/metrics"
+        labels = '{engine="0",model_name="m"}'
+        return (
+            f"vllm:generation_tokens_total{labels} {self._booked['tokens']}\n"
+            f'vllm:request_success_total{{engine="0",finished_reason="length"}} {self._booked["requests"]}\n'
+            f"vllm:prefix_cache_hits_total{labels} 0\nvllm:num_preemptions_total{labels} 0\n"
+        )
+
+
+def said(body: Mapping[str, Any], tokens: int) -> str:
+    start = sum(body["messages"][-1]["content"].encode()) % 1000
+    return " ".join(str(start + 7 * index) for index in range(tokens))
+
+
+class Measured:
+    """What a throughput step brought: judgements by (condition, mode), its rows, and what it told meanwhile."""
+
+    def __init__(self, judgements: list[Judgement], ctx: StepContext, ledger: Ledger, told: list[Progress]) -> None:
+        self.said = {(each.condition, each.mode): each for each in judgements}
+        stored = [(part, ledger.store.get(part.key)) for part in ctx.parts]
+        rows = [(part.table, row) for part, data in stored for row in decode(data or b"", part.key)]
+        self.windows = [row for table, row in rows if table == "windows"]
+        self.requests = [row for table, row in rows if table == "requests"]
+        self.told = told
+
+    def reasons(self, condition: str, mode: str) -> list[str]:
+        return [finding.reason.value for finding in self.said[condition, mode].findings]
+
+
+def throughput(
+    folder: Path,
+    planned: PlannedCell,
+    spec: ThroughputStep,
+    token_s: Sequence[float],
+    prepare: Callable[[FakeClient], None] = lambda client: None,
+) -> Measured:
+    """Measure a throughput step with the real code, against a fake engine of known speed, in virtual time."""
+    told: list[Progress] = []
+
+    async def whole(clock: Clock) -> Measured:
+        ledger = Ledger(open_store(str(folder / "store")), "r1")
+        async with FakeClient(planned, clock, token_s) as client, Frameworks(folder) as frameworks:
+            prepare(client)
+            ctx = StepContext(
+                planned=planned, served=planned.cell, client=client, ledger=ledger, step="throughput", attempt=1,
+                tell=told.append, kept=lambda: None, frameworks=frameworks,
+            )  # fmt: skip
+            return Measured(await measure(ctx, spec), ctx, ledger, told)
+
+    return run(whole)

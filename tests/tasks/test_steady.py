@@ -1,0 +1,67 @@
+"""Several in flight are measured in the steady state: shown against engines of known rate."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterator
+from statistics import fmean
+
+import pytest
+
+from tasks.steady import Span, rate_of, steady_state
+
+TOKENS = 256
+SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)
+
+
+def served(number: int, seconds_of: Callable[[int], float], slots: int = len(SLOTS_TOK_S)) -> Iterator[Span]:
+    """Requests as `slots` take them, each at once when its slot is free; `seconds_of` a slot's next request."""
+    free = [(0.0, slot) for slot in range(slots)]
+    for _ in range(number):
+        sent_s, slot = heapq.heappop(free)
+        ended_s = sent_s + seconds_of(slot)
+        heapq.heappush(free, (ended_s, slot))
+        yield Span(sent_s, ended_s, TOKENS)
+
+
+def off(rate: float, truth: float) -> float:
+    return rate / truth - 1
+
+
+@pytest.mark.parametrize(("number", "lost"), [(16, 0.07), (32, 0.025)])
+def test_slots_of_known_speed_are_measured_to_one_in_a_hundred(number: int, lost: float) -> None:
+    spans = list(served(number, lambda slot: TOKENS / SLOTS_TOK_S[slot]))
+    steady = steady_state(spans, len(SLOTS_TOK_S))
+    assert steady is not None
+    assert abs(off(steady.tokens / steady.seconds, sum(SLOTS_TOK_S))) < 0.01
+    whole = number * TOKENS / max(span.ended_s for span in spans)
+    assert off(whole, sum(SLOTS_TOK_S)) < -lost, "the window with its tail is several per cent too slow"
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.2, 0.3])
+def test_requests_of_uneven_length_in_time_are_measured_without_bias(spread: float) -> None:
+    """As drafts that are accepted now and then make them."""
+    draw = random.Random(5)
+    steady, whole = [], []
+    for _ in range(1500):
+        spans = list(served(16, lambda slot: max(0.2, draw.gauss(1, spread))))
+        found = steady_state(spans, len(SLOTS_TOK_S))
+        assert found is not None
+        steady.append(found.tokens / found.seconds)
+        whole.append(16 * TOKENS / max(span.ended_s for span in spans))
+    truth = len(SLOTS_TOK_S) * TOKENS
+    assert abs(off(fmean(steady), truth)) < 0.01
+    assert off(fmean(whole), truth) < off(fmean(steady), truth)
+
+
+def test_one_at_a_time_and_too_few_requests_have_no_steady_state() -> None:
+    assert steady_state([Span(0, 1, TOKENS), Span(1, 2, TOKENS)], 1) is None
+    assert steady_state(list(served(8, lambda slot: 1.0)), len(SLOTS_TOK_S)) is None, "two rounds, as in old plans"
+
+
+def test_a_rate_is_all_tokens_over_all_seconds_of_the_steady_part_where_there_is_one() -> None:
+    whole = {"completion_tokens": 100, "wall_s": 1.0, "steady_s": None, "steady_tokens": None}
+    slow = {**whole, "wall_s": 2.0}
+    assert rate_of([whole, slow]) == pytest.approx(200 / 3)
+    assert rate_of([{**whole, "steady_s": 0.5, "steady_tokens": 60.0}]) == 120

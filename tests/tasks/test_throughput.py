@@ -1,0 +1,155 @@
+"""The throughput step against engines of known speed, in virtual time: what it repeats, times, and believes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import PlannedCell
+from configs.steps.throughput import Condition, Repeats, ThroughputStep
+from tests.tasks.fake_client import FakeClient, Measured, throughput
+
+TOKENS = 256
+TOKEN_S = 0.05
+"""So slow that no real delay of this machine matters beside it."""
+
+
+@pytest.fixture(scope="module")
+def planned() -> PlannedCell:
+    return expand(load_sweep("tiny-quick"), recipe="0" * 16).cells[0]
+
+
+def step(repeats: Any = 3, **more: Any) -> ThroughputStep:
+    shape = {"name": "c", "context_tokens": 64, "output_tokens": TOKENS, "warmup": 0, "stream_requests": 0}
+    condition = Condition.model_validate({**shape, "repeats": repeats, **more})
+    return ThroughputStep(step="throughput", prompts="prose", conditions=(condition,))
+
+
+NARROW = {"min": 3, "max": 15, "within": "2%"}
+
+
+def fixed(measured: Measured) -> list[dict[str, Any]]:
+    return [row for row in measured.windows if row["mode"] == "fixed"]
+
+
+def test_a_rate_that_is_steady_is_repeated_as_little_as_allowed(tmp_path: Path, planned: PlannedCell) -> None:
+    measured = throughput(tmp_path, planned, step(NARROW), [TOKEN_S])
+    assert len(fixed(measured)) == 3
+    assert measured.reasons("c", "fixed") == []
+
+
+def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: PlannedCell) -> None:
+    def noisy(client: FakeClient) -> None:
+        client.pace = lambda number: 1 + 0.02 * (-1) ** number
+
+    measured = throughput(tmp_path, planned, step(NARROW), [TOKEN_S], noisy)
+    assert 3 < len(fixed(measured)) < 15
+    assert measured.reasons("c", "fixed") == []
+    percents = [progress.percent for progress in measured.told]
+    assert percents[-1] == 100 and all(0 < percent < 100 for percent in percents[:-1])
+    assert measured.told[0].line.startswith("c fixed 1/3 to 15: ")
+
+
+def test_what_the_most_repeats_could_not_settle_is_unsteady(tmp_path: Path, planned: PlannedCell) -> None:
+    def noisier(client: FakeClient) -> None:
+        client.pace = lambda number: 1 + 0.06 * (-1) ** number
+
+    measured = throughput(tmp_path, planned, step(NARROW), [TOKEN_S], noisier)
+    assert len(fixed(measured)) == 15
+    said = measured.said["c", "fixed"]
+    assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["unsteady"]
+    assert "asked was ±2.0%" in said.findings[0].sentence
+
+
+def test_repeats_of_two_speeds_under_one_name_are_unsteady(tmp_path: Path, planned: PlannedCell) -> None:
+    """Five windows at 70 tok/s and four at 48, as on two machines: 60.6 tok/s, cv .187, was ok."""
+
+    def two_machines(client: FakeClient) -> None:
+        client.pace = lambda number: 1.0 if number < 5 else 70 / 48
+
+    measured = throughput(tmp_path, planned, step(9), [1 / 70], two_machines)
+    assert len(fixed(measured)) == 9
+    assert measured.said["c", "fixed"].verdict == "suspect"
+    assert measured.reasons("c", "fixed") == ["unsteady"]
+
+
+def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, planned: PlannedCell) -> None:
+    token_s = [0.05, 0.0575, 0.07, 0.083]
+    truth = sum(1 / each for each in token_s)
+    measured = throughput(tmp_path, planned, step(3, concurrency=4, requests=16), token_s)
+    for row in fixed(measured):
+        assert row["steady_tokens"] / row["steady_s"] == pytest.approx(truth, rel=0.01)
+        assert row["completion_tokens"] / row["wall_s"] < 0.95 * truth, "ramp and tail are in the whole window"
+    assert measured.told[-1].tok_s == pytest.approx(truth, rel=0.01)
+
+
+def test_one_at_a_time_has_no_steady_state_of_its_own(tmp_path: Path, planned: PlannedCell) -> None:
+    (row, *_) = fixed(throughput(tmp_path, planned, step(3), [TOKEN_S]))
+    assert (row["steady_s"], row["steady_tokens"]) == (None, None)
+    assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
+
+
+def test_a_window_whose_client_was_starved_is_measured_again(tmp_path: Path, planned: PlannedCell) -> None:
+    def once(client: FakeClient) -> None:
+        client.naps[("fixed", 1)] = 0.3 * TOKENS * TOKEN_S
+
+    measured = throughput(tmp_path, planned, step(3), [TOKEN_S], once)
+    assert [row["tries"] for row in fixed(measured)] == [1, 2, 1]
+    assert measured.reasons("c", "fixed") == []
+    assert measured.told[1].line.endswith("measured 2 times"), "and never silently"
+    names = [row["request_id"] for row in measured.requests]
+    assert len(names) == len(set(names)) == 3
+    assert len({row["text"] for row in measured.requests}) == 3, "with a prompt of its own"
+
+
+def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: PlannedCell) -> None:
+    def always(client: FakeClient) -> None:
+        client.naps |= {("fixed", number): 0.1 * TOKENS * TOKEN_S for number in range(100)}
+
+    measured = throughput(tmp_path, planned, step(3), [TOKEN_S], always)
+    assert [row["tries"] for row in fixed(measured)] == [3, 3, 3]
+    said = measured.said["c", "fixed"]
+    assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_starved"]
+    assert "3 of 3 windows" in said.findings[0].sentence and "1270 ms late" in said.findings[0].sentence
+
+
+def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
+    tmp_path: Path, planned: PlannedCell
+) -> None:
+    def asleep(client: FakeClient) -> None:
+        client.naps |= {("stream", number): 0.5 * TOKENS * TOKEN_S for number in range(100)}
+
+    measured = throughput(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], asleep)
+    assert measured.said["c", "stream"].verdict == "suspect"
+    assert measured.reasons("c", "stream") == ["client_starved"]
+    assert measured.reasons("c", "fixed") == []
+
+
+def test_the_prefill_is_the_least_of_three_probes(tmp_path: Path, planned: PlannedCell) -> None:
+    """The single probe of an H200 took 380 ms, a compiler, against a TTFT of 37: a true stream was rejected."""
+
+    def compiles_first(client: FakeClient) -> None:
+        client.slow_prefills[0] = 0.7 * TOKENS * TOKEN_S
+
+    measured = throughput(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], compiles_first)
+    (stream,) = [row for row in measured.windows if row["mode"] == "stream"]
+    assert stream["prefill_s"] == pytest.approx(TOKEN_S)
+    assert measured.reasons("c", "stream") == []
+
+
+def test_a_number_of_repeats_is_written_as_that_number() -> None:
+    """Plans of before there was a choice keep their hash."""
+    assert step(5).conditions[0].model_dump(mode="json")["repeats"] == 5
+    wide = step(NARROW).conditions[0]
+    assert wide.model_dump(mode="json")["repeats"] == {"min": 3, "max": 15, "within": 0.02}
+    assert Condition.model_validate_json(wide.model_dump_json(), strict=True) == wide
+    assert Repeats.model_validate({**NARROW, "within": 0.02}) == wide.repeats
+
+
+def test_the_forecast_counts_the_fewest_repeats(planned: PlannedCell) -> None:
+    assert step(NARROW).workload(planned.cell)[0].requests == 3
+    assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 48
