@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field
@@ -44,6 +46,14 @@ class Model(Frozen):
     reasoning_parser: str | None = None
     chat_template_kwargs: dict[str, JsonScalar] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
+    held_against: str | None = Field(
+        None, description="model whose AR cell its speeds are compared with; none: its own"
+    )
+
+    @property
+    def compared_as(self) -> str:
+        """Name of the model whose AR cell it is compared with."""
+        return self.held_against or self.name
 
 
 class Technique(Frozen):
@@ -126,6 +136,16 @@ class Serving(Frozen):
     prefix_cache: bool = False
 
 
+PARALLEL_FLAGS = (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"))
+"""vLLM's names of the two ways in which one engine spreads over cards."""
+
+
+def _asked(args: tuple[str, ...], flags: tuple[str, ...]) -> int:
+    """The number that follows any of the flags, as a word of its own or behind `=`; 1 where none is given."""
+    words = [word for arg in args for word in arg.split("=", 1)]
+    return next((int(after) for flag, after in pairwise(words) if flag in flags), 1)
+
+
 class Cell(Frozen):
     """Model x precision x technique x engine x serving arguments: one thing that can be served."""
 
@@ -138,14 +158,22 @@ class Cell(Frozen):
     serving: Serving
 
     def canonical_json(self) -> str:
-        """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash."""
-        fields = self.model_dump(mode="json")
+        """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash.
+
+        What it is compared with is no part of what is served.
+        """
+        fields = self.model_dump(mode="json", exclude={"model": {"held_against"}})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def cell_key(self) -> str:
         """First 16 hex digits of sha256 over the canonical JSON."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]
+
+    @property
+    def cards(self) -> int:
+        """Cards that one engine uses: tensor times pipeline parallel, by the engine's arguments."""
+        return math.prod(_asked(self.engine.args, flags) for flags in PARALLEL_FLAGS)
 
     @property
     def label(self) -> str:

@@ -122,6 +122,8 @@ class Plan(Frozen):
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
             if planned.visits == "single":  # plans of before there were visits keep their hash
                 del cell["visits"], cell["control"]
+            if planned.cell.model.held_against is None:  # likewise those of before a model could name another
+                del cell["cell"]["model"]["held_against"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for name in step.forecast_only:
                     del fields[name]
