@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from configs.cell import Serving
 from configs.step import MeasuredStep
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, provenance
@@ -65,9 +66,13 @@ def differences(one: Row, other: Row) -> list[str]:
 
 def served_differently(step: CommittedStep, baseline: CommittedStep) -> list[str]:
     """Serving arguments, and settings of the evaluation, in which a cell and its AR cell differ."""
-    ours, theirs = step.planned.cell.serving, baseline.planned.cell.serving
-    found = [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
+    found = unequal_serving(step.planned.cell.serving, baseline.planned.cell.serving)
     return found + [name for name in SAMPLING if getattr(step.spec, name, None) != getattr(baseline.spec, name, None)]
+
+
+def unequal_serving(one: Serving, other: Serving) -> list[str]:
+    """Serving arguments that differ, by name."""
+    return [name for name in type(one).model_fields if getattr(one, name) != getattr(other, name)]
 
 
 def arguments(argv: str) -> dict[str, str]:
