@@ -1,0 +1,229 @@
+"""Whether the intervals of speedups hold: the designs that sweeps use, simulated through the product's own functions.
+
+    bin/run python bench/coverage.py [RUNS]
+
+One row per design, cells, repeats and scatter; each run has three conditions, a drift of 0.5 % per visit (rows that say
+so: none), and arms of different speed. "covers": of the 95 % intervals of all ratios, how many contain the true one;
+must be 93 to 97 %. "A/A": identical arms called different at 5 %, after Holm's correction over the run's cells; at most
+5 %. "alone": the same without it, which is 100 less "covers". "old": what the percentile bootstrap over repeats covers,
+which this replaced. The second table has the placebo (AR's second visit over its first): runs in which it alarms, after
+Holm over three conditions; at most 5 %. Exit code 1: a bound is missed. The last line is one JSON document.
+
+Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
+techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two
+visits. Mirrored: one machine, all cells forwards and then backwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterator
+from multiprocessing import Pool
+from random import Random
+from statistics import mean, stdev
+from typing import Literal, NamedTuple
+
+from warehouse.statistics.beta import student_quantile
+from warehouse.statistics.holm import holm
+from warehouse.statistics.visits import Arm, VisitRates, components, placebo_interval, ratio_interval
+
+SEED = 20261122
+RUNS = 240
+"""Of a row with four cells; one with eleven has a third: each has more than 2000 ratios."""
+CONDITIONS = 3
+LOWEST, HIGHEST, FALSE = 0.93, 0.97, 0.05
+MIN_REPEATS, MAX_REPEATS, WITHIN = 3, 15, 0.02
+UNTIL_PRECISE = 0
+"""Instead of a number of repeats: as many as it takes."""
+
+Design = Literal["bracketed", "mirrored"]
+
+T = [math.inf, math.inf, *(student_quantile(0.025, n - 1) for n in range(2, MAX_REPEATS + 1))]
+"""Quantile of the interval of so many repeats."""
+
+
+class Row(NamedTuple):
+    """One setting; scatters are standard deviations of log rates."""
+
+    design: Design
+    cells: int
+    repeats: int
+    ar_sd: float
+    technique_sd: float
+    start_sd: float
+    drift: float
+
+
+class Layout(NamedTuple):
+    """Positions of each arm's visits, which arms are techniques, and which arms are compared."""
+
+    positions: tuple[tuple[float, ...], ...]
+    techniques: frozenset[int]
+    ratios: tuple[tuple[int, int], ...]
+    ar: int
+
+
+class Seen(NamedTuple):
+    """Of one run: share of ratios covered, told apart with and without Holm, old intervals, and the placebo."""
+
+    covered: float
+    told: float
+    old: float
+    alarm: bool
+
+
+def main() -> None:
+    """Simulate all rows on two cores and print both tables."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
+    rows = list(settings())
+    with Pool(2) as pool:
+        found = pool.starmap(simulate, [(row, runs if row.cells == 4 else max(2, runs // 3)) for row in rows], 1)
+    print("design     cells repeats  repeat sd %  start sd %  drift %  covers %         A/A %  alone %  old %")
+    missed = [print_row(row, seen) for row, seen in zip(rows, found, strict=True)]
+    print("\nplacebo    cells  start sd %  runs   alarms %")
+    missed += placebos(rows, found)
+    print(json.dumps({"rows": len(rows), "missed": sum(missed)}))
+    sys.exit(any(missed))
+
+
+def settings() -> Iterator[Row]:
+    """Every combination with a drift, and five repeats without one."""
+    scatters = ((0.005, 0.005), (0.02, 0.02), (0.05, 0.05), (0.005, 0.05))
+    designs: tuple[Design, ...] = ("bracketed", "mirrored")
+    counts = (3, 5, 9, UNTIL_PRECISE)
+    for design, cells, repeats, (ar, technique), start, drift in itertools.product(
+        designs, (4, 11), counts, scatters, (0.0, 0.01, 0.03), (0.005, 0.0)
+    ):
+        if drift or (repeats == 5 and ar == technique == 0.02):
+            yield Row(design, cells, repeats, ar, technique, start, drift)
+
+
+def layout(design: Design, cells: int) -> Layout:
+    """Which arms a sweep has, each on its machine."""
+    if design == "mirrored":
+        positions = tuple((float(cell), float(2 * cells - 1 - cell)) for cell in range(cells))
+        return Layout(positions, frozenset(range(1, cells)), tuple((cell, 0) for cell in range(1, cells)), 0)
+    brackets = ((1.0,), (0.0, 2.0)) * (cells - 1)
+    techniques = frozenset(range(0, len(brackets), 2))
+    return Layout(
+        (*brackets, (0.0, 1.0)), techniques, tuple((arm, arm + 1) for arm in sorted(techniques)), len(brackets)
+    )
+
+
+def simulate(row: Row, runs: int) -> list[Seen]:
+    """Some runs of one setting, from a seed of its own."""
+    random = Random(f"{SEED} {row}")
+    plan = layout(row.design, row.cells)
+    return [one_run(row, plan, random) for _ in range(runs)]
+
+
+def one_run(row: Row, plan: Layout, random: Random) -> Seen:
+    """Three conditions, each with arms, ratios and a placebo."""
+    covered = told = old = 0
+    placebos = []
+    for _ in range(CONDITIONS):
+        truths = [random.uniform(0, 1) for _ in plan.positions]
+        arms = [one_arm(row, plan, number, truth, random) for number, truth in enumerate(truths)]
+        found = components(arms)
+        p = []
+        for cell, base in plan.ratios:
+            truth = truths[cell] - truths[base]
+            estimate = ratio_interval(shifted(arms[cell], truth), arms[base], found)
+            assert estimate is not None
+            covered += estimate.lo <= 0 <= estimate.hi
+            p.append(estimate.p)
+        told += sum(each < FALSE for each in holm(p))
+        if shows_old(row):
+            old += bootstrap_covers(shifted(arms[cell], truth), arms[base], random)
+        placebo = placebo_interval(arms[plan.ar], found)
+        assert placebo is not None
+        placebos.append(placebo.p)
+    ratios = CONDITIONS * len(plan.ratios)
+    return Seen(covered / ratios, told / ratios, old / CONDITIONS, min(holm(placebos)) < FALSE)
+
+
+def one_arm(row: Row, plan: Layout, number: int, truth: float, random: Random) -> Arm:
+    """Each visit: a start, a drift, repeats about it. Seconds per token have the mean that the truth says."""
+    sd = row.technique_sd if number in plan.techniques else row.ar_sd
+    visits = []
+    for position in plan.positions[number]:
+        level = truth + row.drift * position + random.gauss(0, row.start_sd) + sd**2 / 2
+        rates = repeats_until_precise(level, sd, random) if row.repeats == UNTIL_PRECISE else ()
+        rates = rates or tuple(random.gauss(level, sd) for _ in range(row.repeats))
+        visits.append(VisitRates(rates, math.log(len(rates) / sum(math.exp(-rate) for rate in rates)), position))
+    return tuple(visits)
+
+
+def repeats_until_precise(level: float, sd: float, random: Random) -> tuple[float, ...]:
+    """Repeats until their t interval is within 2 %."""
+    rates: list[float] = []
+    while len(rates) < MAX_REPEATS:
+        rates.append(random.gauss(level, sd))
+        n = len(rates)
+        if n >= MIN_REPEATS and T[n] * stdev(rates) / math.sqrt(n) <= WITHIN:
+            break
+    return tuple(rates)
+
+
+def shifted(arm: Arm, by: float) -> Arm:
+    """An arm made as fast as its baseline, so that their true ratio is 1."""
+    return tuple(
+        VisitRates(tuple(rate - by for rate in visit.log_rates), visit.log_rate - by, visit.position) for visit in arm
+    )
+
+
+def shows_old(row: Row) -> bool:
+    """Whether a row is told what it was before: repeats of 2 % in all arms."""
+    return row.ar_sd == row.technique_sd == 0.02 and row.repeats != UNTIL_PRECISE
+
+
+def bootstrap_covers(cell: Arm, base: Arm, random: Random, draws: int = 100) -> bool:
+    """Whether the interval of old contains 1: ratios of means of resampled repeats, the starts thrown together."""
+    over, under = ([math.exp(rate) for visit in arm for rate in visit.log_rates] for arm in (cell, base))
+    ratios = sorted(
+        mean_of(random.choices(over, k=len(over))) / mean_of(random.choices(under, k=len(under))) for _ in range(draws)
+    )
+    return ratios[int(0.025 * draws)] <= 1 <= ratios[int(0.975 * draws)]
+
+
+def mean_of(values: list[float]) -> float:
+    """The mean, without the care of `statistics.mean`."""
+    return sum(values) / len(values)
+
+
+def print_row(row: Row, seen: list[Seen]) -> bool:
+    """Print a row; True where it misses a bound."""
+    covered, told = mean(each.covered for each in seen), mean(each.told for each in seen)
+    error = stdev(each.covered for each in seen) / math.sqrt(len(seen))
+    repeats = "3-15" if row.repeats == UNTIL_PRECISE else str(row.repeats)
+    sd = f"{row.ar_sd:.1%}" if row.ar_sd == row.technique_sd else f"{row.ar_sd:.1%} | {row.technique_sd:.0%}"
+    old = f"{100 * mean(each.old for each in seen):5.0f}" if shows_old(row) else ""
+    missed = not (LOWEST <= covered <= HIGHEST and told <= FALSE)
+    print(
+        f"{row.design:10} {row.cells:5} {repeats:>7}  {sd.replace('%', ''):>11}  {100 * row.start_sd:10.0f}"
+        f"  {100 * row.drift:7.1f}  {100 * covered:5.1f} ± {100 * error:.1f}   {100 * told:9.1f}"
+        f"  {100 * (1 - covered):7.1f}  {old}{'  MISSED' if missed else ''}"
+    )
+    return missed
+
+
+def placebos(rows: list[Row], found: list[list[Seen]]) -> Iterator[bool]:
+    """Print the placebo's alarms over all repeats and scatters; True where they are too many."""
+    key = {row: (row.design, row.cells, row.start_sd) for row in rows}
+    for group in sorted(set(key.values())):
+        alarms = [each.alarm for row, seen in zip(rows, found, strict=True) if key[row] == group for each in seen]
+        missed = mean(alarms) > FALSE
+        error = math.sqrt(FALSE * (1 - FALSE) / len(alarms))
+        design, cells, start_sd = group
+        print(
+            f"{design:10} {cells:5}  {100 * start_sd:10.0f}  {len(alarms):4}"
+            f"  {100 * mean(alarms):4.1f} ± {100 * error:.1f}{'  MISSED' if missed else ''}"
+        )
+        yield missed
+
+
+if __name__ == "__main__":
+    main()
