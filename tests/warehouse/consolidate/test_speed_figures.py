@@ -30,7 +30,7 @@ def test_several_in_flight_are_counted_while_all_of_them_are(local: Store) -> No
 def test_an_impossible_speedup_claims_nothing_in_its_pair_either(local: Store) -> None:
     run = VisitedRun(local)
     counts = {"engine_drafts": 87, "engine_accepted_tokens": 13, "engine_accepted_by_position": [13]}
-    run.bracket("mtp", 1, 100.0, 400.0, 100.0, **counts)
+    run.bracket("mtp", 1, 100.0, 400.0, 101.0, **counts)
     run.bracket("mtp", 2, 100.0, 110.0, 100.5, **counts)
     built = run.built()
     row, pair = only(built.results, k=1), only(built.pairs, kind="speed", k=1)

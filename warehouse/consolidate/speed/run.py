@@ -30,11 +30,6 @@ class Visits(NamedTuple):
         return exp(fmean(visit.log_rate for visit in self.rates))
 
     @property
-    def repeats(self) -> int:
-        """Of all of them."""
-        return sum(len(visit.log_rates) for visit in self.rates)
-
-    @property
     def is_ok(self) -> bool:
         """Whether every one may be believed."""
         return all(row["verdict"] == "ok" for row in self.rows)
@@ -94,10 +89,10 @@ def load_of(key: tuple[ArmKey, Shape]) -> Load:
 
 
 def components_of(arms: Arms) -> dict[Load, Components]:
-    """Per run and condition, from all its trusted arms of several starts: cells and controls of every model."""
+    """Per run and condition, from all its trusted arms: cells and controls of every model."""
     found: dict[Load, list[Arm]] = {load_of(key): [] for key in arms}
     for key, visits in arms.items():
-        if key[0][-1] is not None and visits.is_ok and len(visits.rates) > 1:
+        if key[0][-1] is not None and visits.is_ok:
             found[load_of(key)].append(visits.rates)
     return {load: components(rates) for load, rates in found.items()}
 

@@ -81,10 +81,8 @@ def _interval(ours: Visits, found: Components) -> Row:
         row: Row = {"interval_scope": WITHIN_ONE_START}
     else:
         row = {"interval_scope": BETWEEN_STARTS, "start_sd": sqrt(found.start_var)}
-    if ours.repeats == len(ours.rates):  # one repeat says nothing about the next
-        return row
     estimate = rate_interval(ours.rates, found)
-    return row | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
+    return row if estimate is None else row | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
 
 
 def _refusal(baseline: Visits | None) -> str:
