@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
+from math import fsum
+from time import monotonic
 from typing import Any, NamedTuple
 
 from configs.schema import Plan, PlannedCell
@@ -15,6 +17,7 @@ from warehouse.columns import Table
 from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row
 from warehouse.regrades import committed, rows_in_force
+from warehouse.tables import PROVENANCE
 
 COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
@@ -26,6 +29,17 @@ class Progress(NamedTuple):
     percent: float
     line: str
     tok_s: float | None = None
+
+
+class _Spending:
+    """Seconds since a step's rows were last stored: each part that is stored takes them with it."""
+
+    def __init__(self) -> None:
+        self._since_s = monotonic()
+
+    def take_s(self) -> float:
+        since_s, self._since_s = self._since_s, monotonic()
+        return self._since_s - since_s
 
 
 class StepContext:
@@ -56,6 +70,36 @@ class StepContext:
         """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
         self._ledger = ledger
         self._attempt = attempt
+        self._spending = _Spending()
+        self._place: dict[str, Any] = {}
+
+    def start_clock(self) -> None:
+        """Let the step's seconds begin now: what was waited for before is no part of its cost."""
+        self._spending.take_s()
+
+    async def begin(self, place: Row) -> None:
+        """Store where this attempt measures, before its first row; what earlier attempts said stays in the commit.
+
+        Args:
+            place: columns of `provenance`, as `tasks.provenance.gather` has them.
+        """
+        self._place = dict(place)
+        await self.resume(PROVENANCE, ("attempt", "measured_at"))
+        await self.write(PROVENANCE, [self._place])
+
+    async def end(self) -> list[Part]:
+        """The parts to commit. What only the step could say of its provenance is stored; nobody's seconds are lost.
+
+        An attempt's last provenance row counts. Seconds of rows that no later attempt took over (a smoke step starts
+        anew) were spent on this step all the same: they go with the provenance of the attempt that spent them.
+        """
+        if self.facts.items() - self._place.items():
+            await self.write(PROVENANCE, [self._place | self.facts])
+        taken = {part.key for part in self.parts}
+        orphans = self._ledger.orphan_parts(self.cell.cell_key, self.step, but=taken)
+        left = await asyncio.to_thread(lambda: [part for part, _ in orphans])
+        carriers = {part.attempt: part.key for part in reversed(self.parts) if part.table == PROVENANCE.name}
+        return [_carrying(part, left) if part.key == carriers.get(part.attempt) else part for part in self.parts]
 
     def part(self, index: int, count: int) -> StepContext:
         """This context for part `index` (from 0) of `count`: the progress of all parts adds up to the step's."""
@@ -78,9 +122,9 @@ class StepContext:
         """Store rows as a part of this step, off the event loop. From then on they survive this attempt."""
         if not rows:
             return
-        stamped = [self.stamp(row) for row in rows]
+        stamped, spent_s = [self.stamp(row) for row in rows], self._spending.take_s()
         part = await asyncio.to_thread(
-            self._ledger.write_part, self.cell.cell_key, self.step, table, stamped, self._attempt
+            self._ledger.write_part, self.cell.cell_key, self.step, table, stamped, self._attempt, spent_s
         )
         self.parts.append(part)
         self._kept()
@@ -138,3 +182,9 @@ class StepContext:
             if settled or asyncio.get_running_loop().time() > deadline:
                 return counted
             await asyncio.sleep(0.05)
+
+
+def _carrying(part: Part, left: Sequence[Part]) -> Part:
+    """The part with the seconds of others of its attempt."""
+    further_s = fsum(other.spent_s or 0.0 for other in left if other.attempt == part.attempt)
+    return part.model_copy(update={"spent_s": (part.spent_s or 0.0) + further_s})

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
-import shutil
-import subprocess
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
+from configs.cell import Cell, Draft, Model
 from configs.checkout import git_head, has_changes
 from configs.schema import PlannedCell
+from tasks import machine_identity
 from tasks.client import Client, RequestFailed
-from tasks.engine.command import EngineCommand
+from tasks.engine.command import EngineCommand, full_environment
+from tasks.engine.server import Engine
+from tasks.hub_commits import resolved_commit
 
 PLACE_VARIABLES = {
     "cloud": "SPECSWEEP_CLOUD",
@@ -41,61 +44,56 @@ def price_usd_h(planned: PlannedCell) -> float | None:
     return planned.gpu.price_spot_usd_h if planned.spot else planned.gpu.price_on_demand_usd_h
 
 
-async def gather(planned: PlannedCell, command: EngineCommand, client: Client, config_hash: str) -> dict[str, Any]:
-    """One `provenance` row, without its identity columns."""
+async def gather(
+    planned: PlannedCell, served: Cell, command: EngineCommand, client: Client, config_hash: str, engine: Engine
+) -> dict[str, Any]:
+    """One `provenance` row as a step begins, without its identity columns and what only the step knows.
+
+    Args:
+        planned: the cell that is measured.
+        served: the cell that the engine serves: the same, or its control.
+        command: how the engine was started.
+        client: of that engine.
+        config_hash: of the run's plan.
+        engine: which runs.
+
+    Raises:
+        RequestFailed: the engine doesn't answer.
+    """
     sha, dirty = git_state()
+    env = full_environment(command)
     return {
         "git_sha": sha,
         "git_dirty": dirty,
         "config_hash": config_hash,
         "argv": shlex.join(command.argv),
         "engine_version": await _engine_version(client),
-        "model_revision": command.model_revision,
-        "draft_revision": command.draft_revision,
+        "model_revision": _revision(served.model, command.model_revision, env),
+        "draft_revision": None if served.draft is None else _revision(served.draft, command.draft_revision, env),
         "host": platform.node(),
         "spot": os.environ.get("SPECSWEEP_SPOT", "1" if planned.spot else "0") == "1",
         "price_usd_h": price_usd_h(planned),
         "price_source": os.environ.get("SPECSWEEP_PRICE_SOURCE") or planned.gpu.price_source,
-        "seed": 0,
-        "weights": planned.cell.model.weights,
+        "weights": served.model.weights,
+        "served_cell_key": served.cell_key,
+        "engine_nice": engine.nice,
         **{column: os.environ.get(variable) for column, variable in PLACE_VARIABLES.items()},
         "cloud": os.environ.get(PLACE_VARIABLES["cloud"], "local"),
-        **(_gpu() or {"gpu_name": _cpu_name()}),
+        **await machine_identity.of(served, command, env, client),
     }
 
 
 async def _engine_version(client: Client) -> str | None:
     try:
-        return str(await client.text("/version"))[:200]
+        said = await client.text("/version")
     except RequestFailed:
         return None  # an engine without /version can still be measured; the column is null
+    try:
+        return str(json.loads(said)["version"])
+    except (ValueError, KeyError, TypeError):
+        return said[:200]
 
 
-def _gpu() -> dict[str, Any] | None:
-    """What the driver says about the first card; None on a machine without one."""
-    if not shutil.which("nvidia-smi"):
-        return None
-    query = "name,uuid,driver_version,clocks.sm"
-    text = _output(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"])
-    fields = [field.strip() for field in text.splitlines()[0].split(",")] if text else []
-    if len(fields) != 4:
-        return None
-    clock = fields[3]
-    return {
-        "gpu_name": fields[0],
-        "gpu_uuid": fields[1],
-        "gpu_driver": fields[2],
-        "gpu_clock_mhz": float(clock) if clock.replace(".", "").isdigit() else None,
-    }
-
-
-def _cpu_name() -> str | None:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or None
-
-
-def _output(argv: list[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+def _revision(source: Model | Draft, planned: str | None, env: Mapping[str, str]) -> str | None:
+    """Hub commit of what was served; of the demo family, its recipe."""
+    return planned if source.hub_id is None else resolved_commit(source.hub_id, planned, env)

@@ -36,6 +36,11 @@ in_flight = {"now": 0, "most": 0}
 asked = {"chat": 0}
 
 
+def served_name() -> str:
+    """What the engine is told to call its model; another name where FAKE_ENGINE_SERVES says so."""
+    return os.environ.get("FAKE_ENGINE_SERVES") or sys.argv[sys.argv.index("--served-model-name") + 1]
+
+
 def answer_letter(prompt: str) -> str:
     """The right letter of a question of the family: looked up, as the model would."""
     color = re.search(r"what color is (\w+)", prompt)
@@ -102,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             self.reply(200, "text/plain", metrics())
         elif self.path == "/v1/models":
-            self.reply(200, "application/json", json.dumps({"object": "list", "data": [{"id": "m"}]}))
+            self.reply(200, "application/json", json.dumps({"object": "list", "data": [{"id": served_name()}]}))
         else:
             self.reply(404, "text/plain", "")
 

@@ -112,16 +112,8 @@ class Leases:
                 f"or for {self.deadline_s:.0f} s of silence"
             )
         if last is not None:
-            self.close(
-                Attempt(
-                    attempt=last.epoch,
-                    outcome="lost",
-                    reason="its owner fell silent",
-                    owner=last.owner,
-                    started_at=last.granted_at,
-                    ended_at=self.clock.now_iso(),
-                )
-            )
+            reason, now = "its owner fell silent", self.clock.now_iso()
+            self.close(gone_attempt(last, self.heartbeat(), Ended.SILENT, reason, now, None))
         lease = Lease(
             cell_key=self.cell_key, epoch=(last.epoch if last else 0) + 1, owner=owner, granted_at=self.clock.now_iso()
         )

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from configs.more_steps import VARIABLE as STEPS_VARIABLE
 from configs.schema import Plan, PlannedCell
 from warehouse.clock import SYSTEM, Clock
 from warehouse.columns import Table
-from warehouse.parts import Row, decode, encode, sha256_hex
+from warehouse.parts import Row, decode, encode, facts_of, sha256_hex
 from warehouse.store import Store, StoreError
 from warehouse.verdicts import Verdict
 
@@ -29,6 +29,9 @@ RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
 """What a run may be called: it becomes a folder name and part of a cluster name."""
 
 CommitResult = Literal["committed", "superseded"]
+
+SPENT_S = "spent_s"
+"""What a part's footer calls the seconds that went into it; a `Part` has the same."""
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -60,6 +63,8 @@ class Commit(BaseModel):
     wall_s: float
     committed_at: str
     parts: tuple[Part, ...]
+    replaced: tuple[Part, ...] = Field(default=(), exclude=True)
+    """Never stored: parts whose rows a regrade stands for. Their seconds were spent all the same."""
 
 
 class Ledger:
@@ -126,24 +131,50 @@ class Ledger:
         key = f"{self.cell_root(cell_key)}/cell.json"
         return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
 
-    def write_part(self, cell_key: str, step: str, table: Table, rows: Sequence[Row], attempt: int) -> Part:
-        """Store rows as one new part. Readers ignore it until a commit names it."""
-        data = encode(table, rows)
+    def write_part(
+        self,
+        cell_key: str,
+        step: str,
+        table: Table,
+        rows: Sequence[Row],
+        attempt: int,
+        spent_s: float | None = None,
+    ) -> Part:
+        """Store rows as one new part. Readers ignore it until a commit names it.
+
+        Its footer keeps the seconds that went into it, because another attempt may be the one that commits it.
+        """
+        data = encode(table, rows, {} if spent_s is None else {SPENT_S: repr(spent_s)})
         name = f"{table.name}-{attempt:04d}-{uuid.uuid4().hex[:12]}.parquet"
         key = f"{self.step_root(cell_key, step)}/parts/{name}"
         if not self.store.put_new(key, data):
             raise StoreError(f"{self.store.uri(key)} exists already: a part name was drawn twice")
-        return Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data))
+        return Part(
+            key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data), attempt=attempt, spent_s=spent_s
+        )
 
-    def orphan_parts(self, cell_key: str, step: str, table: Table) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
-        """Parts of one table that earlier attempts of an uncommitted step left, with their rows, by attempt."""
+    def orphan_parts(
+        self, cell_key: str, step: str, table: Table | None = None, but: Collection[str] = ()
+    ) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
+        """Parts that attempts of an uncommitted step left, with their rows, by table and attempt.
+
+        Args:
+            cell_key: the cell.
+            step: its step, by its name in the ledger.
+            table: parts of this table only; None: of all.
+            but: keys of parts that aren't wanted.
+        """
         for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
-            named = key.rsplit("/", 1)[1].split("-", 1)[0]
-            data = self.store.get(key) if named == table.name else None
+            named, attempt, _ = key.rsplit("/", 1)[1].split("-", 2)
+            wanted = key not in but and (table is None or named == table.name)
+            data = self.store.get(key) if wanted else None
             if data is None:
                 continue
-            rows = decode(data, key)
-            yield Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data)), rows
+            rows, spent_s = decode(data, key), facts_of(data, key).get(SPENT_S)
+            yield Part(
+                key=key, table=named, rows=len(rows), sha256=sha256_hex(data), attempt=int(attempt),
+                spent_s=None if spent_s is None else float(spent_s),
+            ), rows  # fmt: skip
 
     def new_commit(
         self,

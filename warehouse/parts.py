@@ -37,8 +37,13 @@ def _arrow_field(column: Column) -> Any:
     return pa.field(column.name, _ARROW[column.type], nullable=not column.required, metadata=facts)
 
 
-def encode(table: Table, rows: Sequence[Row]) -> bytes:
+def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = None) -> bytes:
     """Rows as one zstd Parquet file.
+
+    Args:
+        table: what the rows are.
+        rows: at least the required columns of each.
+        facts: what else its footer says, e.g. who wrote it.
 
     Raises:
         ValueError: a row has a column that the table doesn't declare, or lacks a required one.
@@ -53,7 +58,8 @@ def encode(table: Table, rows: Sequence[Row]) -> bytes:
         if column.required and any(row.get(column.name) is None for row in rows):
             raise ValueError(f"table {table.name}: a row lacks the required column {column.name!r}")
     data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
-    footer = {**(schema.metadata or {}), b"schema_version": str(SCHEMA_VERSION).encode(), b"table": table.name.encode()}
+    said = {"schema_version": str(SCHEMA_VERSION), "table": table.name} | dict(facts or {})
+    footer = {**(schema.metadata or {}), **{name.encode(): text.encode() for name, text in said.items()}}
     buffer = io.BytesIO()
     pq.write_table(data.replace_schema_metadata(footer), buffer, compression="zstd")
     return buffer.getvalue()
@@ -65,11 +71,25 @@ def decode(data: bytes, key: str) -> list[dict[str, Any]]:
     Raises:
         StoreError: the bytes are not a Parquet file.
     """
+    rows: list[dict[str, Any]] = _opened(data, key).read().to_pylist()
+    return rows
+
+
+def facts_of(data: bytes, key: str) -> dict[str, str]:
+    """What the footer of one part says.
+
+    Raises:
+        StoreError: the bytes are not a Parquet file.
+    """
+    said = _opened(data, key).schema_arrow.metadata or {}
+    return {name.decode(): text.decode() for name, text in said.items()}
+
+
+def _opened(data: bytes, key: str) -> Any:
     try:
-        rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(data)).to_pylist()
+        return pq.ParquetFile(io.BytesIO(data))
     except pa.ArrowInvalid as error:
         raise StoreError(f"{key} is not a readable Parquet file: {error}") from error
-    return rows
 
 
 def sha256_hex(data: bytes) -> str:

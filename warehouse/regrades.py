@@ -78,7 +78,12 @@ def in_force(commit: Commit, regrade: Regrade | None) -> Commit:
     if regrade is None:
         return commit
     kept = [part for part in commit.parts if part.table not in regrade.replaces]
-    changed = {"parts": (*kept, *regrade.parts), "verdict": regrade.verdict, "reasons": regrade.reasons}
+    changed = {
+        "parts": (*kept, *regrade.parts),
+        "replaced": tuple(part for part in commit.parts if part.table in regrade.replaces),
+        "verdict": regrade.verdict,
+        "reasons": regrade.reasons,
+    }
     return commit.model_copy(update=changed)
 
 

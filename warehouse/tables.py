@@ -181,8 +181,9 @@ RESULTS_CONSOLIDATED = Table(
             "gpu_s",
             "f64",
             "seconds of the node that this row took, of all attempts: its share of its step, further visits and "
-            "controls included. Any rows may be summed; all rows of a run sum to smoke_s + measure_s of `attempts`; "
-            "null on rows that took none, such as further readings of the same answers",
+            "controls included. Any rows may be summed; once a cell is measured, all its rows sum to smoke_s + "
+            "measure_s of its `attempts` (of a killed one as of its last heartbeat). Null on rows that took none, such "
+            "as further readings of the same answers. What starting engines and idling took: `attempts` has the bill",
             "s",
         ),
         Column(

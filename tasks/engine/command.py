@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from math import prod
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from configs.cell import Cell, Draft, Model
+from configs.cell import Engine as EngineSpec
 from configs.errors import SpecsweepError
+from tasks.engine.machine import state_dir
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
 from tasks.host import environments
@@ -18,6 +22,11 @@ class EngineUnavailable(SpecsweepError):
     """This machine lacks something that the cell needs to be served; the text says what, and how to get it."""
 
 
+PARALLEL_FLAGS = (
+    "--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp",
+)  # fmt: skip
+
+
 class EngineCommand(NamedTuple):
     """How to start an engine: `argv` is the whole command, `env` is added to this process's own environment."""
 
@@ -25,6 +34,21 @@ class EngineCommand(NamedTuple):
     env: dict[str, str]
     model_revision: str | None
     draft_revision: str | None
+
+    @property
+    def served_name(self) -> str:
+        """What requests call the model."""
+        return self.argv[self.argv.index("--served-model-name") + 1]
+
+    @property
+    def cards(self) -> int:
+        """Cards that its processes share the model among: tensor x pipeline x data parallel, 1 unless it says more.
+
+        Flags as vLLM's `EngineArgs` has them, in all spellings that its parser takes: `--a-b 2`, `--a_b 2`, `--a-b=2`.
+        """
+        words = [part for word in self.argv for part in word.split("=", 1)]
+        said = [int(words[at + 1]) for at, word in enumerate(words[:-1]) if word.replace("_", "-") in PARALLEL_FLAGS]
+        return prod(said)
 
 
 def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
@@ -118,7 +142,7 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": "lo",
         # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
         "SPT_NOENV": "1",
-        "VLLM_CACHE_ROOT": str(workdir / "vllm-cache"),
+        "VLLM_CACHE_ROOT": str(compile_cache(cell.engine)),
     }
     if cell.model.family_member is not None:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -130,6 +154,17 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         env |= interpreter.write_backend(workdir / "triton-interpreter")
         env["PYTHONPATH"] += f"{os.pathsep}{packages}"
     return env | cell.engine.env | cell.technique.engine_env
+
+
+def compile_cache(engine: EngineSpec) -> Path:
+    """Where an engine keeps what it compiles: one folder per engine and machine, so that no run compiles it again.
+
+    vLLM's own keys in it cover model, arguments, environment and its code (0.32.0, `compilation/`); what decides which
+    vLLM it is decides the folder.
+    """
+    build = [engine.name, engine.environment, engine.command, engine.image]
+    digest = hashlib.sha256(json.dumps(build).encode()).hexdigest()
+    return state_dir() / "vllm-cache" / f"{engine.name}-{digest[:8]}"
 
 
 def full_environment(command: EngineCommand) -> dict[str, str]:

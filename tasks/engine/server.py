@@ -48,6 +48,8 @@ class Engine:
         self.base_url = f"http://127.0.0.1:{port}"
         self.log_path = workdir / "engine.log"
         self.start_timeout_s = start_timeout_s
+        self.nice: int | None = None
+        """Nice value of the engine's session, where it was set; a fact for provenance."""
         self._record_path = workdir / ENGINE_RECORD
         self._workdir = workdir
         self._healthy = False
@@ -68,6 +70,7 @@ class Engine:
         self._group.scratch.mkdir(parents=True)
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
         started = time.monotonic()
+        self._keep_earlier_log()
         with self.log_path.open("wb") as log:
             log.write((shlex.join(self.command.argv) + "\n").encode())
             log.flush()
@@ -84,7 +87,7 @@ class Engine:
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
-            while not await _healthy(client):
+            while not await _healthy(client, self.command.served_name):
                 self.raise_if_dead()
                 waited_s = time.monotonic() - started
                 if waited_s > self.start_timeout_s:
@@ -95,6 +98,12 @@ class Engine:
                 await asyncio.sleep(POLL_S)
         self._healthy = True
         return time.monotonic() - started
+
+    def _keep_earlier_log(self) -> None:
+        """`engine.log` is the newest start's; those before are `engine-1.log`, `engine-2.log`, ... beside it."""
+        if self.log_path.exists():
+            number = 1 + len(list(self._workdir.glob("engine-*.log")))
+            self.log_path.rename(self._workdir / f"engine-{number}.log")
 
     @property
     def alive(self) -> bool:
@@ -153,8 +162,14 @@ class Engine:
         return self.last_line()
 
 
-async def _healthy(client: httpx.AsyncClient) -> bool:
+async def _healthy(client: httpx.AsyncClient, name: str) -> bool:
+    """Whether the server on the port is well, and ours: another one may have taken the port first."""
     try:
-        return (await client.get("/health")).status_code == 200
+        if (await client.get("/health")).status_code != 200:
+            return False
+        models = await client.get("/v1/models")
+        return models.status_code == 200 and name in {model["id"] for model in models.json()["data"]}
     except httpx.TransportError:
         return False
+    except (ValueError, KeyError, TypeError):
+        return False  # whoever answers like this is no OpenAI-compatible server

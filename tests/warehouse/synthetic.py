@@ -33,7 +33,7 @@ class StepWriter:
         self.ledger, self.cell_key, self.step, self.attempt = ledger, cell_key, step, attempt
         self.parts: list[Part] = []
 
-    def write(self, table: Table, rows: Sequence[Row]) -> None:
+    def write(self, table: Table, rows: Sequence[Row], spent_s: float | None = None) -> None:
         identity = {
             "run_id": self.ledger.run_id,
             "cell_key": self.cell_key,
@@ -42,7 +42,7 @@ class StepWriter:
             "measured_at": WHEN,
         }
         stamped = [{**identity, **row} for row in rows]
-        self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt))
+        self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt, spent_s))
 
     def judge(self, *verdicts: tuple[str | None, str | None, str, list[str], list[str]]) -> None:
         names = ("condition", "mode", "verdict", "reasons", "details")

@@ -21,7 +21,7 @@ from warehouse.snapshot import publish, read_current
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store, StoreError
-from warehouse.tables import SCHEMA_VERSION
+from warehouse.tables import SCHEMA_VERSION, VERDICTS
 
 NOW = "2026-11-20T12:00:00.000+00:00"
 
@@ -96,10 +96,13 @@ def test_committed_steps_come_from_one_listing(local: Store) -> None:
 def test_orphan_parts_are_found_again(local: Store) -> None:
     ledger = Ledger(local, "one")
     step = StepWriter(ledger, "c" * 16, "eval-tiny")
-    step.write(EVAL_ITEMS, [{"item_id": "q-1", "gold": "A"}])
+    step.write(EVAL_ITEMS, [{"item_id": "q-1", "gold": "A"}], spent_s=0.1 + 0.2)
+    step.write(VERDICTS, [{"verdict": "ok", "reasons": []}])
     [(part, rows)] = list(ledger.orphan_parts("c" * 16, "eval-tiny", EVAL_ITEMS))
-    assert part == step.parts[0]
+    assert part == step.parts[0] and (part.attempt, part.spent_s) == (1, 0.1 + 0.2)
     assert [row["item_id"] for row in rows] == ["q-1"]
+    left = ledger.orphan_parts("c" * 16, "eval-tiny", but=[part.key])
+    assert [part for part, _ in left] == step.parts[1:]
 
 
 @pytest.fixture
@@ -121,12 +124,14 @@ def test_a_live_owner_keeps_its_cell(leases: Leases) -> None:
 
 def test_silence_frees_a_cell_and_closes_the_attempt_as_lost(leases: Leases) -> None:
     first = leases.acquire(elsewhere("a"))
-    leases.beat(Heartbeat(attempt=1, phase="measuring", at=NOW))
+    spent = {"load_s": 30.0, "smoke_s": 5.0, "measure_s": 70.0, "at_risk_s": 20.0}
+    leases.beat(Heartbeat(attempt=1, phase="measuring", at=NOW, **spent))
     leases.deadline_s = -10
     second = leases.acquire(elsewhere("b"))
     assert second.epoch == 2 and not leases.still_mine(first)
     [lost] = leases.attempts()
     assert (lost.attempt, lost.outcome, lost.owner) == (1, "lost", elsewhere("a"))
+    assert (lost.load_s, lost.smoke_s, lost.measure_s, lost.lost_s) == (30.0, 5.0, 50.0, 20.0)
     assert lost.wall_s is not None and lost.wall_s >= 0
 
 

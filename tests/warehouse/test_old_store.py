@@ -58,6 +58,9 @@ NEW_OF_OLD_SPEEDS = {"interval_scope", "visits", "repeat_sd", "prompt_tokens", "
 RATIO_OF_SUMS = {"tok_s"}
 """What schema 4 computes otherwise: all tokens over all seconds, where a mean of the repeats' rates stood."""
 
+SHARES = {"gpu_s", "cost_usd"}
+"""Likewise: each row has its share of its step, where every row had the whole step's."""
+
 STUDENT = {"tok_s_lo", "tok_s_hi"}
 """Likewise: Student's t, where a bootstrap over three repeats stood, which was too narrow."""
 
@@ -77,14 +80,18 @@ def test_an_old_store_is_read_to_the_same_figures(old_store: Path) -> None:
         assert new == (NEW_OF_OLD_SCORES | NEW_OF_OLD_SPEEDS if results else set())
         # nothing that the old version published has changed; p values that schema 3 corrects for the number of cells
         # (and with them `conclusion`) would differ, but this store's only accuracy is AR's own, so it has no such pair
-        changed = RATIO_OF_SUMS | STUDENT if results else set()
+        changed = RATIO_OF_SUMS | STUDENT | SHARES if results else set()
         assert_frame_equal(now.drop(new | changed), was.drop(new | changed), rel_tol=1e-9)
     speeds = [before["results_consolidated"], read_current(store)]
     was, now = (frame.filter(pl.col("tok_s").is_not_null()).to_dicts() for frame in speeds)
     assert [row["tok_s"] for row in now] == pytest.approx([row["tok_s"] for row in was], rel=1e-5)
     assert all(a["tok_s_lo"] < b["tok_s_lo"] and a["tok_s_hi"] > b["tok_s_hi"] for a, b in zip(now, was, strict=True))
     assert {row["interval_scope"] for row in now} == {"within one start"}
+    ar = [frame.filter(cell_key=AR).group_by("step") for frame in (before["results_consolidated"], read_current(store))]
+    whole, shares = (dict(ar[0].agg(pl.col("gpu_s").max()).rows()), dict(ar[1].agg(pl.col("gpu_s").sum()).rows()))
+    assert shares == pytest.approx(whole), "and the shares add up to it"
     visits = read_current(store, "visits")
+    assert visits["gpu_s"].sum() == pytest.approx(whole["throughput"])
     assert visits.height == 3 and visits["complete"].all() and visits["machine"].unique().len() == 1
     assert publish(store).number == 2, "the same content once more"
     assert read_current(store, "attempts")["ended"].drop_nulls().unique().sort().to_list() == [

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configs.cell import Technique
+from warehouse.consolidate.costs import NOTHING, Spent, placed, step_seconds
 from warehouse.consolidate.inputs import CommittedStep
-from warehouse.price import usd_of
-from warehouse.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
+from warehouse.tables import PROVENANCE_COLUMNS, VERDICTS
 from warehouse.verdicts import Reason, Severity, Verdict, worst
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -54,11 +54,17 @@ def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: st
     return joined([Judged(row["verdict"], tuple(row["reasons"] or ()), tuple(row["details"] or ())) for row in said])
 
 
-def base_row(step: CommittedStep, raw: Raw, verdict: Judged) -> Row:
-    """Identity, verdict, cost and provenance of a row."""
+def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTHING) -> Row:
+    """Identity, verdict, cost and provenance of a row.
+
+    Args:
+        step: what the row is of.
+        raw: has its provenance.
+        verdict: of the row.
+        spent: the row's share of what the step took; the shares of a step's rows add up to `costs.step_seconds`.
+    """
     cell, commit = step.planned.cell, step.commit
     place = provenance(step, raw)
-    price = place.get("price_usd_h")
     return {
         **place,
         "run_id": step.run_id,
@@ -73,8 +79,7 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged) -> Row:
         "weights": place.get("weights") or cell.model.weights,
         "acceptance_source": acceptance_source(cell.technique),
         "step": step.name,
-        "gpu_s": commit.wall_s,
-        "cost_usd": usd_of(price, commit.wall_s),
+        **spent._asdict(),
         "attempts": step.attempts,
         "attempt": commit.attempt,
         "measured_at": commit.committed_at,
@@ -95,8 +100,8 @@ def acceptance_source(technique: Technique) -> str | None:
 
 
 def plain_row(step: CommittedStep, raw: Raw) -> Row:
-    """A row with a verdict but no figure."""
-    return base_row(step, raw, judged(step, raw))
+    """The one row of a step with a verdict but no figure."""
+    return base_row(step, raw, judged(step, raw), step_seconds(step, raw))
 
 
 def verdict_columns(verdict: Judged) -> Row:
@@ -119,8 +124,8 @@ def verdict_of(row: Row) -> Judged:
 
 
 def provenance(step: CommittedStep, raw: Raw) -> Row:
-    """The provenance row of the attempt that committed, else of the last attempt; empty if none was written."""
-    written = sorted(raw.rows(step, PROVENANCE), key=lambda row: row["attempt"])
+    """What the attempt that committed said last, else the last attempt; empty if none was written."""
+    written = placed(step, raw)
     committing = [row for row in written if row["attempt"] == step.commit.attempt] or written
     if not committing:
         return {}

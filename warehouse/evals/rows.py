@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from configs.evals.spec import EvalStep
+from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import CommittedStep, Group, baseline_of
 from warehouse.consolidate.paired import Arm, paired
 from warehouse.consolidate.rows import Judged, Made, Row, base_row, verdict_columns
@@ -46,7 +47,7 @@ def rows(group: Group, raw: Raw) -> Made:
         counts = next(iter(raw.rows(step, EVAL_SAMPLES, counted)), None)
         verdict = judged_as_served(step, raw)
         if counts is None:
-            made.results.append(base_row(step, raw, verdict))
+            made.results.append(base_row(step, raw, verdict, step_seconds(step, raw)))
             continue
         first, *others = _score_rows(step, counts, verdict, raw)
         baseline = baseline_of(step, group)
@@ -91,7 +92,8 @@ def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) 
         **_framework(raw.rows(step, EVAL_SCORES)),
     }
     agreed = counts["agreed"] / counts["answers"] if spec.suite.letters else None
-    first = row | {"extractor": extractor, "readers_agree": agreed, **_score(counts, "right", counts["n"])}
+    score = _score(counts, "right", counts["n"])
+    first = row | {"extractor": extractor, "readers_agree": agreed, **score, **step_seconds(step, raw)._asdict()}
     readers = READERS if spec.suite.letters else ("framework",)
     known = [name for name in readers if counts[f"by_{name}"] is not None]
     others = [_read_otherwise(row, first, counts, verdict, name) for name in known]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from configs.steps.needle import NeedleStep, condition_name, length_name
 from warehouse.columns import Column, Table
+from warehouse.consolidate.costs import Spent, shared, step_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group
 from warehouse.consolidate.rows import Made, Row, base_row, judged, plain_row
 from warehouse.display import figures
@@ -58,7 +59,11 @@ def _rows(step: CommittedStep, raw: Raw) -> list[Row]:
     asked: dict[tuple[int, int], list[Row]] = {}
     for each in raw.rows(step, NEEDLES, _without_texts):
         asked.setdefault((each["context_tokens"], each["depth_percent"]), []).append(each)
-    return [_row(step, raw, *place, asked[place]) for place in sorted(asked)] or [plain_row(step, raw)]
+    if not asked:
+        return [plain_row(step, raw)]
+    spent = shared(step_seconds(step, raw), [len(each) for each in asked.values()])
+    shares = dict(zip(asked, spent, strict=True))
+    return [_row(step, raw, *place, asked[place], shares[place]) for place in sorted(asked)]
 
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -67,7 +72,9 @@ def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
     return frame.select(*STEP, "context_tokens", "depth_percent", "seed", *flags).sort("seed")
 
 
-def _row(step: CommittedStep, raw: Raw, context_tokens: int, depth_percent: int, asked: Sequence[Row]) -> Row:
+def _row(
+    step: CommittedStep, raw: Raw, context_tokens: int, depth_percent: int, asked: Sequence[Row], spent: Spent
+) -> Row:
     """Found out of asked at one place. A lost needle is a result: its row stays ok, and says which were lost."""
     condition = condition_name(context_tokens, depth_percent)
     verdict = judged(step, raw, condition)
@@ -76,7 +83,7 @@ def _row(step: CommittedStep, raw: Raw, context_tokens: int, depth_percent: int,
         verdict = verdict.noting(f"{len(lost)} of {n} needles were not found (seeds {', '.join(map(str, lost))})")
     score = (n - len(lost)) / n
     low, high = exact_interval(n - len(lost), n)
-    return base_row(step, raw, verdict) | {
+    return base_row(step, raw, verdict, spent) | {
         "condition": condition,
         "context_tokens": context_tokens,
         "depth_percent": depth_percent,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.columns import Column, Table
+from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.consolidate.rows import Made, Row, base_row, judged, verdict_columns
 from warehouse.display import figures
@@ -48,7 +49,7 @@ def rows(group: Group, raw: Raw) -> Made:
 def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
     """A cell's first pass against the AR cell's; on the AR cell, its second pass against its first."""
     verdict = judged(step, raw)
-    row = base_row(step, raw, verdict)
+    row = base_row(step, raw, verdict, step_seconds(step, raw))
     if not raw.rows(step, PARITY_OUTPUTS, _ids):
         return row  # no greedy decoding: the verdict says so
     against = step if step.is_baseline else baseline

@@ -134,3 +134,32 @@ def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doc
     code, checks, _ = doctor(*store)
     assert code == 1
     assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    """An executable of a test's own."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.slow
+def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor, tmp_path: Path) -> None:
+    found = tmp_path / "bin"
+    script(found, "nvidia-smi", "#!/bin/sh\necho '0, GPU-aaaa, NVIDIA H200, 580.95.05, 143771, 20480, 345'\n")
+    script(found, "python", "#!/bin/sh\necho 0.32.0\n")
+    script(found, "vllm", f"#!{found}/python\n")
+    doctor.env = {"PATH": f"{found}{os.pathsep}{os.environ['PATH']}"}
+    _, checks, _ = doctor("--store", str(tmp_path / "store"))
+    card = checks["GPU 0"]
+    assert card["detail"] == "NVIDIA H200, 140 GiB, 20.0 GiB in use, driver 580.95.05"
+    assert card["ok"] and card["remark"] and "no speed measured here" in card["remedy"], "somebody else is on it"
+    assert checks["vLLM on the PATH"]["detail"] == "0.32.0"
+
+
+@pytest.mark.slow
+def test_a_driver_that_shows_no_card_is_a_problem(doctor: Doctor, tmp_path: Path) -> None:
+    script(tmp_path / "bin", "nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 18\n")
+    doctor.env = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    code, checks, _ = doctor("--store", str(tmp_path / "store"))
+    assert code == 1 and not checks["GPU"]["ok"] and "nvidia-smi" in checks["GPU"]["remedy"]

@@ -10,6 +10,7 @@ from math import exp, fsum, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from warehouse.consolidate.costs import commit_seconds, shared, step_seconds, window_seconds
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
 from warehouse.consolidate.rows import Judged, Made, Row, base_row, joined, plain_row
 from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
@@ -34,7 +35,7 @@ def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw
         measured: what they measured, by the step's identity; those that wrote no windows are missing.
         raw: holds verdicts and provenance.
     """
-    made = Made([], [], [visit_row(visit) for visits in measured.values() for visit in visits if _is_measured(visit)])
+    made = Made([], [], [row for visits in measured.values() for row in _visit_rows(visits, raw)])
     homes = homes_of(measured)
     others = [step for step in group if step.identity in measured]
     cells: dict[str, list[CommittedStep]] = {}
@@ -48,6 +49,15 @@ def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw
         else:
             made.results.append(plain_row(steps[0], raw))
     return made
+
+
+def _visit_rows(visits: Sequence[Visited], raw: Raw) -> list[Row]:
+    """Rows of one commit, with its seconds shared among them."""
+    seen = [visit for visit in visits if _is_measured(visit)]
+    if not seen:
+        return []
+    shares = shared(commit_seconds(seen[0].step, raw), [window_seconds(visit.windows) for visit in seen])
+    return [visit_row(visit, spent) for visit, spent in zip(seen, shares, strict=True)]
 
 
 def _is_measured(visit: Visited) -> bool:
@@ -65,9 +75,11 @@ def _cell_rows(visits: Sequence[Visited], stands: Standing, raw: Raw) -> list[Ro
     elsewhere = sorted({f"{visit.machine}" for visit in visits if visit.machine != machine})
     left_out = f"measured on {', '.join(elsewhere)}, too: no part of this figure, which is {machine}'s"
     rows: list[Row] = []
-    for shape in sorted(shapes):
+    order = sorted(shapes)
+    taken = [window_seconds(window for visit in shapes[shape] for window in visit.windows) for shape in order]
+    for shape, spent in zip(order, shared(step_seconds(visits[0].step, raw), taken), strict=True):
         verdict = _of_one_machine(joined([visit.verdict for visit in shapes[shape]]), shapes[shape])
-        row = base_row(shapes[shape][0].step, raw, verdict.noting(left_out) if elsewhere else verdict)
+        row = base_row(shapes[shape][0].step, raw, verdict.noting(left_out) if elsewhere else verdict, spent)
         rows.append(row | {"machine": machine, STANDING: stands} | _figures(shape, shapes[shape]))
     return rows
 

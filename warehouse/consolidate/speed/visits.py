@@ -12,10 +12,11 @@ from statistics import stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configs.cell import Cell
+from warehouse.consolidate.costs import Spent, placed
 from warehouse.consolidate.inputs import STEP, CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, provenance, verdict_columns
 from warehouse.statistics.visits import VisitRates
-from warehouse.tables import PROVENANCE, VERDICTS
+from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -109,7 +110,7 @@ def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> lis
         windows: its windows, `in_order`.
         requests: its requests, `by_attempt`.
     """
-    machines = {row["attempt"]: machine_of(row) for row in raw.rows(step, PROVENANCE)}
+    machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
     home, place = machines.get(step.commit.attempt), provenance(step, raw)
     streams = [row for row in requests if row["mode"] == "stream"]
     shapes = {(row["condition"], row["mode"]) for row in (*windows, *streams)}
@@ -151,8 +152,13 @@ def _held_to_one_machine(verdict: Judged, step: CommittedStep, machines: dict[in
     return verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
 
 
-def visit_row(visit: Visited) -> Row:
-    """Its row of `visits`; place in the machine's order is filled in when all visits of the run are known."""
+def visit_row(visit: Visited, spent: Spent) -> Row:
+    """Its row of `visits`; place in the machine's order is filled in when all visits of the run are known.
+
+    Args:
+        visit: what was measured.
+        spent: its share of what its commit took.
+    """
     step, served, rates = visit.step, visit.served, visit.rates
     many = rates is not None and len(rates.log_rates) > 1
     verdict = verdict_columns(visit.verdict)
@@ -177,6 +183,7 @@ def visit_row(visit: Visited) -> Row:
         "repeats": repeats_of([visit]),
         "tok_s": None if rates is None else exp(rates.log_rate),
         "repeat_sd": stdev(rates.log_rates) if rates is not None and many else None,
+        **spent._asdict(),
         "verdict": verdict["verdict"],
         "reasons": verdict["reasons"],
         "measured_at": step.commit.committed_at,

@@ -1,0 +1,105 @@
+"""Two books of the same seconds: what the node's heartbeat bills an attempt for, and what the dataset's rows carry."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable
+from math import fsum
+from pathlib import Path
+
+import pytest
+
+from tests.fake_run import FakeRun, ended
+from warehouse.build import consolidate
+
+COMMIT_S = 0.25
+"""What a step may take between its last stored row and the next step's clock: its commit, and a client's start. It is
+on the attempt's book only; four steps of it, on a machine whose cores are busy."""
+
+
+STUCK_S = 3.0
+"""No window of these tests takes so long; then the engine hangs, as it was told to."""
+
+
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.02)
+
+
+def is_stuck(run: FakeRun) -> bool:
+    """Whether the runner has stored nothing for a while, and has said so: its book knows of all that it stored."""
+    beat = run.leases.heartbeat()
+    return beat is not None and beat.at_risk_s > STUCK_S
+
+
+def billed_s(run: FakeRun) -> float:
+    """Seconds of smoke and measuring that the attempts' rows say."""
+    return fsum((attempt.smoke_s or 0.0) + (attempt.measure_s or 0.0) for attempt in run.attempts())
+
+
+def carried_s(run: FakeRun) -> float:
+    """Seconds that the rows of the dataset carry."""
+    return fsum(row["gpu_s"] or 0.0 for row in consolidate(run.ledger.store, ["r1"]).results)
+
+
+def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    often = ("--heartbeat-s", "0.1")
+    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER="25", FAKE_ENGINE_TOKEN_S="0.002")
+
+    windows = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
+    wait_until(lambda: list(windows.glob("windows-*")) and is_stuck(run), "a window that hangs behind stored ones")
+    first.kill()
+    first.communicate(timeout=30)
+    code, said = run.finish(node_python, arguments=often)
+    assert code == 0, said
+    lost, done = run.attempts()
+    assert (lost.outcome, done.outcome) == ("lost", "completed")
+    assert lost.measure_s is not None and lost.measure_s > 0.5, "what it measured and stored was not in vain"
+    assert lost.lost_s is not None and lost.lost_s > STUCK_S, "what it measured last was"
+    assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=4 * COMMIT_S)
+    throughput = run.commit("throughput")
+    of_lost_s = fsum(part.spent_s or 0.0 for part in throughput.parts if part.attempt == 1)
+    assert of_lost_s > 0.5 and throughput.wall_s < fsum(part.spent_s or 0.0 for part in throughput.parts)
+
+
+def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    often = ("--heartbeat-s", "0.1")
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/smoke/parts"
+    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER="8", FAKE_ENGINE_TOKEN_S="0.05")
+    wait_until(lambda: list(parts.glob("*")) and is_stuck(run), "a stuck smoke")
+    first.kill()
+    first.communicate(timeout=30)
+    assert run.finish(node_python, arguments=often)[0] == 0
+    assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=4 * COMMIT_S)
+
+
+def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, node_python: Path) -> None:
+    run, shared = FakeRun(tmp_path), tmp_path / "speed.lock"
+    shared.touch()
+    with shared.open("rb") as neighbour:
+        fcntl.flock(neighbour, fcntl.LOCK_EX)
+        runner = run.start(node_python, arguments=("--heartbeat-s", "0.1"), SPECSWEEP_SPEED_LOCK=str(shared))
+
+        def waits() -> bool:
+            beat = run.leases.heartbeat()
+            return beat is not None and "neighbour" in beat.last_line
+
+        wait_until(waits, "a runner that waits for its neighbour")
+        began = time.monotonic()
+        before = run.leases.heartbeat()
+        wait_until(lambda: time.monotonic() - began > 2, "two seconds of waiting")
+        after = run.leases.heartbeat()
+        assert before is not None and after is not None and after.measure_s == before.measure_s
+        waited_s = time.monotonic() - began
+    code, said = ended(runner)
+    assert code == 0, said
+    [attempt] = run.attempts()
+    spent_s = fsum(part.spent_s or 0.0 for part in run.commit("throughput").parts)
+    assert attempt.wall_s is not None and attempt.load_s is not None
+    assert carried_s(run) + waited_s + attempt.load_s < attempt.wall_s
+    assert spent_s <= carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=4 * COMMIT_S)

@@ -1,0 +1,196 @@
+"""Where a step was measured, as its provenance says: the machine, the cards that were used, and what was served."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.cell import Cell
+from configs.checkout import ROOT
+from tasks import gpu, provenance
+from tasks.client import Client
+from tasks.engine.command import EngineCommand, engine_command, full_environment
+from tasks.engine.server import Engine, EngineFailed, free_port
+from tasks.hub_commits import resolved_commit
+from tests.fake_run import FakeRun
+
+COMMIT, OTHER = "a" * 40, "b" * 40
+
+FAKE_DRIVER = """#!/bin/sh
+# a FAKE nvidia-smi: two cards, of which the second is another model; a card clocks up while a request is in flight
+clock=300
+[ "$(cat {most} 2>/dev/null)" ] && clock=1980
+echo "0, GPU-aaaa, NVIDIA H100 80GB HBM3, 580.1, 81559, 10, 210"
+echo "1, GPU-bbbb, NVIDIA H200, 580.1, 143771, 10, $clock"
+"""
+
+
+@pytest.fixture
+def two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = tmp_path / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text(FAKE_DRIVER.format(most=tmp_path / "most"))
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{driver.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_ENGINE_MOST", str(tmp_path / "most"))
+    monkeypatch.setenv("FAKE_ENGINE_TOKEN_S", "0.002")
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def gathered(run: FakeRun, folder: Path, served: Cell | None = None, **env: str) -> dict[str, Any]:
+    """Provenance of a fake engine that serves the run's cell, or another one for it."""
+
+    async def ask() -> dict[str, Any]:
+        cell, port = served or run.planned.cell, free_port()
+        command = engine_command(cell, port, folder)
+        command = command._replace(env=command.env | env)
+        engine = Engine(command, port, folder, 30)
+        try:
+            await engine.start(lambda _: None)
+            async with Client(engine.base_url, cell.model, cell.technique) as client:
+                return await provenance.gather(run.planned, cell, command, client, "0" * 16, engine)
+        finally:
+            engine.stop()
+
+    return asyncio.run(ask())
+
+
+def test_the_cards_that_the_engine_uses_are_named_with_their_clock_under_load(tmp_path: Path, two_cards: None) -> None:
+    place = gathered(FakeRun(tmp_path), tmp_path, CUDA_VISIBLE_DEVICES="1")
+    assert (place["gpu_name"], place["gpu_uuid"], place["gpus"]) == ("NVIDIA H200", "GPU-bbbb", 1)
+    assert place["machine"] == f"{place['host']} GPU-bbbb"
+    assert place["gpu_clock_mhz"] == 1980, "while the engine generates: idle, this card has 300"
+
+
+@pytest.mark.parametrize(
+    ("said", "uuids"),
+    [
+        (None, ["GPU-aaaa", "GPU-bbbb"]),
+        ("1,0", ["GPU-bbbb", "GPU-aaaa"]),
+        ("GPU-bb", ["GPU-bbbb"]),
+        ("1,7,0", ["GPU-bbbb"]),
+        ("GPU-", []),
+        ("", []),
+        ("-1", []),
+    ],
+)
+def test_visible_cards_are_those_that_cuda_shows(said: str | None, uuids: list[str], two_cards: None) -> None:
+    assert [card.uuid for card in gpu.visible(gpu.cards() or [], said)] == uuids
+
+
+@pytest.mark.parametrize("flags", [("--tensor-parallel-size", "2"), ("--tensor_parallel_size=2",), ("-tp", "2")])
+def test_a_model_on_two_cards_uses_two(flags: tuple[str, ...], tmp_path: Path, two_cards: None) -> None:
+    run = FakeRun(tmp_path)
+    cell = run.planned.cell
+    served = cell.model_copy(update={"engine": cell.engine.model_copy(update={"args": flags})})
+    place = gathered(run, tmp_path, served)
+    assert (place["gpus"], place["gpu_uuid"]) == (2, "GPU-aaaa,GPU-bbbb")
+
+
+def test_a_machine_without_a_card_is_its_host_and_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    run = FakeRun(tmp_path)
+    first, again = gathered(run, tmp_path), gathered(run, tmp_path)
+    assert first["machine"] == again["machine"] == f"{first['host']} {first['gpu_name']}"
+    assert first.get("gpus") is None and first.get("gpu_clock_mhz") is None
+
+
+def test_a_control_is_served_under_its_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    run = FakeRun(tmp_path, "mtp ar")
+    control = run.cells[1].cell
+    place = gathered(run, tmp_path, control)
+    assert place["served_cell_key"] == control.cell_key != run.planned.cell.cell_key
+    assert (place["engine_version"], place.get("seed"), place["draft_revision"]) == ("fake", None, None)
+
+
+def write_cache(home: Path, hub_id: str, refs: Mapping[str, str], *snapshots: str) -> None:
+    folder = home / "hub" / f"models--{hub_id.replace('/', '--')}"
+    for name, commit in refs.items():
+        (folder / "refs").mkdir(parents=True, exist_ok=True)
+        (folder / "refs" / name).write_text(commit)
+    for commit in snapshots:
+        (folder / "snapshots" / commit).mkdir(parents=True)
+
+
+def test_the_hubs_main_is_recorded_as_the_commit_that_was_served(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, "mtp")
+    write_cache(tmp_path / "hf", "some/model", {"main": COMMIT}, COMMIT, OTHER)
+    write_cache(tmp_path / "hf", "some/draft", {}, OTHER)
+    place = gathered(run, tmp_path, HF_HOME=str(tmp_path / "hf"))
+    assert (place["model_revision"], place["draft_revision"]) == (COMMIT, OTHER)
+
+
+def test_a_commit_that_the_cache_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    env = {"HF_HOME": str(tmp_path)}
+    assert resolved_commit("some/model", None, env) is None
+    write_cache(tmp_path, "some/model", {"v2": OTHER}, COMMIT, OTHER)
+    assert resolved_commit("some/model", None, env) is None, "two snapshots, and nothing says which one is main"
+    assert resolved_commit("some/model", "v2", env) == OTHER
+    assert resolved_commit("some/model", COMMIT, env) == COMMIT
+
+
+def test_another_server_on_the_port_is_not_our_engine(tmp_path: Path) -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"data": [{"id": "somebody-else"}]}')
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    stranger = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+    threading.Thread(target=stranger.serve_forever, daemon=True).start()
+    engine = Engine(serving_on(stranger.server_port, tmp_path), stranger.server_port, tmp_path, 30)
+    try:
+        with pytest.raises(EngineFailed, match="Address already in use"):
+            asyncio.run(engine.start(lambda _: None))
+    finally:
+        engine.stop()
+        stranger.shutdown()
+        stranger.server_close()
+
+
+def serving_on(port: int, folder: Path) -> EngineCommand:
+    return engine_command(FakeRun(folder).planned.cell, port, folder)
+
+
+def test_the_log_of_an_earlier_start_stays(tmp_path: Path) -> None:
+    (tmp_path / "engine.log").write_text("the first start\n")
+    (tmp_path / "engine-1.log").write_text("one before\n")
+    port = free_port()
+    engine = Engine(serving_on(port, tmp_path), port, tmp_path, 30)
+    try:
+        asyncio.run(engine.start(lambda _: None))
+    finally:
+        engine.stop()
+    assert (tmp_path / "engine-1.log").read_text() == "one before\n"
+    assert (tmp_path / "engine-2.log").read_text() == "the first start\n"
+    assert "fake_engine.py" in engine.log_path.read_text() and engine.log_path.name == "engine.log"
+
+
+def test_an_engine_compiles_once_per_machine_and_another_one_for_itself(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, "ar mtp")
+    roots = [
+        full_environment(engine_command(planned.cell, 1, tmp_path / str(number)))["VLLM_CACHE_ROOT"]
+        for number, planned in enumerate(run.cells)
+    ]
+    assert roots[0] == roots[1] and Path(roots[0]).is_relative_to(tmp_path / "state")
+    cell = run.planned.cell
+    patched = cell.model_copy(update={"engine": cell.engine.model_copy(update={"command": (sys.executable, "mine")})})
+    assert full_environment(engine_command(patched, 1, tmp_path))["VLLM_CACHE_ROOT"] != roots[0]
