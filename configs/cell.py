@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Literal
 
 from pydantic import Field
@@ -46,9 +45,7 @@ class Model(Frozen):
     reasoning_parser: str | None = None
     chat_template_kwargs: dict[str, JsonScalar] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
-    held_against: str | None = Field(
-        None, description="model whose AR cell its speeds are compared with; none: its own"
-    )
+    held_against: str | None = Field(None, description="name of the model whose AR cell it is compared with; its own")
 
     @property
     def compared_as(self) -> str:
@@ -114,6 +111,19 @@ class Engine(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     start_timeout_s: float = Field(600, gt=0)
 
+    def argument(self, *names: str) -> str | None:
+        """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.
+
+        vLLM takes `_` for `-` inside a flag.
+        """
+        words = [*(self.command or ()), *self.args]
+        given = None
+        for word, following in zip_longest(words, words[1:]):
+            flag, equals, value = word.partition("=")
+            if word.startswith("-") and flag.replace("_", "-") in names:
+                given = value if equals else following or ""
+        return given
+
 
 class Gpu(Frozen):
     """A machine's memory, bandwidth and FLOPS, which set its speed ceiling, and its catalogue price."""
@@ -125,6 +135,7 @@ class Gpu(Frozen):
     price_spot_usd_h: float | None = Field(None, ge=0)
     price_on_demand_usd_h: float | None = Field(None, ge=0)
     price_source: str | None = None
+    reported_as: tuple[str, ...] = Field((), description="names by the driver; none: the card isn't checked")
 
 
 class Serving(Frozen):
@@ -134,16 +145,6 @@ class Serving(Frozen):
     max_num_seqs: int | None = Field(None, gt=0)
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     prefix_cache: bool = False
-
-
-PARALLEL_FLAGS = (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"))
-"""vLLM's names of the two ways in which one engine spreads over cards."""
-
-
-def _asked(args: tuple[str, ...], flags: tuple[str, ...]) -> int:
-    """The number that follows any of the flags, as a word of its own or behind `=`; 1 where none is given."""
-    words = [word for arg in args for word in arg.split("=", 1)]
-    return next((int(after) for flag, after in pairwise(words) if flag in flags), 1)
 
 
 class Cell(Frozen):
@@ -171,9 +172,19 @@ class Cell(Frozen):
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]
 
     @property
+    def tensor_parallel(self) -> int:
+        """Cards that share every layer, and so read its weights at the same time."""
+        return self._many("--tensor-parallel-size", "-tp")
+
+    @property
     def cards(self) -> int:
-        """Cards that one engine uses: tensor times pipeline parallel, by the engine's arguments."""
-        return math.prod(_asked(self.engine.args, flags) for flags in PARALLEL_FLAGS)
+        """Cards that the engine's arguments ask for: tensor x pipeline x data parallel."""
+        pipeline, data = self._many("--pipeline-parallel-size", "-pp"), self._many("--data-parallel-size", "-dp")
+        return self.tensor_parallel * pipeline * data
+
+    def _many(self, *names: str) -> int:
+        given = self.engine.argument(*names) or ""
+        return int(given) if given.isdecimal() and int(given) else 1  # vLLM doesn't start with any other
 
     @property
     def label(self) -> str:

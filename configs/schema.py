@@ -13,7 +13,7 @@ from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
-from configs.visits import Design, Start, starts_of
+from configs.visits import Design, Measurement, Start, starts_of
 
 
 class Suite(Frozen):
@@ -94,6 +94,11 @@ class PlannedCell(Frozen):
         return starts_of(self.cell, self.control, self.measured_steps, self.visits)
 
     @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that is measured of it, its control's visits included, in order."""
+        return tuple(each for start in self.starts for each in start.measurements)
+
+    @property
     def measured_steps(self) -> tuple[MeasuredStep, ...]:
         """Its steps without those that this version can't measure yet."""
         return tuple(step for step in self.steps if isinstance(step, MeasuredStep))
@@ -114,16 +119,17 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts.
+        How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts,
+        and how a driver names the card.
         """
-        forecast_only = {"bf16_tflops"}
-        left_out: dict[str, Any] = {"cloud": True, "gpu": forecast_only, "cells": {"__all__": {"gpu": forecast_only}}}
+        not_measured = {"bf16_tflops", "reported_as"}
+        compared = {"model": {"held_against"}}  # told by the control that follows from it
+        of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
+        left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
             if planned.visits == "single":  # plans of before there were visits keep their hash
                 del cell["visits"], cell["control"]
-            if planned.cell.model.held_against is None:  # likewise those of before a model could name another
-                del cell["cell"]["model"]["held_against"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for name in step.forecast_only:
                     del fields[name]

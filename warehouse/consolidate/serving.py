@@ -43,11 +43,12 @@ def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
 def held_to_speed(step: CommittedStep, raw: Raw, verdict: Judged) -> Judged:
     """Guard: the engine that was graded was started like the one that was timed, in the same cell and run.
 
-    A cell without a timed step, or of a version that recorded no command line, has nothing to compare.
+    A cell without a timed step, or of a version that recorded no command line, has nothing to compare; its control is
+    another cell, served by an engine of its own.
     """
     graded = provenance(step, raw)
     for other in raw.beside(step):
-        if isinstance(other.spec, MeasuredStep) and other.spec.is_timed:
+        if isinstance(other.spec, MeasuredStep) and other.spec.is_timed and other.visit.role == "cell":
             found = differences(graded, provenance(other, raw))
             if found:
                 sentence = f"served unlike step {other.commit.step!r}, which measured the speed: {'; '.join(found)}"
