@@ -7,5 +7,6 @@
 - speed: from visits to rates, intervals and pairs
 - pairs, paired, families: comparisons with the AR cell, item by item, settled among all of their run
 - serving: whether speed and accuracy come from equally started engines
+- parity_bar: cells whose outputs aren't AR's though they promise it, and what that takes away
 - attempts: how the tries went, and what the machines under them cost
 """

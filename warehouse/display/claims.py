@@ -1,4 +1,4 @@
-"""What the rows on the page support: is a cell lossless, and beside which control is its parity read?"""
+"""What the rows on the page support: is a cell faster, is it lossless, beside which control is its parity read?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,29 @@ from warehouse.display.doubts import AR_OF, doubts, lost_needles
 from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.statistics.compare import carries_lossless
+from warehouse.verdicts import Reason
+
+
+def is_faster(view: View, row: Row) -> bool:
+    """Whether the comparison of its starts with AR's says so, in a run whose AR is no different from itself."""
+    pair = view.speed_pair(row)
+    is_claimed = pair is not None and pair["conclusion"] == "faster"
+    return row["verdict"] == "ok" and is_claimed and not placebo_failed(view, row)
+
+
+def has_interval(view: View, row: Row) -> bool:
+    """Whether its speedup has an interval over starts, so that it is a claim, or fails to be one."""
+    pair = view.speed_pair(row)
+    return pair is not None and pair["ratio_lo"] is not None
+
+
+def placebo_failed(view: View, row: Row) -> bool:
+    """Whether AR against AR read as a difference in the row's run: then none of its speeds is a claim."""
+    pair = view.speed_pair(row)
+    said = () if pair is None else pair["reasons"] or ()
+    return Reason.PLACEBO_FAILED in said or any(
+        each["conclusion"] == "differs" for each in view.placebos() if each["run_id"] == row["run_id"]
+    )
 
 
 def lossless(view: View, row: Row) -> bool:

@@ -42,13 +42,14 @@ def _why(own: Row | None, ar: Row | None, *, is_compared: bool) -> str | None:
     if own is None:
         return "not measured"
     if own["verdict"] != "ok":
-        return _flags(own)
+        return flags(own)
     if is_compared or ar is None:
         return None
-    return "not the same questions, or read otherwise" if ar["verdict"] == "ok" else f"AR's is {_flags(ar)}"
+    return "not the same questions, or read otherwise" if ar["verdict"] == "ok" else f"AR's is {flags(ar)}"
 
 
-def _flags(row: Row) -> str:
+def flags(row: Row) -> str:
+    """Verdict and reason codes, `rejected: looping_text`."""
     reasons = ", ".join(row["reasons"] or ())
     return f"{row['verdict']}: {reasons}" if reasons else str(row["verdict"])
 
@@ -71,7 +72,7 @@ def lost_needles(view: View, row: Row) -> list[str]:
         if ar is None or not _is_of(each, row):
             continue
         if each["verdict"] != "ok":
-            found.append(f"{each['condition']} ({_flags(each)})")
+            found.append(f"{each['condition']} ({flags(each)})")
         elif each["score"] < ar["score"]:
             found.append(f"{each['condition']} ({_found(each)}, AR {_found(ar)})")
     return found

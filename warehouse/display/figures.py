@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
 
@@ -48,10 +48,42 @@ def usd(value: float | None) -> str:
     return NOTHING if value is None else f"${value:,.3f}" if 0 < value < 1 else f"${value:,.2f}"
 
 
-def technique_label(row: Row) -> str:
+class Mark(NamedTuple):
+    """What a figure is not: a sign where there is no room for words, and the words."""
+
+    sign: str
+    words: str
+
+
+DUMMY = Mark("\N{DAGGER}", "dummy weights")
+REPLAYED = Mark("\N{DOUBLE DAGGER}", "replayed acceptance")
+
+
+MARKED = ("weights", "acceptance_source")
+"""The columns that say so."""
+
+
+def marks(row: Row) -> list[Mark]:
+    """What must stand beside the name wherever one of its figures is shown; nothing: the model was really run."""
+    is_dummy, source = row.get("weights") == "dummy", row.get("acceptance_source") or ""
+    return [mark for mark, applies in ((DUMMY, is_dummy), (REPLAYED, source.startswith("replayed"))) if applies]
+
+
+def technique_name(row: Row) -> str:
     """Technique with its K, e.g. `mtp K=4`."""
     name: str = METHOD_NAMES.get(row["technique"]) or row["technique"]
     return f"{name} K={row['k']}" if row.get("k") is not None else name
+
+
+def technique_label(row: Row) -> str:
+    """Technique with its K and what its figures are not, e.g. `mtp K=4 (dummy weights)`."""
+    said = ", ".join(mark.words for mark in marks(row))
+    return f"{technique_name(row)} ({said})" if said else technique_name(row)
+
+
+def technique_sign(row: Row) -> str:
+    """The same for a drawing, whose legend explains the signs: `mtp K=4\N{DAGGER}`."""
+    return technique_name(row) + "".join(mark.sign for mark in marks(row))
 
 
 def moment(iso: str | None) -> str:

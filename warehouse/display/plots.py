@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from warehouse.display.figures import TIMES, Row, figure, rate, technique_label
+from warehouse.display.figures import TIMES, Mark, Row, figure, marks, rate, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.scale import Scale, apart, tick_label
 from warehouse.statistics.compare import wilson_interval
@@ -41,7 +41,7 @@ def rate_bars(rows: Sequence[Row]) -> Markup:
     bottom = len(rows) * (BAR + GAP)
     axis = _below(scale, bottom, 0, "tokens per second")
     description = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
-    return _svg("Tokens per second", description, bottom + 34, [axis, *bars])
+    return _svg("Tokens per second", description, bottom + 34, [axis, *bars], rows)
 
 
 def usual_precision(rows: Sequence[Row]) -> str:
@@ -50,8 +50,8 @@ def usual_precision(rows: Sequence[Row]) -> str:
 
 
 def cell_name(row: Row, usual: str) -> str:
-    """Technique and K; the precision only if it isn't the usual one."""
-    name = technique_label(row)
+    """Technique, K and signs; the precision only if it isn't the usual one."""
+    name = technique_sign(row)
     return name if row["precision"] == usual else f"{name} {row['precision']}"
 
 
@@ -72,33 +72,39 @@ def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
 
 
 def speedup_scatter(rows: Sequence[Row]) -> Markup:
-    """Speedup over acceptance length, with the line that no honest point lies above."""
+    """Speedup over tokens per step, with the line that no honest point lies above."""
     height, bottom, left = 270.0, 230.0, 34.0
-    x_high = max(2.0, max(row["acceptance_length"] for row in rows)) * 1.06
+    x_high = max(2.0, max(steps_of(row) for row in rows)) * 1.06
     y_high = max(2.0, max(row["speedup_hi"] or row["speedup"] for row in rows)) * 1.1
     across, up = Scale(1, x_high, left, WIDTH - 78), Scale(0, y_high, bottom, 12)
     bound = min(x_high, y_high)
     drawn: list[Child] = [
         _left(up, left, WIDTH - 4),
-        _below(across, bottom, None, "acceptance length: tokens per verification step"),
+        _below(across, bottom, None, "tokens per decoding step"),
         _line(across.at(1), up.at(1), across.at(bound), up.at(bound), "bound"),
         _line(left, up.at(1), WIDTH - 4, up.at(1), "one"),
         _text(left + 4, 24, f"{TIMES} AR", "axis"),
     ]
     places = apart([up.at(row["speedup"]) + 4 for row in rows], 13, 16, bottom - 2)
     for row, place in zip(rows, places, strict=True):
-        x, y = across.at(row["acceptance_length"]), up.at(row["speedup"])
+        x, y = across.at(steps_of(row)), up.at(row["speedup"])
         if row["speedup_lo"] is not None:
             drawn.append(_line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
         drawn += [
             tag("circle", cx=x, cy=y, r=4.5, class_=f"fill {colour(row['technique'])}"),
-            _text(x + 8, place, technique_label(row), "name"),
+            _text(x + 8, place, technique_sign(row), "name"),
         ]
     description = "; ".join(
-        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} AR, {figure(row['acceptance_length'])} tokens a step"
+        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} AR, {figure(steps_of(row))} tokens a step"
         for row in rows
     )
-    return _svg("Speedup against acceptance length", description, height, drawn)
+    return _svg("Speedup against tokens per step", description, height, drawn, rows)
+
+
+def steps_of(row: Row) -> float:
+    """Tokens per decoding step; snapshots of before the column have the acceptance length, never less."""
+    steps: float = row["acceptance_length"] if row["tokens_per_step"] is None else row["tokens_per_step"]
+    return steps
 
 
 def acceptance_lines(rows: Sequence[Row]) -> Markup:
@@ -122,12 +128,12 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
             ),
             *(tag("circle", cx=px, cy=py, r=3.0, class_=f"fill {colour(row['technique'])}") for px, py in points),
             _line(x + 4, y, x + 12, end - 4, "lead"),
-            _text(x + 14, end, technique_label(row), "name"),
+            _text(x + 14, end, technique_sign(row), "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows
     )
-    return _svg("Acceptance by draft position", description, height, drawn)
+    return _svg("Acceptance by draft position", description, height, drawn, rows)
 
 
 def score_dots(rows: Sequence[Row]) -> Markup:
@@ -148,7 +154,7 @@ def score_dots(rows: Sequence[Row]) -> Markup:
     top = 12 + len(rows) * 20.0 - 6
     description = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)
     axis = _below(scale, top, 0, "accuracy, with the 95 % interval of each score")
-    return _svg("Accuracy", description, top + 32, [axis, *drawn])
+    return _svg("Accuracy", description, top + 32, [axis, *drawn], rows)
 
 
 PHASE_COLOURS = {"measure": "c1", "lost": "c2"}
@@ -173,13 +179,20 @@ def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
     return _svg("The bill by phase", description, len(phases) * (BAR + GAP), drawn)
 
 
-def _svg(title: str, description: str, height: float, children: Iterable[Child]) -> Markup:
+LEGEND = 16.0
+"""Height of the line below a drawing that says what its signs mean."""
+
+
+def _svg(title: str, description: str, height: float, children: Iterable[Child], rows: Sequence[Row] = ()) -> Markup:
+    signs: dict[Mark, None] = dict.fromkeys(mark for row in rows for mark in marks(row))
+    legend = ", ".join(f"{mark.sign} {mark.words}" for mark in signs)
     return tag(
         "svg",
         tag("title", title),
         tag("desc", description),
         *children,
-        view_box=f"0 0 {WIDTH:g} {height:g}",
+        _text(4, height + LEGEND - 5, legend, "axis") if legend else None,
+        view_box=f"0 0 {WIDTH:g} {height + (LEGEND if legend else 0):g}",
         role="img",
         xmlns="http://www.w3.org/2000/svg",
     )

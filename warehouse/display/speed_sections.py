@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.display.figures import NOTHING, Row, figure, rate, span, usd
+from warehouse.display.figures import NOTHING, Row, figure, span
 from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
+from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import View, bench, headline_condition
@@ -21,42 +22,51 @@ def baseline_section(view: View) -> Markup:
     )
     if not rows:
         return section("ar", "AR baseline", lead, tag("p", "No AR cell has been measured."))
-    return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *_rate_columns(rows)], rows))
+    return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows))
+
+
+SPEED_LEAD = (
+    "Speedup is against AR on the same machine, in the same run and under the same condition. Engine starts differ by "
+    "more than repeats within one do, so the 95 % interval is Student's t on log rates over starts and repeats, and "
+    "is made within a machine, never across. Within one start there is no interval of the speedup, and no claim. Only "
+    "rows with verdict ok have a speedup."
+)
 
 
 def speed_section(view: View) -> Markup:
     """Bars per bench, and the table of speedups."""
     rates = _by_load([row for row in view.rates() if row["verdict"] != "rejected"])
     others = _by_load([row for row in view.rates() if row["technique"] != "ar"])
-    lead = (
-        "Speedup is against the AR cell of the same run, model, precision, engine and machine under the same "
-        "condition, with a 95 % bootstrap interval over the repeats of both. Only rows with verdict ok have one."
-    )
     drawings = [
         plot(f"Tokens per second, {shape}", _bench_note(rows), rate_bars(rows)) for shape, rows in _by_shape(rates)
     ]
     if not others:
-        return section("speed", "Speed", lead, _plots(drawings), tag("p", "Nothing but AR has been measured."))
+        return section("speed", "Speed", SPEED_LEAD, _plots(drawings), tag("p", "Nothing but AR has been measured."))
     columns = [
         *naming(view.rows),
-        Heading("condition", lambda row: row["condition"], ""),
+        CONDITION,
         Heading("speedup", lambda row: figure(row["speedup"])),
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        *_rate_columns(others)[1:],
+        *rate_columns(others)[1:],
         Heading("verdict", verdict_mark, ""),
     ]
-    return section("speed", "Speed", lead, _plots(drawings), table("Speedups over AR", columns, others))
+    return section("speed", "Speed", SPEED_LEAD, _plots(drawings), table("Speedups over AR", columns, others))
+
+
+ACCEPTANCE_LEAD = (
+    "How much of what was drafted the target kept, by the engine's counters. Acceptance length counts verification "
+    "steps, each one token plus the accepted ones; tokens per step counts the steps without a draft too, of which "
+    "lookup has many. A step costs at least one of AR's, so a speedup above the dashed line, which is tokens per "
+    "step, can't be true and is flagged."
+)
 
 
 def acceptance_section(view: View) -> Markup:
-    """What drafts are worth: acceptance length, and acceptance by position."""
+    """What drafts are worth: acceptance length, tokens per step, and acceptance by position."""
     drafted = _by_load([row for row in view.rates() if row["acceptance_length"] is not None])
-    lead = (
-        "How much of what was drafted the target kept, by the engine's counters. A verification step commits one token "
-        "plus the accepted ones, so a speedup above the dashed line can't be true and is flagged."
-    )
     if not drafted:
-        return section("acceptance", "Acceptance", lead, tag("p", "Nothing that drafts has been measured."))
+        nothing = tag("p", "Nothing that drafts has been measured.")
+        return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, nothing)
     drawings: list[Markup] = []
     for rows in _by_bench([row for row in drafted if row["verdict"] != "rejected"]):
         shape = headline_condition(rows)
@@ -64,17 +74,19 @@ def acceptance_section(view: View) -> Markup:
         note = f"{_bench_note(here)} {shape[0] if shape else ''}"
         fast = [row for row in here if row["speedup"] is not None]
         positions = [row for row in here if row["acceptance_by_position"]]
-        drawings += [plot("Speedup against acceptance", note, speedup_scatter(fast))] if fast else []
+        drawings += [plot("Speedup against tokens per step", note, speedup_scatter(fast))] if fast else []
         drawings += [plot("Acceptance by draft position", note, acceptance_lines(positions))] if positions else []
     width = max(len(row["acceptance_by_position"] or ()) for row in drafted)
     columns = [
         *naming(view.rows),
-        Heading("condition", lambda row: row["condition"], ""),
-        Heading("tokens per step", lambda row: figure(row["acceptance_length"])),
+        CONDITION,
+        Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
+        Heading("tokens per step", lambda row: figure(row["tokens_per_step"])),
         Heading("source", lambda row: row["acceptance_source"] or NOTHING, ""),
         *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
     ]
-    return section("acceptance", "Acceptance", lead, _plots(drawings), table("Acceptance", columns, drafted))
+    shown = table("Acceptance", columns, drafted)
+    return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, _plots(drawings), shown)
 
 
 def latency_section(view: View) -> Markup:
@@ -88,30 +100,12 @@ def latency_section(view: View) -> Markup:
         return section("latency", "Latency", lead, tag("p", "Nothing was streamed."))
     columns = [
         *naming(view.rows),
-        Heading("condition", lambda row: row["condition"], ""),
+        CONDITION,
         Heading("TTFT, ms", lambda row: figure(row["ttft_ms"], 1)),
         Heading("TPOT, ms", lambda row: figure(row["tpot_ms"])),
         Heading("verdict", verdict_mark, ""),
     ]
     return section("latency", "Latency", lead, table("Time to first token and per output token", columns, rows))
-
-
-def _rate_columns(rows: Sequence[Row]) -> list[Heading]:
-    columns = [
-        Heading("condition", lambda row: row["condition"], ""),
-        Heading("tok/s", lambda row: rate(row["tok_s"])),
-        Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
-        Heading("repeats", lambda row: figure(row["repeats"], 0)),
-        Heading("cv", lambda row: NOTHING if row["cv"] is None else f"{row['cv']:.1%}"),
-        Heading("chars/s", lambda row: rate(row["chars_s"])),
-    ]
-    if any(row["mbu"] is not None for row in rows):
-        columns.append(Heading("MBU", lambda row: NOTHING if row["mbu"] is None else f"{row['mbu']:.0%}"))
-    if any(row["usd_per_mtok"] for row in rows):
-        columns.append(Heading("USD per M tokens", lambda row: usd(row["usd_per_mtok"])))
-    if any(row["technique"] == "ar" for row in rows):
-        columns.append(Heading("verdict", verdict_mark, ""))
-    return columns
 
 
 def _position(place: int) -> Callable[[Row], str]:

@@ -34,7 +34,7 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True)
 class View:
-    """Rows of the newest run of every cell and step, their comparisons, and all attempts.
+    """Rows of the newest run of every cell and step on every machine, their comparisons, and all attempts.
 
     Nothing in it changes; what is asked for again and again, row by row of a table, is sorted out once.
     """
@@ -44,6 +44,8 @@ class View:
     attempts: list[Row]
     older_rows: int
     """Rows of earlier runs of the same cells: in the dataset, not on the page."""
+    visits: Sequence[Row] = ()
+    """Engine starts of the runs that are shown; empty for a snapshot of before the table."""
 
     def of(self, **columns: Any) -> list[Row]:
         """Rows that have all of these values."""
@@ -88,6 +90,10 @@ class View:
     def accuracy_pairs(self, row: Row) -> list[Row]:
         """All evaluations in which the row's cell was compared with AR."""
         return self._pairs(row, "accuracy")
+
+    def placebos(self) -> list[Row]:
+        """AR against AR, of the runs that are shown."""
+        return [pair for pair in self.pairs if pair["kind"] == "placebo"]
 
     def _pairs(self, row: Row, kind: str) -> list[Row]:
         return self._pairs_by_cell.get((row["run_id"], row["cell_key"], kind), [])

@@ -50,7 +50,7 @@ def cost_section(view: View) -> Markup | None:
         "cost",
         "What it cost",
         LEAD,
-        tag("p", " ".join(_sentence(run) for run in runs[:MOST_PLOTS])),
+        tag("p", " ".join(f"{_sentence(run)}{_of_rows(view, run['run_id'])}" for run in runs[:MOST_PLOTS])),
         tag("div", *drawings, class_="plots"),
         table("Bill by run", columns, runs),
         tag("p", f"{legend}.", class_="lead"),
@@ -92,6 +92,29 @@ def _sentence(run: Row) -> str:
     what = "the bill" if run["is_priced"] else "the hours (not every machine has a known price)"
     how = f"{run['endings']}; {run['free']} not charged" if run["free"] else run["endings"]
     return f"Run {run['run_id']}: {paid}{hours} ({how}); {run['share']:.1%} of {what} measured something."
+
+
+def _of_rows(view: View, run_id: str) -> str:
+    """What of it the rows on the page took, and their controls; nothing for rows of before visits, which don't add up.
+
+    Seconds and dollars are each row's share of its step, so that any rows may be summed.
+    """
+    visits = [visit for visit in view.visits if visit["run_id"] == run_id]
+    if not visits:
+        return ""
+    rows = [row for row in view.rows if row["run_id"] == run_id]
+    controls = [visit for visit in visits if visit["role"] == "control"]
+    of_which = f", of which controls {_took(controls)}" if controls else ""
+    return f" Its rows on this page took {_took(rows)}{of_which}."
+
+
+def _took(rows: Sequence[Row]) -> str:
+    """`2.10 hours ($4.20)`; dollars only where every row has a price."""
+    hours = f"{figure(fsum(row['gpu_s'] or 0.0 for row in rows) / 3600)} hours"
+    timed = [row for row in rows if row["gpu_s"] is not None]
+    if any(row["cost_usd"] is None for row in timed):
+        return hours
+    return f"{hours} ({usd(fsum(row['cost_usd'] for row in timed))})"
 
 
 def _amount(phase: str) -> Callable[[Row], str]:

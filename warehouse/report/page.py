@@ -12,14 +12,17 @@ from warehouse.display.section import Section
 from warehouse.display.view import View
 from warehouse.evals.section import accuracy_section
 from warehouse.known_steps import step_sections
-from warehouse.report.answer import answers, caveat
+from warehouse.report.answer import answers, caveats
 from warehouse.report.cost_section import cost_section
+from warehouse.report.newest import make_view
+from warehouse.report.placebo_section import placebo_section
 from warehouse.report.published import published_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.snapshot import Manifest
 
 OWN_SECTIONS = (
+    Section("placebo", "Placebo", placebo_section, 25),
     Section("accuracy", "Accuracy", accuracy_section, 40),
     Section("published", "Published before", published_section, 46),
     Section("flagged", "Rejected and suspect", flagged_section, 100),
@@ -37,7 +40,7 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
     """The report as one self-contained HTML page.
 
     Args:
-        tables: `results_consolidated`, `pairs` and `attempts` of one snapshot.
+        tables: the product tables of one snapshot; those of before schema 4 have no `visits`.
         manifest: the snapshot's.
     """
     view = make_view(tables)
@@ -58,7 +61,6 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
 
 def _header(view: View, manifest: Manifest, sections: Sequence[Section]) -> Markup:
     first, *others = answers(view)
-    warning = caveat(view)
     small = tag("small", first.about) if first.about else None
     more = [
         join([tag("h3", f"{answer.about}: {answer.verdict}"), tag("p", answer.evidence, class_="evidence")])
@@ -71,7 +73,7 @@ def _header(view: View, manifest: Manifest, sections: Sequence[Section]) -> Mark
         tag("h1", small, first.verdict),
         tag("p", first.evidence, class_="evidence"),
         *more,
-        tag("p", warning, class_="caveat") if warning else None,
+        *(tag("p", warning, class_="caveat") for warning in caveats(view)),
         contents,
     )
 
@@ -91,24 +93,4 @@ def _footer(view: View, manifest: Manifest) -> Markup:
         tag("p", source, older if view.older_rows else None),
         tag("p", "The dataset opens with one line: ", tag("code", one_line), "."),
         tag("p", "Every column is explained in ", tag("code", "DATA_DICTIONARY.md"), "."),
-    )
-
-
-def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
-    """Pick what is shown: the newest run of every cell and step."""
-    everything = tables["results_consolidated"]
-    newest = (
-        everything.select("cell_key", "step", "run_id", "measured_at")
-        .sort("measured_at", "run_id")
-        .unique(("cell_key", "step"), keep="last")
-        .drop("measured_at")
-    )
-    keys = ("cell_key", "step", "run_id")
-    shown = everything.join(newest, on=keys, how="semi", maintain_order="left")
-    pairs = tables["pairs"].join(newest, on=keys, how="semi", maintain_order="left")
-    return View(
-        rows=[*shown.to_dicts()],
-        pairs=[*pairs.to_dicts()],
-        attempts=[*tables["attempts"].to_dicts()],
-        older_rows=everything.height - shown.height,
     )

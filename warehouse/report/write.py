@@ -20,7 +20,8 @@ def write_report(store: Store) -> str:
     manifest = current(store)
     if manifest is None:
         raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
-    tables = {name: read_table(store, manifest, name) for name in PRODUCT_TABLES}
+    files = {file.key.rsplit("/", 1)[1] for file in manifest.files}  # an older snapshot lacks newer tables
+    tables = {name: read_table(store, manifest, name) for name in PRODUCT_TABLES if f"{name}.parquet" in files}
     page = render_report(tables, manifest).encode()
     store.put_new(f"reports/{manifest.version}.html", page)
     store.put(CONVENIENCE_KEY, page)

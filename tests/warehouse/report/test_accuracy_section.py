@@ -6,6 +6,7 @@ import pytest
 
 from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
 from tests.warehouse.read_page import page_of
+from tests.warehouse.report.started import page_with_starts
 from tests.warehouse.synthetic import write_demo_run
 from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.store import Store
@@ -58,7 +59,7 @@ def test_every_readers_score_stands_beside_the_one_that_counts(local: Store) -> 
 
 def test_the_answer_takes_the_least_favourable_evaluation(local: Store) -> None:
     graded_demo(local)
-    text = page_of(local).text
+    text = page_with_starts(local).text
     told = "on the same 48 questions of eval-tiny, the least favourable of 3 evaluations (+0.000): cannot tell"
     assert told in text
 

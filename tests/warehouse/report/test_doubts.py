@@ -9,6 +9,7 @@ import pytest
 from configs.steps.needle import NeedleStep, condition_name
 from tests.warehouse.graded import GPQA, IFEVAL, Graded, answers, checked
 from tests.warehouse.read_page import page_of
+from tests.warehouse.report.started import page_with_starts
 from tests.warehouse.synthetic import write_demo_run
 from warehouse.evals.tables import EVAL_SAMPLES
 from warehouse.steps.needle import NEEDLES
@@ -98,7 +99,7 @@ def test_a_cell_whose_only_comparison_was_rejected_is_not_recommended(local: Sto
     run.answered("ar", None, answers(198, range(150)))
     judged(run, "mtp", 4, "rejected", answers(198, range(50)))
     run.answered("mtp", 2, answers(198, range(150)))
-    text = page_of(local).text
+    text = page_with_starts(local).text
     assert "Run mtp K=2" in text
     assert "hence not recommended: mtp K=4" in text
 
@@ -107,7 +108,7 @@ def test_a_cell_that_nobody_could_vouch_for_is_only_recommended_with_that_said(l
     run = demo_with_gpqa(local)
     run.answered("ar", None, answers(198, range(150)))
     judged(run, "mtp", 4, "suspect", answers(198, range(150)))
-    text = page_of(local).text
+    text = page_with_starts(local).text
     assert "Run mtp K=4: 1.91 × AR, if its accuracy holds." in text  # noqa: RUF001
     assert "Could not be compared with AR: eval-gpqa (suspect: truncated, truncation_differs)." in text
 
@@ -119,7 +120,7 @@ def test_where_every_fast_cell_failed_ar_stays_and_the_page_says_why(local: Stor
         cell = planned.cell
         if cell.technique.name != "ar":
             judged(run, cell.technique.name, cell.k, "rejected", answers(198, range(50)))
-    text = page_of(local).text
+    text = page_with_starts(local).text
     assert "Stay with AR: what is faster loses accuracy, or failed in it." in text
     assert "eval-gpqa (rejected: truncated" in text
 
@@ -131,7 +132,7 @@ def test_a_pair_of_one_that_rambles_says_so_wherever_it_is_read(local: Store) ->
     for row in rambling[150:165]:
         row["truncated"] = True
     run.answered("mtp", 4, rambling)
-    text = page_of(local).text
+    text = page_with_starts(local).text
     assert "yes, but cuts off more" in text
     assert "; but it cuts off more answers than AR in eval-gpqa." in text
     assert "keeps its own, which says so" in text

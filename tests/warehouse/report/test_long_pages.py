@@ -8,7 +8,8 @@ import pytest
 from tests.warehouse.graded import GPQA, WRONG_READING, Graded, answers, score
 from warehouse.display.tables import MOST_ROWS, fair_share
 from warehouse.display.view import View
-from warehouse.report.page import make_view, render_report
+from warehouse.report.newest import make_view
+from warehouse.report.page import render_report
 from warehouse.snapshot import current, publish, read_current
 from warehouse.store import Store
 from warehouse.tables import PRODUCT_TABLES

@@ -10,6 +10,7 @@ import pytest
 
 from tests.warehouse.read_page import page_of
 from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
+from tests.warehouse.report.started import page_with_starts
 from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
 from warehouse.display.markup import Markup, tag
 from warehouse.display.scale import Scale, apart
@@ -21,7 +22,7 @@ from warehouse.store import Store, StoreError
 
 def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     write_demo_run(local)
-    page = page_of(local)
+    page = page_with_starts(local)
     assert "Run mtp K=4: 1.91 × AR." in page.text  # noqa: RUF001
     assert (
         "on the same 48 questions of eval-tiny (+0.000): cannot tell: needs about 87 items as one of 7 comparisons"
@@ -111,7 +112,7 @@ def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.Monke
         if key[1] != "ar":
             monkeypatch.setitem(DEMO, key, behaviour._replace(tok_s=300))
     write_demo_run(local)
-    assert "Stay with AR" in page_of(local).text
+    assert "Stay with AR" in page_with_starts(local).text
 
 
 def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
@@ -119,7 +120,7 @@ def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
 ) -> None:
     monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), Behaviour(982, (0.9, 0.8, 0.7, 0.6), right=20))
     write_demo_run(local)
-    text = page_of(local).text
+    text = page_with_starts(local).text
     assert "Run mtp K=2" in text
     assert "hence not recommended: mtp K=4" in text
     assert "no: worse" in text

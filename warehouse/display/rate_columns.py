@@ -1,0 +1,56 @@
+"""Columns of a table of speeds: the condition as it was really sent, the rate, and what its interval speaks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warehouse.display.figures import NOTHING, Row, figure, rate, span, usd
+from warehouse.display.markup import Child, join, tag
+from warehouse.display.tables import Heading, verdict_mark
+
+PROMPT_SLACK = 0.01
+"""Prompts may be so much longer or shorter than their condition says, as a share, before the table says it."""
+
+WITHIN_ONE_START = "within one start"
+"""What an interval speaks for where no other start is behind it; all intervals of before `interval_scope` are such."""
+
+
+def condition_cell(row: Row) -> Child:
+    """The condition's name; with the prompts' real length where that is not the one asked for."""
+    sent, asked, name = row["prompt_tokens"], row["context_tokens"], row["condition"]
+    if sent is None or not asked or abs(sent / asked - 1) <= PROMPT_SLACK:
+        return str(name)
+    return join([name, tag("small", f"sent {figure(sent, 0)} tokens, not {figure(asked, 0)}")])
+
+
+CONDITION = Heading("condition", condition_cell, "")
+
+
+def rate_columns(rows: Sequence[Row]) -> list[Heading]:
+    """Condition, rate, interval and what is behind it; bandwidth, price and AR's verdict where there are any."""
+    columns = [
+        CONDITION,
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
+        Heading("interval holds", _scope, ""),
+        Heading("starts", lambda row: figure(row["visits"], 0)),
+        Heading("repeats", lambda row: figure(row["repeats"], 0)),
+        Heading("cv", lambda row: share(row["cv"])),
+        Heading("chars/s", lambda row: rate(row["chars_s"])),
+    ]
+    if any(row["mbu"] is not None for row in rows):
+        columns.append(Heading("MBU", lambda row: share(row["mbu"], 0)))
+    if any(row["usd_per_mtok"] for row in rows):
+        columns.append(Heading("USD per M tokens", lambda row: usd(row["usd_per_mtok"])))
+    if any(row["technique"] == "ar" for row in rows):
+        columns.append(Heading("verdict", verdict_mark, ""))
+    return columns
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """A share of 1, in percent."""
+    return NOTHING if value is None else f"{value:.{digits}%}"
+
+
+def _scope(row: Row) -> str:
+    return NOTHING if row["tok_s_lo"] is None else row["interval_scope"] or WITHIN_ONE_START

@@ -1,0 +1,82 @@
+"""Which rows of a snapshot are shown: the newest of everything, and the AR that it was held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from warehouse.display.figures import MARKED
+from warehouse.display.view import View
+
+CELL_ON = ("cell_key", "gpu", "step")
+"""What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""
+
+HELD_AGAINST = ("run_id", "model", "precision", "engine", "gpu", "step")
+"""What a row shares with the AR row of its run."""
+
+ENDS = ("_lo", "_hi")
+"""Suffixes of an interval's columns."""
+
+
+def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
+    """Pick what is shown: the newest run of every cell and step on every machine, and the AR that it was held against.
+
+    Args:
+        tables: of one snapshot; `visits` may be missing, as it is in those of before schema 4.
+    """
+    everything = _claimless(tables["results_consolidated"], "speedup")
+    kept = _newest(everything)
+    shown = everything.join(kept, on=kept.columns, how="semi", maintain_order="left")
+    runs = shown.select("run_id", "gpu").unique()
+    visits = tables.get("visits")
+    started = None if visits is None else visits.join(runs, on=runs.columns, how="semi", maintain_order="left")
+    return View(
+        rows=[*shown.to_dicts()],
+        pairs=[*_named(_pairs(_claimless(tables["pairs"], "ratio"), kept, runs), shown).to_dicts()],
+        attempts=[*tables["attempts"].to_dicts()],
+        older_rows=everything.height - shown.height,
+        visits=[] if started is None else [*started.to_dicts()],
+    )
+
+
+def _newest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Cell, machine, step and run of what is shown.
+
+    A run's AR stays while a row that was divided by it does, though AR was measured again since.
+    """
+    newest = (
+        rows.select(*CELL_ON, "run_id", "measured_at")
+        .sort("measured_at", "run_id")
+        .unique(CELL_ON, keep="last")
+        .drop("measured_at")
+    )
+    others = rows.join(newest, on=newest.columns, how="semi").filter(pl.col("technique") != "ar")
+    baselines = rows.filter(technique="ar").join(others, on=HELD_AGAINST, how="semi").select(newest.columns)
+    return pl.concat([newest, baselines]).unique()
+
+
+def _pairs(pairs: pl.DataFrame, kept: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Comparisons of what is shown; placebos of all its runs, because a control need not be a cell of the run."""
+    is_placebo = pl.col("kind") == "placebo"
+    compared = pairs.filter(~is_placebo).join(kept, on=kept.columns, how="semi", maintain_order="left")
+    placebos = pairs.filter(is_placebo).join(runs, on=runs.columns, how="semi", maintain_order="left")
+    return pl.concat([compared, placebos])
+
+
+def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    """The pairs with what must stand beside their cells' names, which only rows know."""
+    cell = ("run_id", "cell_key")
+    facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)
+    return pairs.join(facts, on=cell, how="left", maintain_order="left")
+
+
+def _claimless(rows: pl.DataFrame, figure: str) -> pl.DataFrame:
+    """The rows without speed intervals of before schema 4: those were of repeats within one start, and too narrow."""
+    is_old = pl.col("visits").is_null()
+    nothing = [pl.when(is_old).then(None).otherwise(pl.col(f"{figure}{end}")).alias(f"{figure}{end}") for end in ENDS]
+    if "conclusion" in rows.columns:
+        was_claim = is_old & pl.col("conclusion").is_in(("faster", "slower"))
+        said = pl.when(was_claim).then(pl.lit("inconclusive")).otherwise(pl.col("conclusion"))
+        nothing.append(said.alias("conclusion"))
+    return rows.with_columns(nothing)

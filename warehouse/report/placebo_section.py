@@ -1,0 +1,117 @@
+"""AR against AR: what the same comparison says where nothing can be different, and how noisy the machine was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from warehouse.display.figures import NOTHING, Row, figure, plural, signed, span
+from warehouse.display.markup import Child, Markup, join, tag
+from warehouse.display.rate_columns import share
+from warehouse.display.section import section
+from warehouse.display.tables import MOST_ROWS, Heading, fair_share, more, naming, table
+from warehouse.display.view import View
+from warehouse.report.noise import noises
+
+LEAD = (
+    "AR's starts held against each other as any technique is held against AR. Nothing differs between them, so the "
+    "answer must be “inconclusive”; p is corrected for the conditions of the run (Holm). Where it is not, the machine "
+    "or the method saw a difference that isn't there, and the run makes no claim about speed."
+)
+
+NOISE_LEAD = (
+    "Start sd is the spread from one engine start to the next, pooled over the run; repeat sd that within a start; "
+    "drift what the machine changed by from one start to the next, which the comparisons have taken out. The last "
+    "column is how many repeats per start make the narrowest interval of the same machine time (Kalibera and Jones, "
+    "arXiv 2007.10899): with fewer, starts are wasted; with more, repeats."
+)
+
+
+def placebo_section(view: View) -> Markup | None:
+    """Placebo comparisons, what they cast doubt on, and the noise; None where no speed was measured."""
+    if not view.rates():
+        return None
+    pairs = view.placebos()
+    return section("placebo", "Placebo", LEAD, _finding(pairs), _pairs(view, pairs), _cut_short(view), _noise(view))
+
+
+def _finding(pairs: Sequence[Row]) -> Markup:
+    if not pairs:
+        words = "No AR cell was started twice on one machine, so nothing here says what starts differ by."
+        return tag("p", f"{words} No speed on this page is a claim.", class_="caveat")
+    failed = [pair for pair in pairs if pair["conclusion"] == "differs"]
+    if not failed:
+        return tag("p", "AR against AR is inconclusive, as it must be.")
+    where = "; ".join(dict.fromkeys(f"{pair['condition']} in run {pair['run_id']}" for pair in failed))
+    words = f"AR against AR reads as a difference: {where}."
+    runs = {pair["run_id"] for pair in failed}
+    whose = "this run" if len(runs) == 1 else "these runs"
+    return tag("p", tag("b", words), f" The speed claims of {whose} are withheld.", class_="caveat")
+
+
+def _pairs(view: View, pairs: Sequence[Row]) -> Child:
+    if not pairs:
+        return None
+    columns = [
+        *naming([*view.rows, *pairs]),
+        Heading("condition", lambda pair: pair["condition"], ""),
+        Heading("AR over AR", lambda pair: figure(pair["ratio"], 3)),
+        Heading("95 % interval", lambda pair: span(pair["ratio_lo"], pair["ratio_hi"], 3)),
+        Heading("p (Holm)", lambda pair: figure(pair["ratio_p_holm"], 3)),
+        Heading("conclusion", _conclusion, ""),
+        Heading("starts", lambda pair: figure(pair["visits"] + pair["baseline_visits"], 0)),
+        Heading("machine", lambda pair: pair["machine"] or NOTHING, ""),
+    ]
+    shown = fair_share(pairs, lambda pair: pair["run_id"])
+    return join([table("AR against AR", columns, shown), more(pairs, "pairs")])
+
+
+def _conclusion(pair: Row) -> Markup:
+    if pair["conclusion"] == "inconclusive":
+        return tag("span", "inconclusive, as it must be", class_="ok")
+    return tag("span", f"{pair['conclusion']}: it must not", class_="rejected")
+
+
+def _cut_short(view: View) -> Child:
+    """A note about starts that no figure is made of."""
+    number = sum(not visit["complete"] for visit in view.visits)
+    if not number:
+        return None
+    were = "was" if number == 1 else "were"
+    rows = plural(number, "row")
+    return tag("p", f"{rows} of visits.parquet {were} cut short and measured again on another machine: in no figure.")
+
+
+def _noise(view: View) -> Child:
+    found = noises(view)
+    if not found:
+        return None
+    rows: list[Row] = [noise._asdict() for noise in found]
+    columns = [
+        Heading("condition", _shape, ""),
+        *(Heading(name, _column(name), "") for name in ("gpu", "run_id") if len({row[name] for row in rows}) > 1),
+        Heading("start sd", lambda row: share(row["start_sd"])),
+        Heading("repeat sd", lambda row: share(row["repeat_sd"])),
+        Heading("drift per start", lambda row: _percent(row["drift"])),
+        Heading("repeats per start", lambda row: figure(row["repeats"], 1)),
+        Heading("worth their cost", lambda row: figure(row["best"], 0)),
+    ]
+    return join(
+        [
+            tag("h3", "How much a speed varies"),
+            tag("p", NOISE_LEAD, class_="lead"),
+            table("Noise by condition", columns, rows[:MOST_ROWS]),
+            more(rows, "visits"),
+        ]
+    )
+
+
+def _shape(row: Row) -> str:
+    return str(row["condition"]) if row["mode"] == "fixed" else f"{row['condition']} ({row['mode']})"
+
+
+def _percent(change: float | None) -> str:
+    return NOTHING if change is None else f"{signed(100 * change, 2)} %"
+
+
+def _column(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row[name])
