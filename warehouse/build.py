@@ -10,6 +10,7 @@ from configs.visits import FIRST
 from warehouse.consolidate.attempts import attempt_rows
 from warehouse.consolidate.families import settled
 from warehouse.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
+from warehouse.consolidate.parity_bar import barred, lossless_cells
 from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
 from warehouse.consolidate.speed.settled import settled_speeds
@@ -76,7 +77,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
             results += made.results
             pairs += made.pairs
             visits += made.visits
-    speeds = settled_speeds(results, visits)
+    speeds = settled_speeds(barred(results, lossless_cells(inventory.steps)), visits)  # only ok rows make a claim
     return Consolidated(
         results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
         pairs=sorted([*settled(pairs), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),

@@ -43,9 +43,10 @@ def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:
         "results_consolidated.parquet",
         "results_consolidated.csv",
         "pairs.parquet",
+        "visits.parquet",
         "attempts.parquet",
     ]
-    assert [read_current(store, name).height for name in PRODUCT_TABLES] == [2, 0, 0]
+    assert [read_current(store, name).height for name in PRODUCT_TABLES] == [2, 0, 0, 0]
     assert [file.rows for file in manifest.files] == [2, 2, 0, 0]
 
 

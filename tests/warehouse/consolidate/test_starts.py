@@ -9,6 +9,7 @@ from tests.warehouse.synthetic import StepWriter, demo_plan, window
 from tests.warehouse.visited import SHORT, VisitedRun, only, served
 from warehouse import build
 from warehouse.consolidate.baseline import baseline_among
+from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
 
@@ -151,6 +152,22 @@ def test_a_placebo_that_differs_withholds_every_claim_of_its_run(local: Store) -
     assert pair["ratio_lo"] > 1 and pair["conclusion"] == "inconclusive"
     assert pair["reasons"] == ["placebo_failed"] and "no claim: AR against AR" in pair["wording"]
     assert only(built.results, technique="mtp", k=2)["verdict"] == "ok"
+
+
+def test_a_cell_that_breaks_its_own_promise_makes_no_claim(local: Store) -> None:
+    run = VisitedRun(local)
+    for technique, k in QUIET[:3]:
+        run.bracket(technique, k, 100.0, 450.0, 101.0)
+    for technique, k, ids in (("ar", None, [1, 2]), ("mtp", 1, [1, 2]), ("mtp", 2, [9, 9])):
+        step = StepWriter(run.ledger, run.key(technique, k), "parity")
+        passes = range(2 if k is None else 1)
+        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids} for number in passes])
+        step.judge((None, None, "ok", [], []))
+        step.commit()
+    built = run.built()
+    row = only(built.results, step="throughput", k=2)
+    assert (row["verdict"], row["reasons"], row.get("speedup")) == ("suspect", ["parity_failed"], None)
+    assert {pair["k"] for pair in built.pairs if pair["kind"] == "speed"} == {1, 4}
 
 
 def test_a_baseline_with_other_serving_arguments_is_named(local: Store) -> None:
