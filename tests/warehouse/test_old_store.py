@@ -203,5 +203,6 @@ def test_an_old_run_is_continued_behind_its_last_stored_window(
     assert [row["repeats"] for row in mtp] == [3, 2]
     assert not any(row["speedup"] for row in mtp), "AR's old rows are another machine's"
     mixed, whole = mtp
-    assert mixed["reasons"] == ["mixed_machines"], "the killed runner recorded no machine"
-    assert whole["reasons"] == [] and "no_control: AR was measured on another machine" in whole["details"][0]
+    assert "mixed_machines" in mixed["reasons"], "the killed runner recorded no machine"
+    assert "mixed_machines" not in whole["reasons"]
+    assert any(said.startswith("no_control: AR was measured on another machine") for said in whole["details"])
