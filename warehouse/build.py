@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from configs.step import MeasuredStep
+from configs.visits import FIRST
 from warehouse.consolidate.attempts import attempt_rows
 from warehouse.consolidate.families import settled
 from warehouse.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
+from warehouse.consolidate.parity_bar import barred, lossless_cells
 from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
+from warehouse.consolidate.speed.settled import settled_speeds
 from warehouse.known_steps import StepFile, file_of, raw_tables
 from warehouse.store import Store
 
@@ -40,6 +43,12 @@ ROW_ORDER = (
 PAIR_ORDER = ("model", "precision", "technique", "k", "kind", "step", "condition", "mode", "run_id", "cell_key")
 """Order of `pairs`."""
 
+VISIT_ORDER = (
+    *("model", "precision", "technique", "k", "step", "condition", "mode", "run_id", "machine", "position"),
+    *("cell_key", "role", "visit", "complete"),
+)
+"""Order of `visits`: those of one machine in the order in which they were made."""
+
 
 class Consolidated(NamedTuple):
     """Rows of the product tables, in their fixed order."""
@@ -59,19 +68,27 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     inventory = take_inventory(store, run_ids)
     results: list[Row] = []
     pairs: list[Row] = []
+    visits: list[Row] = []
     unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
     for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
         raw = Raw(store, [step for group in batch for step in group])
         for file, steps in (each for group in batch for each in _by_kind(group)):
-            made = Made([plain_row(step, raw) for step in steps], []) if file is None else file.rows(steps, raw)
+            made = _unmeasured(steps, raw) if file is None else file.rows(steps, raw)
             results += made.results
             pairs += made.pairs
+            visits += made.visits
+    speeds = settled_speeds(barred(results, lossless_cells(inventory.steps)), visits)  # only ok rows make a claim
     return Consolidated(
-        results=sorted(results, key=lambda row: _order(row, ROW_ORDER)),
-        pairs=sorted(settled(pairs), key=lambda row: _order(row, PAIR_ORDER)),
-        visits=[],
+        results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
+        pairs=sorted([*settled(pairs), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
+        visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
+
+
+def _unmeasured(steps: Group, raw: Raw) -> Made:
+    """One row without a figure per cell, whatever its visits, of a step that this version can't measure."""
+    return Made([plain_row(step, raw) for step in steps if step.visit == FIRST], [])
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:

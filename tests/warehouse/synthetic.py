@@ -107,12 +107,20 @@ def demo_plan() -> Plan:
     return expand(load_sweep(str(ROOT / "tests/warehouse/demo_like/sweep.yaml")), recipe="0123456789abcdef")
 
 
+def mirrored_demo() -> Plan:
+    """The demo's plan with every cell measured on the way there and on the way back."""
+    plan = demo_plan()
+    return plan.model_copy(
+        update={"cells": tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)}
+    )
+
+
 def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words", plan: Plan | None = None) -> Plan:
-    """All cells and steps of the demo; `text` is what the model says, and an odd part of other columns.
+    """All cells and steps of the demo, speeds in two starts; `text` is what the model says, and part of other columns.
 
     A plan with further steps leaves them to the caller.
     """
-    ledger, plan = Ledger(store, run_id), plan or demo_plan()
+    ledger, plan = Ledger(store, run_id), plan or mirrored_demo()
     ledger.write_plan(plan)
     for planned in plan.cells:
         cell = planned.cell
@@ -126,6 +134,12 @@ def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words",
             elif isinstance(spec, EvalTinyStep):
                 _eval(ledger, planned, spec, behaviour, text)
         close_attempt(ledger, cell.cell_key)
+    for planned in reversed(plan.cells):
+        cell = planned.cell
+        for spec in planned.steps:
+            if isinstance(spec, ThroughputStep):
+                behaviour = DEMO[cell.precision.name, cell.technique.name, cell.k]
+                _throughput(ledger, planned, spec, behaviour, text, "@2")
     lost = plan.cells[3].cell.cell_key
     close_attempt(ledger, lost, 2, "lost", "the node was preempted: spot capacity reclaimed", f"Traceback\n{text}")
     return plan
@@ -157,16 +171,20 @@ def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
     step.commit(wall_s=4.2)
 
 
-def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str) -> None:
+def _throughput(
+    ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str, visit: str = ""
+) -> None:
     cell = planned.cell
-    step = StepWriter(ledger, cell.cell_key, "throughput")
-    draw = random.Random(cell.label)
+    step = StepWriter(ledger, cell.cell_key, f"throughput{visit}")
+    draw = random.Random(cell.label + visit)
     looping = cell.technique.name == "suffix"
     for condition in spec.conditions:
         scale = {1: 1.0, 4: 2.3}[condition.concurrency] * (0.8 if condition.context_tokens > 300 else 1.0)
         for repeat in range(condition.repeats.min):
             rate = behaviour.tok_s * scale * draw.gauss(1, behaviour.noise)
-            step.write(WINDOWS, [window(condition, repeat, rate, **engine_counts(behaviour.by_position, 1000))])
+            tokens = condition.output_tokens * max(condition.requests, condition.concurrency)
+            counts = engine_counts(behaviour.by_position, round(tokens / (1 + sum(behaviour.by_position))))
+            step.write(WINDOWS, [window(condition, repeat, rate, **counts)])
         step.write(
             REQUESTS,
             [

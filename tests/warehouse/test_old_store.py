@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -51,22 +52,47 @@ def old_store(tmp_path: Path) -> Path:
 NEW_OF_OLD_SCORES = {"samples", "score_lo", "score_hi"}
 """Columns of schema 3 that the parts of schema 2 can fill; all its others are null in an old store."""
 
+NEW_OF_OLD_SPEEDS = {"interval_scope", "visits", "repeat_sd", "prompt_tokens", "machine"}
+"""Columns of schema 4, likewise; the machine is made of host and card, which schema 2 knew."""
+
+RATIO_OF_SUMS = {"tok_s"}
+"""What schema 4 computes otherwise: all tokens over all seconds, where a mean of the repeats' rates stood."""
+
+SHARES = {"gpu_s", "cost_usd"}
+"""Likewise: each row has its share of its step, where every row had the whole step's."""
+
+STUDENT = {"tok_s_lo", "tok_s_hi"}
+"""Likewise: Student's t, where a bootstrap over three repeats stood, which was too narrow."""
+
 
 def test_an_old_store_is_read_to_the_same_figures(old_store: Path) -> None:
     store = open_store(str(old_store))
     assert run_ids(store) == ["old-night", "old-plan", "old-run"]
     old = current(store)
     assert old is not None and (old.number, old.schema_version) == (1, 2)
-    before = {table: read_current(store, table) for table in PRODUCT_TABLES}
+    before = {table: read_current(store, table) for table in PRODUCT_TABLES if table != "visits"}  # of schema 4
     manifest = publish(store)
     assert (manifest.number, manifest.schema_version) == (2, SCHEMA_VERSION), "new columns are a new snapshot"
     for table, was in before.items():
         now = read_current(store, table)
         new = {name for name in now.columns if was[name].is_null().all() and not now[name].is_null().all()}
-        assert new == (NEW_OF_OLD_SCORES if table == "results_consolidated" else set())
+        results = table == "results_consolidated"
+        assert new == (NEW_OF_OLD_SCORES | NEW_OF_OLD_SPEEDS if results else set())
         # nothing that the old version published has changed; p values that schema 3 corrects for the number of cells
         # (and with them `conclusion`) would differ, but this store's only accuracy is AR's own, so it has no such pair
-        assert_frame_equal(now.drop(new), was.drop(new), rel_tol=1e-9)
+        changed = RATIO_OF_SUMS | STUDENT | SHARES if results else set()
+        assert_frame_equal(now.drop(new | changed), was.drop(new | changed), rel_tol=1e-9)
+    speeds = [before["results_consolidated"], read_current(store)]
+    was, now = (frame.filter(pl.col("tok_s").is_not_null()).to_dicts() for frame in speeds)
+    assert [row["tok_s"] for row in now] == pytest.approx([row["tok_s"] for row in was], rel=1e-5)
+    assert all(a["tok_s_lo"] < b["tok_s_lo"] and a["tok_s_hi"] > b["tok_s_hi"] for a, b in zip(now, was, strict=True))
+    assert {row["interval_scope"] for row in now} == {"within one start"}
+    ar = [frame.filter(cell_key=AR).group_by("step") for frame in (before["results_consolidated"], read_current(store))]
+    whole, shares = (dict(ar[0].agg(pl.col("gpu_s").max()).rows()), dict(ar[1].agg(pl.col("gpu_s").sum()).rows()))
+    assert shares == pytest.approx(whole), "and the shares add up to it"
+    visits = read_current(store, "visits")
+    assert visits["gpu_s"].sum() == pytest.approx(whole["throughput"])
+    assert visits.height == 3 and visits["complete"].all() and visits["machine"].unique().len() == 1
     assert publish(store).number == 2, "the same content once more"
     assert read_current(store, "attempts")["ended"].drop_nulls().unique().sort().to_list() == [
         "autodowned",
@@ -176,4 +202,8 @@ def test_an_old_run_is_continued_behind_its_last_stored_window(
     rows = read_current(ledger.store).to_dicts()
     mtp = [row for row in rows if row["cell_key"] == MTP and row["step"] == "throughput" and row["mode"] == "fixed"]
     assert [row["repeats"] for row in mtp] == [3, 2]
-    assert all(row["speedup"] for row in mtp), "divided by the old AR rows"
+    assert not any(row["speedup"] for row in mtp), "AR's old rows are another machine's"
+    mixed, whole = mtp
+    assert "mixed_machines" in mixed["reasons"], "the killed runner recorded no machine"
+    assert "mixed_machines" not in whole["reasons"]
+    assert any(said.startswith("no_control: AR was measured on another machine") for said in whole["details"])

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from configs.visits import split_name
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.ledger import Part
 from warehouse.price import usd_of
@@ -29,8 +28,7 @@ NOTHING = Spent(None, None)
 
 def step_seconds(step: CommittedStep, raw: Raw) -> Spent:
     """What a step of a cell took, of all attempts, in all its visits and those of its control."""
-    name = _step_name(step)
-    return _sum(commit_seconds(each, raw) for each in raw.beside(step) if _step_name(each) == name)
+    return _sum(commit_seconds(each, raw) for each in raw.beside(step) if each.name == step.name)
 
 
 def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:
@@ -59,10 +57,6 @@ def window_seconds(windows: Iterable[Mapping[str, Any]]) -> float:
 def placed(step: CommittedStep, raw: Raw) -> list[dict[str, Any]]:
     """Provenance of every attempt that wrote some, in order; what an attempt said last counts."""
     return sorted(raw.rows(step, PROVENANCE), key=lambda row: (row["attempt"], row["measured_at"]))
-
-
-def _step_name(step: CommittedStep) -> str:
-    return split_name(step.commit.step)[0]
 
 
 def _part(part: Part, price_usd_h: float | None) -> Spent:

@@ -48,8 +48,12 @@ class CommittedStep(NamedTuple):
     @property
     def spec(self) -> StepSpec | None:
         """The step as it was planned; None: the plan has no such step."""
-        name, _ = split_name(self.commit.step)
-        return next((spec for spec in self.planned.steps if spec.step == name), None)
+        return next((spec for spec in self.planned.steps if spec.step == self.name), None)
+
+    @property
+    def name(self) -> str:
+        """The step's name, whichever visit it was measured in."""
+        return split_name(self.commit.step)[0]
 
     @property
     def visit(self) -> Visit:

@@ -1,4 +1,4 @@
-"""Pair rows: every comparison of a cell with its AR cell, with what it can and can't say."""
+"""Pair rows: what every comparison of a cell with its AR cell carries, and those of accuracy."""
 
 from __future__ import annotations
 
@@ -14,26 +14,6 @@ _COMPARED = (
     "ni_p", "mde",
 )  # fmt: skip
 """Figures of a comparison that are columns under the same name."""
-
-
-def speed_pair(row: Row, baseline: Row) -> Row:
-    """A row with a speedup, as a comparison; inconclusive without an interval, or where it contains 1."""
-    low, high = row.get("speedup_lo"), row.get("speedup_hi")
-    conclusion = "inconclusive"
-    if low is not None and high is not None:
-        conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
-    return _shared(row, baseline, "speed") | {
-        "condition": row["condition"],
-        "mode": row["mode"],
-        "metric": "tok_s",
-        "n": row["repeats"],
-        "baseline_value": baseline["tok_s"],
-        "value": row["tok_s"],
-        "ratio": row["speedup"],
-        "ratio_lo": low,
-        "ratio_hi": high,
-        "conclusion": conclusion,
-    }
 
 
 class Settleable(NamedTuple):
@@ -55,7 +35,7 @@ def accuracy_pair(
 ) -> Row:
     """Scores over the items that both cells answered, as a comparison; its verdict is still to be settled."""
     comparison = found.comparison
-    return _shared(row, {"cell_key": baseline_cell_key}, "accuracy") | {
+    return shared(row, baseline_cell_key, "accuracy") | {
         "metric": row["metric"],
         "extractor": row["extractor"],
         "baseline_value": baseline_value,
@@ -67,5 +47,6 @@ def accuracy_pair(
     }
 
 
-def _shared(row: Row, baseline: Row, kind: str) -> Row:
-    return {name: row[name] for name in _SHARED} | {"kind": kind, "baseline_cell_key": baseline["cell_key"]}
+def shared(row: Row, baseline_cell_key: str, kind: str) -> Row:
+    """Who is compared with whom, by what."""
+    return {name: row[name] for name in _SHARED} | {"kind": kind, "baseline_cell_key": baseline_cell_key}

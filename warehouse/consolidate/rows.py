@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from configs.cell import Technique
 from warehouse.consolidate.costs import NOTHING, Spent, placed, step_seconds
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.tables import PROVENANCE_COLUMNS, VERDICTS
@@ -16,10 +18,11 @@ Row = dict[str, Any]
 
 
 class Made(NamedTuple):
-    """What a step's file makes of its commits: rows of `results_consolidated` and of `pairs`."""
+    """What a step's file makes of its commits: rows of `results_consolidated`, of `pairs` and of `visits`."""
 
     results: list[Row]
     pairs: list[Row]
+    visits: Sequence[Row] = ()
 
 
 class Judged(NamedTuple):
@@ -48,11 +51,7 @@ def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: st
     said = [row for row in raw.rows(step, VERDICTS) if (row["condition"], row["mode"]) in wanted]
     if not said:
         return Judged(step.commit.verdict, step.commit.reasons, ())
-    return Judged(
-        worst(row["verdict"] for row in said),
-        tuple(dict.fromkeys(reason for row in said for reason in row["reasons"] or ())),
-        tuple(dict.fromkeys(sentence for row in said for sentence in row["details"] or ())),
-    )
+    return joined([Judged(row["verdict"], tuple(row["reasons"] or ()), tuple(row["details"] or ())) for row in said])
 
 
 def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTHING) -> Row:
@@ -78,14 +77,26 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "engine": cell.engine.name,
         "gpu": step.planned.gpu.name,
         "weights": place.get("weights") or cell.model.weights,
-        "acceptance_source": "measured" if cell.technique.drafts else None,
-        "step": commit.step,
+        "acceptance_source": acceptance_source(cell.technique),
+        "step": step.name,
         **spent._asdict(),
         "attempts": step.attempts,
         "attempt": commit.attempt,
         "measured_at": commit.committed_at,
         **verdict_columns(verdict),
     }
+
+
+def acceptance_source(technique: Technique) -> str | None:
+    """Where its acceptance comes from: measured of real drafts, or `replayed:`; None: nothing is drafted.
+
+    vLLM's `rejection_sample_method: synthetic` accepts by dice, at rates that somebody published.
+    """
+    asked = technique.speculative_config
+    if not technique.drafts or asked.get("rejection_sample_method") != "synthetic":
+        return "measured" if technique.drafts else None
+    told = [f"{name}={value}" for name, value in sorted(asked.items()) if name.startswith("synthetic_")]
+    return f"replayed:{asked.get('acceptance_source') or ', '.join(told)}"
 
 
 def plain_row(step: CommittedStep, raw: Raw) -> Row:
@@ -96,6 +107,15 @@ def plain_row(step: CommittedStep, raw: Raw) -> Row:
 def verdict_columns(verdict: Judged) -> Row:
     """The three columns that say whether a row may be believed."""
     return {"verdict": verdict.verdict, "reasons": list(verdict.reasons), "details": list(verdict.details)}
+
+
+def joined(verdicts: Sequence[Judged]) -> Judged:
+    """Several verdicts as one: the worst, with everything that was said, once."""
+    return Judged(
+        worst(each.verdict for each in verdicts),
+        tuple(dict.fromkeys(reason for each in verdicts for reason in each.reasons)),
+        tuple(dict.fromkeys(sentence for each in verdicts for sentence in each.details)),
+    )
 
 
 def verdict_of(row: Row) -> Judged:

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from configs.cell import Serving
 from configs.step import MeasuredStep
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, provenance
@@ -42,11 +43,12 @@ def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
 def held_to_speed(step: CommittedStep, raw: Raw, verdict: Judged) -> Judged:
     """Guard: the engine that was graded was started like the one that was timed, in the same cell and run.
 
-    A cell without a timed step, or of a version that recorded no command line, has nothing to compare.
+    A cell without a timed step, or of a version that recorded no command line, has nothing to compare; its control is
+    another cell, served by an engine of its own.
     """
     graded = provenance(step, raw)
     for other in raw.beside(step):
-        if isinstance(other.spec, MeasuredStep) and other.spec.is_timed:
+        if isinstance(other.spec, MeasuredStep) and other.spec.is_timed and other.visit.role == "cell":
             found = differences(graded, provenance(other, raw))
             if found:
                 sentence = f"served unlike step {other.commit.step!r}, which measured the speed: {'; '.join(found)}"
@@ -65,9 +67,13 @@ def differences(one: Row, other: Row) -> list[str]:
 
 def served_differently(step: CommittedStep, baseline: CommittedStep) -> list[str]:
     """Serving arguments, and settings of the evaluation, in which a cell and its AR cell differ."""
-    ours, theirs = step.planned.cell.serving, baseline.planned.cell.serving
-    found = [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
+    found = unequal_serving(step.planned.cell.serving, baseline.planned.cell.serving)
     return found + [name for name in SAMPLING if getattr(step.spec, name, None) != getattr(baseline.spec, name, None)]
+
+
+def unequal_serving(one: Serving, other: Serving) -> list[str]:
+    """Serving arguments that differ, by name."""
+    return [name for name in type(one).model_fields if getattr(one, name) != getattr(other, name)]
 
 
 def arguments(argv: str) -> dict[str, str]:

@@ -168,7 +168,10 @@ def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
         return None
     repeats = moderated(own, found.repeats)
     mine = _within(ar, repeats)
-    others = _pooled(tuple(each for each in found.within if each != mine), found.repeats)
+    rest = list(found.within)
+    if mine in rest:  # once: another arm may look the same
+        rest.remove(mine)
+    others = _pooled(tuple(rest), found.repeats)
     if not others.start_df:
         return None
     first, second = ar[:2]
@@ -262,6 +265,8 @@ def _estimate(
 
 def _interval(log: float, var: float, df: float) -> Estimate:
     """Degrees of freedom are rounded down to three digits, which lets quantiles be remembered."""
+    if not var:  # visits and repeats alike to the last bit: made up, but a build must not stop at it
+        return Estimate(log, log, log, df, float(log == 0))
     error = math.sqrt(var)
     grain = 10.0 ** (math.floor(math.log10(df)) - 2)
     df = max(1.0, math.floor(df / grain) * grain)

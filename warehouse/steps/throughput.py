@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from warehouse.columns import Column, Table
 from warehouse.consolidate.inputs import Group
 from warehouse.consolidate.rows import Made
-from warehouse.consolidate.speed import in_order, rates_and_pairs, speed_rows, stream_medians
+from warehouse.consolidate.speed.rows import speed_rows
+from warehouse.consolidate.speed.visits import by_attempt, in_order, visited
 from warehouse.display.section import Section
 from warehouse.display.speed_sections import acceptance_section, baseline_section, latency_section, speed_section
 from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
@@ -79,15 +80,13 @@ TABLES = (REQUESTS, WINDOWS)
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per condition and mode, and one pair per speedup."""
+    """One row per condition and mode, made of all visits, and one per visit; their pairs are settled run by run."""
     measured = {
-        step.identity: speed_rows(
-            step, raw, raw.rows(step, WINDOWS, in_order), raw.rows(step, REQUESTS, stream_medians)
-        )
+        step.identity: visited(step, raw, raw.rows(step, WINDOWS, in_order), raw.rows(step, REQUESTS, by_attempt))
         for step in group
         if step.wrote(WINDOWS)
     }
-    return rates_and_pairs(group, measured, raw)
+    return speed_rows(group, measured, raw)
 
 
 SECTIONS = (

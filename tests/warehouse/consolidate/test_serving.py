@@ -85,3 +85,14 @@ def test_cells_that_were_served_differently_are_compared_and_it_is_said(local: S
     run.answered("ar", None, answers(50, range(40)))
     run.answered("mtp", 4, answers(50, range(40)))
     assert only(run.built().pairs)["served_differently"] == ["max_model_len", "max_num_seqs"]
+
+
+def test_the_engine_of_a_control_is_not_held_against_the_cells_own(local: Store) -> None:
+    run = Graded(local, GPQA)
+    for name, argv in (("throughput", TIMED), ("throughput@control-1", "vllm serve org/model --max-model-len 16384")):
+        timed = run.step(name, "mtp", 4)
+        timed.write(WINDOWS, [window(SHORT, 0, 100.0)])
+        timed.provenance(argv=argv)
+        timed.commit()
+    run.answered("mtp", 4, answers(50, range(40)), argv=TIMED)
+    assert only(run.built().results, step="eval-gpqa", extractor="last-in-body")["reasons"] == []

@@ -1,0 +1,104 @@
+"""Runs of the demo's cells in visits: engine starts on machines, in the order in which a test writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from configs.cell import Serving
+from configs.schema import PlannedCell
+from configs.steps.throughput import Condition
+from configs.visits import Design
+from tests.warehouse.synthetic import StepWriter, demo_plan, window
+from warehouse.build import Consolidated, consolidate
+from warehouse.clock import Clock
+from warehouse.ledger import Ledger
+from warehouse.parts import Row
+from warehouse.steps.throughput import WINDOWS
+from warehouse.store import Store
+
+SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
+
+STEADY = (0.99, 1.0, 1.01)
+"""Rates of three repeats over their visit's."""
+
+
+class MinuteByMinute(Clock):
+    """A fake clock on which every record is a minute later than the one before."""
+
+    def __init__(self) -> None:
+        self.now = 1_795_000_000.0
+
+    def now_s(self) -> float:
+        self.now += 60.0
+        return self.now
+
+
+class VisitedRun:
+    """A run whose throughput is measured in visits."""
+
+    def __init__(
+        self, store: Store, design: Design = "bracketed", run_id: str = "run", cells: Sequence[PlannedCell] = ()
+    ) -> None:
+        plan = demo_plan()
+        planned = tuple(cells or plan.cells)
+        self.cells = tuple(one.model_copy(update={"visits": design, "control": self._control(design, one, planned)})
+                           for one in planned)  # fmt: skip
+        self.ledger = Ledger(store, run_id, MinuteByMinute())
+        self.ledger.write_plan(plan.model_copy(update={"cells": self.cells}))
+
+    @staticmethod
+    def _control(design: Design, one: PlannedCell, cells: Sequence[PlannedCell]) -> Any:
+        if design != "bracketed" or one.cell.technique.is_baseline:
+            return None
+        twins = (each.cell for each in cells if each.cell.technique.is_baseline)
+        return next(each for each in twins if each.model.name == one.cell.model.compared_as)
+
+    def planned(self, technique: str, k: int | None = None) -> PlannedCell:
+        found = ((each, each.cell) for each in self.cells if each.cell.precision.name != "int8")
+        return next(each for each, cell in found if (cell.technique.name, cell.k) == (technique, k))
+
+    def key(self, technique: str, k: int | None = None) -> str:
+        return self.planned(technique, k).cell.cell_key
+
+    def visit(
+        self,
+        technique: str,
+        k: int | None,
+        tok_s: float,
+        visit: str = "",
+        *,
+        machine: str | None = "node-1 card-1",
+        verdict: Sequence[Any] = ("ok", [], []),
+        rates: Sequence[float] = STEADY,
+        condition: Condition = SHORT,
+        provenance: Row | None = None,
+        **engine: Any,
+    ) -> None:
+        """One committed visit, named as in the ledger: nothing, `@2`, `@control-1`; counters are per window."""
+        step = StepWriter(self.ledger, self.key(technique, k), f"throughput{visit}")
+        step.provenance(machine=machine, **(provenance or {}))
+        step.write(WINDOWS, [window(condition, at, tok_s * rate, **engine) for at, rate in enumerate(rates)])
+        step.judge((condition.name, "fixed", *verdict))
+        step.commit(verdict[0], verdict[1])
+
+    def bracket(self, technique: str, k: int | None, before: float, tok_s: float, after: float, **columns: Any) -> None:
+        """Control, cell, control; engine's counters are the cell's."""
+        same = {name: value for name, value in columns.items() if name in ("machine", "provenance", "condition")}
+        self.visit(technique, k, before, "@control-1", **same)
+        self.visit(technique, k, tok_s, **columns)
+        self.visit(technique, k, after, "@control-2", **same)
+
+    def built(self) -> Consolidated:
+        return consolidate(self.ledger.store, [self.ledger.run_id])
+
+
+def served(planned: PlannedCell, max_model_len: int) -> PlannedCell:
+    """The same cell with another context length."""
+    serving: Serving = planned.cell.serving.model_copy(update={"max_model_len": max_model_len})
+    return planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})})
+
+
+def only(found: Sequence[Row], **columns: Any) -> Row:
+    [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
+    return row

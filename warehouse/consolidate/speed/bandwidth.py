@@ -1,0 +1,61 @@
+"""Achieved over peak memory bandwidth: what a speed needs of the cards at least."""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import TYPE_CHECKING
+
+from configs.cell import KvShape, Technique
+from configs.schema import PlannedCell
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Rows
+
+KV_BYTES = 2
+"""Per element of a key or value: 16 bits, vLLM's default whatever the precision of the weights."""
+
+
+def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens: float | None) -> float | None:
+    """Bytes that decoding must read per second over what the cards can read; null where that isn't known.
+
+    A step reads the active weights once, and of each sequence in flight the keys and values of its tokens so far: at
+    half its output, its prompt and half of that. A draft is left out, so it is a lower bound. A step commits one token
+    of its own per sequence besides the accepted ones, so steps = (completion - accepted tokens) / concurrency; block
+    diffusion counts its denoising steps. Source: Pope et al., arXiv 2211.05102, section 2.
+
+    Args:
+        planned: what was measured, on which kind of card.
+        windows: of all repeats.
+        cards: that the engine uses; the weights are spread over them, so their bandwidths add up.
+        prompt_tokens: mean, as sent; None: taken as asked for.
+    """
+    cell, gpu = planned.cell, planned.gpu
+    concurrency = windows[0]["concurrency"] or 1
+    steps = decoding_steps(cell.technique, windows)
+    if gpu.bandwidth_gb_s is None or steps is None or steps <= 0:
+        return None
+    tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + (windows[0]["output_tokens"] or 0) / 2
+    weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
+    cache = concurrency * tokens * kv_bytes_per_token(cell.model.kv)
+    seconds = fsum(window["wall_s"] for window in windows)
+    return (weights + cache) * steps / concurrency / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
+
+
+def kv_bytes_per_token(kv: KvShape | None) -> int:
+    """Bytes of keys and values of one token in all layers that keep it; 0: not known, which leaves the bound low."""
+    return 0 if kv is None else 2 * kv.layers * kv.kv_heads * kv.head_dim * KV_BYTES
+
+
+def decoding_steps(technique: Technique, windows: Rows) -> int | None:
+    """Steps of all sequences together; None: the engine did not count what it takes to know."""
+    if technique.denoises:
+        return total(windows, "engine_denoising_steps")
+    tokens = total(windows, "completion_tokens")
+    accepted = 0 if technique.is_baseline else total(windows, "engine_accepted_tokens")
+    return None if tokens is None or accepted is None else tokens - accepted
+
+
+def total(windows: Rows, column: str) -> int | None:
+    """Sum over windows; None if any of them lacks the figure."""
+    values = [window[column] for window in windows]
+    return None if any(value is None for value in values) else sum(values)

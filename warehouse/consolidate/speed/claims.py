@@ -1,0 +1,82 @@
+"""Pairs of speeds: what a ratio of two rates claims, and why it claims nothing."""
+
+from __future__ import annotations
+
+from math import expm1
+
+from warehouse.consolidate.pairs import shared
+from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.run import Visits
+from warehouse.statistics.visits import Components, Estimate
+from warehouse.verdicts import Reason
+
+WITHIN_ONE_START = "within one start"
+BETWEEN_STARTS = "between starts"
+
+
+def speed_pair(
+    row: Row,
+    ours: Visits,
+    baseline: Visits,
+    ratio: Estimate | None,
+    found: Components,
+    differs: list[str],
+    *,
+    is_withheld: bool,
+) -> Row:
+    """A row with a speedup, as a comparison; only an ok row whose interval leaves 1 out is faster or slower.
+
+    Args:
+        row: with its speedup and its last verdict.
+        ours: the visits behind it.
+        baseline: those of AR, on the same machine.
+        ratio: log of the speedup; None: within one start.
+        found: what varies from start to start.
+        differs: serving arguments in which the two differ.
+        is_withheld: whether the run's placebo failed.
+    """
+    low, high = row["speedup_lo"], row["speedup_hi"]
+    is_ok = row["verdict"] == "ok" and not is_withheld
+    conclusion = "inconclusive"
+    if is_ok and low is not None and high is not None:
+        conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
+    noted = [(Reason.SERVING_DIFFERS, bool(differs)), (Reason.PLACEBO_FAILED, is_withheld)]
+    return shared(row, baseline.rows[0]["served_cell_key"], "speed") | {
+        "condition": row["condition"],
+        "mode": row["mode"],
+        "metric": "tok_s",
+        "n": row["repeats"],
+        "baseline_value": baseline.tok_s,
+        "value": row["tok_s"],
+        "ratio": row["speedup"],
+        "ratio_lo": low,
+        "ratio_hi": high,
+        "ratio_p": None if ratio is None else ratio.p,
+        "machine": row["machine"],
+        "visits": len(ours.rates),
+        "baseline_visits": len(baseline.rates),
+        "drift": None if ratio is None else expm1(found.drift),
+        "verdict": row["verdict"],
+        "reasons": [*row["reasons"], *(reason.value for reason, is_so in noted if is_so)],
+        "served_differently": differs,
+        "conclusion": conclusion,
+        "wording": _wording(row, ours, baseline, differs, is_withheld),
+    }
+
+
+def _wording(row: Row, ours: Visits, baseline: Visits, differs: list[str], is_withheld: bool) -> str:
+    said = f"{row['speedup']:.2f} x"
+    if row["speedup_lo"] is None:
+        said += f" {WITHIN_ONE_START}: no claim about another one"
+    else:
+        said += f" [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}], {_starts(len(ours.rates))} against "
+        said += f"{len(baseline.rates)} on one machine"
+    if row["verdict"] != "ok":
+        said += f"; no claim: the row is {row['verdict']} ({', '.join(row['reasons'])})"
+    elif is_withheld:
+        said += "; no claim: AR against AR reads as a difference in this run"
+    return said + (f"; AR was served with another {', '.join(differs)}" if differs else "")
+
+
+def _starts(number: int) -> str:
+    return "1 start" if number == 1 else f"{number} starts"

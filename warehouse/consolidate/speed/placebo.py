@@ -1,0 +1,66 @@
+"""The placebo: AR against AR, second start over first. Where that reads as a difference, no speedup of ours counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, expm1
+
+from warehouse.consolidate.pairs import shared
+from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.run import Arms, Load, baselines_of, load_of
+from warehouse.statistics.holm import holm
+from warehouse.statistics.proportions import ALPHA
+from warehouse.statistics.visits import Components, placebo_interval
+
+Bench = tuple[str, str, str]
+"""Run, model of the AR cell, and kind of machine: where a failed placebo withholds claims."""
+
+
+def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
+    """One pair per AR arm and condition; p values are corrected for all of them of the same run."""
+    families: dict[str, list[Row]] = {}
+    for key, visits in baselines_of(arms):
+        estimate = placebo_interval(visits.rates, found[load_of(key)])
+        if estimate is None:
+            continue
+        before, after = visits.rows[:2]
+        pair = shared(after, after["served_cell_key"], "placebo") | {
+            "condition": after["condition"],
+            "mode": after["mode"],
+            "metric": "tok_s",
+            "n": after["repeats"],
+            "baseline_value": before["tok_s"],
+            "value": after["tok_s"],
+            "ratio": exp(estimate.log),
+            "ratio_lo": exp(estimate.lo),
+            "ratio_hi": exp(estimate.hi),
+            "ratio_p": estimate.p,
+            "machine": after["machine"],
+            "visits": 1,
+            "baseline_visits": 1,
+            "drift": expm1(found[load_of(key)].drift),
+            "verdict": "ok",
+            "reasons": [],
+        }
+        families.setdefault(after["run_id"], []).append(pair)
+    return [pair for family in families.values() for pair in _corrected(family)]
+
+
+def _corrected(family: Sequence[Row]) -> list[Row]:
+    """The placebos of one run, with their last word."""
+    done: list[Row] = []
+    for pair, p in zip(family, holm([pair["ratio_p"] for pair in family]), strict=True):
+        differs = p < ALPHA
+        wording = (
+            f"AR against AR, second start over first: {pair['ratio']:.2f} x [{pair['ratio_lo']:.2f}, "
+            f"{pair['ratio_hi']:.2f}], p = {p:.2g} as one of {len(family)}: "
+            f"{'a difference where there is none' if differs else 'no difference seen, as it must be'}"
+        )
+        conclusion = "differs" if differs else "inconclusive"
+        done.append(pair | {"ratio_p_holm": p, "conclusion": conclusion, "wording": wording})
+    return done
+
+
+def failed(placebos: Sequence[Row]) -> set[Bench]:
+    """Where AR against AR read as a difference."""
+    return {(pair["run_id"], pair["model"], pair["gpu"]) for pair in placebos if pair["conclusion"] == "differs"}

@@ -1,0 +1,187 @@
+"""Speed rows of one comparison group: rates over all visits of a cell, latency, acceptance, bandwidth.
+
+What needs the visits of the whole run (intervals, speedups) follows in `settled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, fsum, sqrt
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from warehouse.consolidate.costs import commit_seconds, shared, step_seconds, window_seconds
+from warehouse.consolidate.inputs import CommittedStep, Group, Identity
+from warehouse.consolidate.rows import Judged, Made, Row, base_row, joined, plain_row
+from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
+from warehouse.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
+from warehouse.consolidate.speed.visits import Shape, Visited, repeats_of, visit_row
+from warehouse.price import usd_of
+from warehouse.statistics.visits import VisitRates
+from warehouse.verdicts import Reason
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw, Rows
+
+STANDING = "standing"
+"""Key under which a speed row carries its `Standing`, until `settled` takes it out. No column."""
+
+
+def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw: Raw) -> Made:
+    """One row per cell, condition and mode, and one per visit, condition, mode and machine.
+
+    Args:
+        group: steps of one kind that are compared with each other.
+        measured: what they measured, by the step's identity; those that wrote no windows are missing.
+        raw: holds verdicts and provenance.
+    """
+    made = Made([], [], [row for visits in measured.values() for row in _visit_rows(visits, raw)])
+    homes = homes_of(measured)
+    others = [step for step in group if step.identity in measured]
+    cells: dict[str, list[CommittedStep]] = {}
+    for step in sorted(group, key=lambda each: each.visit.number):
+        if step.visit.role == "cell":
+            cells.setdefault(step.cell_key, []).append(step)
+    for steps in cells.values():
+        visits = [visit for step in steps for visit in measured.get(step.identity, ())]
+        if visits:
+            made.results.extend(_cell_rows(visits, standing(visits[0].step, others, homes), raw))
+        else:
+            made.results.append(plain_row(steps[0], raw))
+    return made
+
+
+def _visit_rows(visits: Sequence[Visited], raw: Raw) -> list[Row]:
+    """Rows of one commit, with its seconds shared among them."""
+    seen = [visit for visit in visits if _is_measured(visit)]
+    if not seen:
+        return []
+    shares = shared(commit_seconds(seen[0].step, raw), [window_seconds(visit.windows) for visit in seen])
+    return [visit_row(visit, spent) for visit, spent in zip(seen, shares, strict=True)]
+
+
+def _is_measured(visit: Visited) -> bool:
+    return bool(visit.windows or visit.requests)
+
+
+def _cell_rows(visits: Sequence[Visited], stands: Standing, raw: Raw) -> list[Row]:
+    """A row per condition and mode, of the cell's visits on its machine; the others are named, and left out."""
+    machine: Machine = stands.arm[-1]
+    complete = [visit for visit in visits if visit.is_complete]
+    shapes: dict[Shape, list[Visited]] = {}
+    for visit in complete:
+        if visit.machine == machine:
+            shapes.setdefault(visit.shape, []).append(visit)
+    elsewhere = sorted({f"{visit.machine}" for visit in visits if visit.machine != machine})
+    left_out = f"measured on {', '.join(elsewhere)}, too: no part of this figure, which is {machine}'s"
+    rows: list[Row] = []
+    order = sorted(shapes)
+    taken = [window_seconds(window for visit in shapes[shape] for window in visit.windows) for shape in order]
+    for shape, spent in zip(order, shared(step_seconds(visits[0].step, raw), taken), strict=True):
+        verdict = _of_one_machine(joined([visit.verdict for visit in shapes[shape]]), shapes[shape])
+        row = base_row(shapes[shape][0].step, raw, verdict.noting(left_out) if elsewhere else verdict, spent)
+        rows.append(row | {"machine": machine, STANDING: stands} | _figures(shape, shapes[shape]))
+    return rows
+
+
+def _of_one_machine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
+    """Guard: several visits whose machine nobody recorded may be of several machines."""
+    if visits[0].machine is not None or len(visits) == 1:
+        return verdict
+    sentence = f"{len(visits)} visits, and nobody recorded on which machine"
+    return verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
+
+
+def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
+    """What the visits measured of one condition, as columns."""
+    condition, mode = shape
+    windows = [window for visit in visits for window in visit.windows]
+    requests = [row for visit in visits for row in visit.requests]
+    seen = windows or requests or [{}]
+    row: Row = {"condition": condition, "mode": mode, "prompt_tokens": _prompt_tokens(windows, requests)}
+    row |= {name: seen[0].get(name) for name in ("context_tokens", "output_tokens", "concurrency")}
+    row |= {"repeats": repeats_of(visits), "visits": len([visit for visit in visits if _is_measured(visit)]) or None}
+    if mode == "stream":  # medians: one burst moves no figure
+        return row | {name: _median(requests, name) for name in ("ttft_ms", "tpot_ms")}
+    rates = [visit.rates for visit in visits if visit.windows]
+    if not windows or any(each is None for each in rates):
+        return row
+    return row | _rates([each for each in rates if each is not None], visits[0]) | _counted(visits, windows, row)
+
+
+def _rates(visits: Sequence[VisitRates], first: Visited) -> Row:
+    """The rate over all visits, and how much its repeats differ within one; intervals wait for the run's visits."""
+    tok_s, price = exp(fmean(visit.log_rate for visit in visits)), first.place.get("price_usd_h")
+    return {
+        "tok_s": tok_s,
+        "cv": spread_within(
+            [[exp(each - visit.log_rate) for each in visit.log_rates] for visit in visits], relative=True
+        ),
+        "repeat_sd": spread_within([visit.log_rates for visit in visits]),
+        "usd_per_mtok": usd_of(price, 1e6 / tok_s),
+    }
+
+
+def spread_within(groups: Sequence[Sequence[float]], *, relative: bool = False) -> float | None:
+    """Standard deviation within groups, pooled over them; None: no group has two values.
+
+    Args:
+        groups: values.
+        relative: over the mean of each group.
+    """
+    freedom = sum(len(group) - 1 for group in groups)
+    if freedom < 1:
+        return None
+    scales = [fmean(group) if relative else 1.0 for group in groups]
+    squares = (
+        ((each - fmean(group)) / scale) ** 2 for group, scale in zip(groups, scales, strict=True) for each in group
+    )
+    return sqrt(fsum(squares) / freedom)
+
+
+def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
+    """Ratios of sums over all windows: characters, acceptance, tokens per step, bandwidth."""
+    planned, place = visits[0].step.planned, visits[0].place
+    chars, wall_s = total(windows, "chars"), fsum(window["wall_s"] for window in windows)
+    cards = place.get("gpus") or planned.cell.cards
+    return {
+        "chars_s": None if chars is None else chars / wall_s,
+        "mbu": bandwidth_use(planned, windows, cards, row["prompt_tokens"]),
+        **(_acceptance(windows) if planned.cell.technique.drafts else {}),
+        "tokens_per_step": _tokens_per_step(visits[0], windows),
+    }
+
+
+def _acceptance(windows: Rows) -> Row:
+    """Acceptance length 1 + accepted / drafts and accepted / drafts by position, over all repeats."""
+    drafts, accepted = total(windows, "engine_drafts"), total(windows, "engine_accepted_tokens")
+    if not drafts or accepted is None:
+        return {}
+    positions = [window["engine_accepted_by_position"] for window in windows]
+    if any(counts is None for counts in positions):
+        return {"acceptance_length": 1 + accepted / drafts}
+    width = max(len(counts) for counts in positions)
+    summed = [sum(counts[at] for counts in positions if at < len(counts)) for at in range(width)]
+    return {"acceptance_length": 1 + accepted / drafts, "acceptance_by_position": [count / drafts for count in summed]}
+
+
+def _tokens_per_step(visit: Visited, windows: Rows) -> float | None:
+    """Tokens over decoding steps, steps without a draft included; null: nothing is drafted, or not counted."""
+    technique = visit.step.planned.cell.technique
+    steps = decoding_steps(technique, windows) if technique.drafts else None
+    tokens = total(windows, "completion_tokens")
+    return None if tokens is None or steps is None or steps <= 0 else tokens / steps
+
+
+def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
+    """Mean over requests, by the windows' sums, else by the requests that were kept."""
+    sums = [(window["prompt_tokens"], window["requests"]) for window in windows]
+    if not sums or any(tokens is None or not count for tokens, count in sums):
+        sums = [(row["prompt_tokens"], row["requests"]) for row in requests if row["requests"]]
+    asked = sum(count for _, count in sums)
+    return sum(tokens for tokens, _ in sums) / asked if asked else None
+
+
+def _median(requests: Rows, name: str) -> float | None:
+    values = [value for row in requests for value in row[name]]
+    return median(values) if values else None

@@ -1,0 +1,114 @@
+"""The last word on speeds: intervals, speedups and pairs, once all visits of a run are known.
+
+How much starts differ is estimated over all cells of a run, and a machine's drift over all its visits, so no
+comparison group can settle its own rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, sqrt
+from typing import NamedTuple
+
+from warehouse.consolidate.rows import Judged, Made, Row, verdict_columns, verdict_of
+from warehouse.consolidate.serving import unequal_serving
+from warehouse.consolidate.speed.arms import Standing
+from warehouse.consolidate.speed.claims import BETWEEN_STARTS, WITHIN_ONE_START, speed_pair
+from warehouse.consolidate.speed.placebo import Bench, failed, placebo_pairs
+from warehouse.consolidate.speed.rows import STANDING
+from warehouse.consolidate.speed.run import Arms, Load, Visits, arms_of, components_of, in_place
+from warehouse.consolidate.speed.visits import SEEN, Shape
+from warehouse.statistics.visits import Components, Estimate, rate_interval, ratio_interval
+from warehouse.verdicts import Reason
+
+TOKENS_SLACK = 1.05
+"""A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step; the
+slack allows for noise that an interval over few repeats misses."""
+
+
+class Known(NamedTuple):
+    """What the runs' visits say together."""
+
+    arms: Arms
+    components: Mapping[Load, Components]
+    withheld: set[Bench]
+
+
+def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
+    """The rows in the order given, those of speeds with intervals and speedups; pairs and placebos; placed visits."""
+    placed = in_place(visits)
+    arms = arms_of(placed)
+    found = components_of(arms)
+    pairs = placebo_pairs(arms, found)
+    known = Known(arms, found, failed(pairs))
+    done: list[Row] = []
+    for each in results:
+        row, pair = _settled(each, each[STANDING], known) if STANDING in each else (each, None)
+        done.append({name: value for name, value in row.items() if name != STANDING})
+        pairs += [] if pair is None else [pair]
+    return Made(done, pairs, [{name: value for name, value in row.items() if name != SEEN} for row in placed])
+
+
+def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]:
+    """A speed row with what the run's other visits say about it, and its comparison with AR."""
+    shape: Shape = row["condition"], row["mode"]
+    ours = known.arms.get((stands.arm, shape))
+    if row.get("tok_s") is None or ours is None:
+        return row, None
+    found = known.components[row["run_id"], row["step"], *shape]
+    row = row | _interval(ours, found)
+    if stands.cell.technique.is_baseline:
+        return row, None
+    baseline = None if stands.baseline_arm is None else known.arms.get((stands.baseline_arm, shape))
+    refusal = stands.refusal or _refusal(baseline)
+    if refusal or baseline is None:
+        return _noting(row, f"{refusal}, so there is no speedup"), None
+    differs = unequal_serving(stands.cell.serving, baseline.served.serving)
+    if differs:
+        row = _noting(row, f"{Reason.SERVING_DIFFERS}: AR was served with another {', '.join(differs)}")
+    if row["verdict"] != "ok":
+        return row, None
+    ratio = ratio_interval(ours.rates, baseline.rates, found)
+    row = row | _speedup(ours, baseline, ratio)
+    row = row | verdict_columns(_held_to_tokens_per_step(row))
+    bench = (row["run_id"], baseline.served.model.name, row["gpu"])
+    return row, speed_pair(row, ours, baseline, ratio, found, differs, is_withheld=bench in known.withheld)
+
+
+def _interval(ours: Visits, found: Components) -> Row:
+    """Interval of the rate, and over what it holds."""
+    if not found.start_df:
+        row: Row = {"interval_scope": WITHIN_ONE_START}
+    else:
+        row = {"interval_scope": BETWEEN_STARTS, "start_sd": sqrt(found.start_var)}
+    estimate = rate_interval(ours.rates, found)
+    return row if estimate is None else row | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
+
+
+def _refusal(baseline: Visits | None) -> str:
+    if baseline is None:
+        return f"{Reason.NO_BASELINE}: AR was not measured under this condition"
+    return "" if baseline.is_ok else f"{Reason.NO_BASELINE}: the AR row on this machine is not ok"
+
+
+def _speedup(ours: Visits, baseline: Visits, ratio: Estimate | None) -> Row:
+    if ratio is None:
+        return {"speedup": ours.tok_s / baseline.tok_s, "speedup_lo": None, "speedup_hi": None}
+    return {"speedup": exp(ratio.log), "speedup_lo": exp(ratio.lo), "speedup_hi": exp(ratio.hi)}
+
+
+def _noting(row: Row, sentence: str) -> Row:
+    return row | verdict_columns(verdict_of(row).noting(sentence))
+
+
+def _held_to_tokens_per_step(row: Row) -> Judged:
+    """Guard: the lower end of the speedup must not exceed the tokens per decoding step by more than the slack.
+
+    Acceptance length would be too lax a bound: n-gram and suffix draft only on some steps, and it counts only those.
+    """
+    verdict, tokens = verdict_of(row), row.get("tokens_per_step") or row.get("acceptance_length")
+    speedup = row.get("speedup_lo") or row["speedup"]
+    if tokens is None or speedup <= tokens * TOKENS_SLACK:
+        return verdict
+    sentence = f"speedup of at least {speedup:.2f} with {tokens:.2f} tokens per decoding step: it can't be true"
+    return verdict.worsened("suspect", Reason.SPEEDUP_ABOVE_ACCEPTANCE, sentence)
