@@ -45,7 +45,9 @@ class Gate:
         spec = next(step for step in planned.measured_steps if isinstance(step, SmokeStep))
         async with Client(url, planned.cell.model, planned.cell.technique) as client:
             frameworks = Frameworks(run.folder)
-            ctx = StepContext(planned, client, run.ledger, "smoke", 1, self.said.append, lambda: None, frameworks)
+            ctx = StepContext(
+                planned, planned.cell, client, run.ledger, "smoke", 1, self.said.append, lambda: None, frameworks
+            )
             judged = await smoke.measure(ctx, spec)
             self.tables = {part.table for part in ctx.parts}
             return judged
