@@ -322,7 +322,12 @@ PAIRS = Table(
         Column("ratio_lo", "f64", "lower end of its 95 % interval over starts and repeats; null within one start"),
         Column("ratio_hi", "f64", "upper end"),
         Column("ratio_p", "f64", "two-sided p that the two rates differ"),
-        Column("ratio_p_holm", "f64", "placebo: the same, corrected for the conditions of the run (Holm)"),
+        Column(
+            "ratio_p_holm",
+            "f64",
+            "the same, corrected (Holm): of a speed for the cells of the run under this condition, of a placebo for "
+            "all placebos of the run",
+        ),
         Column("machine", "str", "speed: the machine on which both were measured"),
         Column("visits", "i64", "speed: engine starts of the cell"),
         Column("baseline_visits", "i64", "speed: engine starts of AR"),
@@ -375,7 +380,8 @@ PAIRS = Table(
             "conclusion",
             "str",
             "non-inferior: ni_p_holm below 0.05; worse: not so, and mcnemar_p_holm below 0.05 with delta below 0; "
-            "faster or slower: the ratio's interval doesn't contain 1, verdict ok and the run's placebo inconclusive; "
+            "faster or slower: the ratio's interval doesn't contain 1, ratio_p_holm is below 0.05, the row is ok and "
+            "all placebos of the run are inconclusive; "
             "differs: a placebo that read as a difference; else inconclusive",
         ),
     ),

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -29,13 +29,26 @@ from warehouse.store import open_store
 CANARY = "canary-5f1d1c3e8a"
 """Stands for a secret; nothing but the environment of processes may hold it."""
 
+PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})
+"""Three zones of two regions."""
+
 ON_THE_NODE = "/home/ubuntu/sky_workdir"
 
 
 class Night:
     """One run of one sweep of our own on a lab."""
 
-    def __init__(self, lab: Lab, folder: Path, cells: int, *, token_s: float = 0.001, budget: str = "") -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        folder: Path,
+        cells: int,
+        *,
+        token_s: float = 0.001,
+        budget: str = "",
+        visits: str = "single",
+        places: Sequence[Mapping[str, str]] = PLACES,
+    ) -> None:
         """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own."""
         self.lab, self.folder, self.run_id = lab, folder, f"night{int(time.time())}"
         self.log = folder / "sweep.log"
@@ -44,9 +57,9 @@ class Night:
         files = {
             "models/fake-model.yaml": MODEL,
             "suites/fake-suite.yaml": SUITE,
-            "sweep.yaml": _sweep(names, folder / "task.yaml", budget),
+            "sweep.yaml": _sweep(names, folder / "task.yaml", budget, visits),
         }
-        files["task.yaml"] = _task()
+        files["task.yaml"] = _task(places)
         files["engines/fake.yaml"] = _engine(token_s)
         files |= {f"techniques/{name}.yaml": _technique(name, self.run_id) for name in names}
         for name, text in files.items():
@@ -142,8 +155,8 @@ class Night:
         return self.ledger.store.list(f"{self.ledger.step_root(self.keys[cell], step)}/parts")
 
     def is_measured(self, cell: int) -> bool:
-        planned = self.planned[cell]
-        return all(self.ledger.read_commit(self.keys[cell], spec.step) is not None for spec in planned.steps)
+        names = (each.name for each in self.planned[cell].measurements)
+        return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
     def requests(self, cell: int) -> list[str]:
         """Every prompt that reached an engine of the cell, in order."""
@@ -168,16 +181,18 @@ def wait_for(
         time.sleep(0.2)
 
 
-def _task() -> str:
-    """The shipped task, in three zones of two regions only."""
+def _task(places: Sequence[Mapping[str, str]]) -> str:
+    """The shipped task, in some places only; a place that names its machine says all about it."""
     task = yaml.safe_load((ROOT / "sky" / "lab.yaml").read_text(encoding="utf-8"))
-    task["resources"]["any_of"] = [{"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"}]
+    task["resources"]["any_of"] = [dict(place) for place in places]
+    if any("instance_type" in place for place in places):
+        del task["resources"]["accelerators"]
     return yaml.safe_dump(task)
 
 
-def _sweep(names: list[str], task: Path, budget: str) -> str:
+def _sweep(names: list[str], task: Path, budget: str, visits: str) -> str:
     cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
-    head = "name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nconcurrency: 2\n"
+    head = f"name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nvisits: {visits}\nconcurrency: 2\n"
     cloud = f"cloud: {{task: {task}, wait_h: 0.2, on_demand_after: 3{budget}}}\n"
     return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
 

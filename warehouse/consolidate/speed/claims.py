@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import expm1
 
 from warehouse.consolidate.pairs import shared
 from warehouse.consolidate.rows import Row
 from warehouse.consolidate.speed.run import Visits
+from warehouse.statistics.holm import holm
+from warehouse.statistics.proportions import ALPHA
 from warehouse.statistics.visits import Components, Estimate
 from warehouse.verdicts import Reason
 
@@ -62,6 +65,34 @@ def speed_pair(
         "conclusion": conclusion,
         "wording": _wording(row, ours, baseline, differs, is_withheld),
     }
+
+
+def among_others(pairs: Sequence[Row]) -> list[Row]:
+    """The pairs, their p values corrected for all cells of the run under the same condition (Holm).
+
+    Of twenty techniques that gain nothing one would read as faster by its interval alone: such a claim is withdrawn.
+    """
+    families: dict[tuple[str, ...], list[Row]] = {}
+    for pair in pairs:
+        families.setdefault(tuple(pair[name] for name in _FAMILY), []).append(pair)
+    return [each for family in families.values() for each in _corrected(family)]
+
+
+_FAMILY = ("run_id", "step", "condition", "mode")
+
+
+def _corrected(family: Sequence[Row]) -> list[Row]:
+    tested = [pair for pair in family if pair["ratio_p"] is not None]
+    corrected = dict(zip(map(id, tested), holm([pair["ratio_p"] for pair in tested]), strict=True))
+    done = []
+    for pair in family:
+        p = corrected.get(id(pair))
+        pair = pair | {"ratio_p_holm": p}
+        if p is not None and p >= ALPHA and pair["conclusion"] != "inconclusive":
+            wording = f"{pair['wording']}; inconclusive as one of {len(tested)} comparisons (p = {p:.2g})"
+            pair |= {"conclusion": "inconclusive", "wording": wording}
+        done.append(pair)
+    return done
 
 
 def _wording(row: Row, ours: Visits, baseline: Visits, differs: list[str], is_withheld: bool) -> str:

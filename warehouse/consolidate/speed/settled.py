@@ -13,8 +13,8 @@ from typing import NamedTuple
 from warehouse.consolidate.rows import Judged, Made, Row, verdict_columns, verdict_of
 from warehouse.consolidate.serving import unequal_serving
 from warehouse.consolidate.speed.arms import Standing
-from warehouse.consolidate.speed.claims import BETWEEN_STARTS, WITHIN_ONE_START, speed_pair
-from warehouse.consolidate.speed.placebo import Bench, failed, placebo_pairs
+from warehouse.consolidate.speed.claims import BETWEEN_STARTS, WITHIN_ONE_START, among_others, speed_pair
+from warehouse.consolidate.speed.placebo import failed, placebo_pairs
 from warehouse.consolidate.speed.rows import STANDING
 from warehouse.consolidate.speed.run import Arms, Load, Visits, arms_of, components_of, in_place
 from warehouse.consolidate.speed.visits import SEEN, Shape
@@ -31,7 +31,8 @@ class Known(NamedTuple):
 
     arms: Arms
     components: Mapping[Load, Components]
-    withheld: set[Bench]
+    withheld: set[str]
+    """Runs whose claims are withheld."""
 
 
 def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
@@ -39,14 +40,19 @@ def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
     placed = in_place(visits)
     arms = arms_of(placed)
     found = components_of(arms)
-    pairs = placebo_pairs(arms, found)
-    known = Known(arms, found, failed(pairs))
+    placebos = placebo_pairs(arms, found)
+    known = Known(arms, found, failed(placebos))
     done: list[Row] = []
+    pairs: list[Row] = []
     for each in results:
         row, pair = _settled(each, each[STANDING], known) if STANDING in each else (each, None)
         done.append({name: value for name, value in row.items() if name != STANDING})
         pairs += [] if pair is None else [pair]
-    return Made(done, pairs, [{name: value for name, value in row.items() if name != SEEN} for row in placed])
+    return Made(
+        done,
+        [*placebos, *among_others(pairs)],
+        [{name: value for name, value in row.items() if name != SEEN} for row in placed],
+    )
 
 
 def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]:
@@ -71,8 +77,7 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
     ratio = ratio_interval(ours.rates, baseline.rates, found)
     row = row | _speedup(ours, baseline, ratio)
     row = row | verdict_columns(_held_to_tokens_per_step(row))
-    bench = (row["run_id"], baseline.served.model.name, row["gpu"])
-    return row, speed_pair(row, ours, baseline, ratio, found, differs, is_withheld=bench in known.withheld)
+    return row, speed_pair(row, ours, baseline, ratio, found, differs, is_withheld=row["run_id"] in known.withheld)
 
 
 def _interval(ours: Visits, found: Components) -> Row:

@@ -1,0 +1,117 @@
+"""A night in brackets: a node is reclaimed within a condition, and the next one is another kind of machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import pytest
+
+from lab.cloud import Lab
+from tests.cloud.night import Night, wait_for
+from warehouse.snapshot import publish, read_current
+
+pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+
+STRUCK, CALM = range(2)
+EAST = ("us-east-1a", "us-east-1b", "us-east-1c")
+PLACES = (
+    {"infra": "aws/us-east-1", "instance_type": "p5.4xlarge"},
+    {"infra": "aws/us-west-2", "instance_type": "m6i.2xlarge"},
+)
+PATIENCE_S = 600.0
+
+
+class Tables:
+    """What the night became, for analysts."""
+
+    def __init__(self, night: Night) -> None:
+        publish(night.ledger.store)
+        self.results, self.pairs, self.visits, self.attempts = (
+            read_current(night.ledger.store, name).filter(pl.col("run_id") == night.run_id)
+            for name in ("results_consolidated", "pairs", "visits", "attempts")
+        )
+
+    def of(self, table: str, key: str) -> list[dict[str, Any]]:
+        frame: pl.DataFrame = getattr(self, table)
+        return frame.filter(pl.col("cell_key") == key).to_dicts()
+
+
+@pytest.fixture(scope="module")
+def night(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    """The night, over: the first machine of a cell went when some repeats of its own visit were stored."""
+    night = Night(session_lab, tmp_path_factory.mktemp("visits"), 2, token_s=0.004, visits="bracketed", places=PLACES)
+    process = night.start()
+    try:
+        own = "throughput"
+        with session_lab.writes_held(f"{night.keys[STRUCK]}/steps/{own}/commit.json"):
+            some = lambda: sum("windows-" in key for key in night.parts(STRUCK, own)) >= 2  # noqa: E731
+            wait_for(some, "some windows of the cell's own visit are stored", night, process, PATIENCE_S)
+            for zone in session_lab.capacities().keys() | set(EAST):
+                session_lab.capacity(zone, 0)
+            night.reclaim(STRUCK)
+        process.wait(PATIENCE_S)
+        assert process.returncode == 0, night.said()
+        yield night
+    finally:
+        for zone in list(session_lab.capacities()):
+            session_lab.capacity(zone, None)
+        if process.poll() is None:
+            process.terminate()
+            process.wait(120)
+
+
+@pytest.fixture(scope="module")
+def tables(night: Night) -> Tables:
+    return Tables(night)
+
+
+def test_it_went_on_on_another_kind_of_machine(night: Night) -> None:
+    assert night.ends(STRUCK) == ["preempted", "done"]
+    first, second = (story.asked.offer.instance_type for story in night.stories(STRUCK)[-2:])
+    assert (first, second) == ("p5.4xlarge", "m6i.2xlarge")
+    assert night.is_measured(STRUCK) and night.is_measured(CALM)
+
+
+def test_pairs_are_made_within_a_machine_only(night: Night, tables: Tables) -> None:
+    speeds = [pair for pair in tables.pairs.to_dicts() if pair["kind"] == "speed"]
+    assert {pair["cell_key"] for pair in speeds} == {*night.keys}
+    for pair in speeds:
+        behind = [
+            visit
+            for visit in tables.of("visits", pair["cell_key"])
+            if (visit["condition"], visit["mode"]) == (pair["condition"], pair["mode"])
+            and visit["machine"] == pair["machine"]
+            and visit["complete"]
+        ]
+        assert {visit["role"] for visit in behind} == {"cell", "control"}
+        assert pair["baseline_visits"] == sum(visit["role"] == "control" for visit in behind)
+    struck = [pair for pair in speeds if pair["cell_key"] == night.keys[STRUCK]]
+    assert {pair["baseline_visits"] for pair in struck} == {1}, "the first control was another machine's"
+
+
+def test_what_the_lost_machine_measured_is_kept_and_in_no_figure(night: Night, tables: Tables) -> None:
+    cut = [visit for visit in tables.of("visits", night.keys[STRUCK]) if not visit["complete"]]
+    assert cut and {visit["role"] for visit in cut} == {"cell"}
+    (lost,) = {visit["machine"] for visit in cut}
+    rows = [row for row in tables.of("results", night.keys[STRUCK]) if row["step"] == "throughput"]
+    assert rows and lost not in {row["machine"] for row in rows}
+    assert not any("mixed_machines" in row["reasons"] for row in rows)
+
+
+@pytest.mark.parametrize("cell", [STRUCK, CALM])
+def test_dollars_add_up_to_the_bill(night: Night, tables: Tables, cell: int) -> None:
+    rows, attempts = tables.of("results", night.keys[cell]), tables.of("attempts", night.keys[cell])
+    seconds = sum(row["gpu_s"] or 0.0 for row in rows)
+    billed_s = sum((each["smoke_s"] or 0.0) + (each["measure_s"] or 0.0) for each in attempts)
+    # a lost machine's bill stands at its last heartbeat, which comes every 5 s
+    slack_s = 6.0 if cell == STRUCK else 0.3 + 0.01 * billed_s
+    assert abs(seconds - billed_s) <= slack_s
+    price = {each["attempt"]: each["price_usd_h"] for each in attempts}
+    dollars = sum(row["cost_usd"] or 0.0 for row in rows)
+    owed = sum(
+        ((each["smoke_s"] or 0.0) + (each["measure_s"] or 0.0)) * (each["price_usd_h"] or 0.0) / 3600
+        for each in attempts
+    )
+    assert abs(dollars - owed) <= slack_s * max(filter(None, price.values())) / 3600
