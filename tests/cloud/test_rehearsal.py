@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,17 +84,20 @@ class Rehearsal:
     def keep_engine_logs(self, over: threading.Event) -> None:
         """Engines count their requests in their logs, which go with their nodes: keep the last state of each."""
         while not over.wait(0.5):
-            for path in self.lab.places.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine.log"):
-                name = f"{path.parts[-2]}@{path.relative_to(self.lab.places.fleet).parts[0]}"
+            for path in self.lab.places.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine*.log"):
+                name = f"{path.parts[-2]}@{path.relative_to(self.lab.places.fleet).parts[0]}/{path.name}"
                 try:
                     self.engine_logs[name] = path.read_text(encoding="utf-8", errors="replace")
                 except FileNotFoundError:
                     continue  # its node went this moment
 
     def requests(self, run_id: str, key: str) -> list[int]:
-        """Requests that each engine of a cell answered, fewest first."""
-        logs = [text for name, text in self.engine_logs.items() if name.startswith(f"{run_id}-{key}@")]
-        return sorted(text.count("POST /v1/") for text in logs)
+        """Requests that the engines of a cell answered on each of its nodes, fewest first."""
+        nodes = Counter[str]()
+        for name, text in self.engine_logs.items():
+            if name.startswith(f"{run_id}-{key}@"):
+                nodes[name.partition("/")[0]] += text.count("POST /v1/")
+        return sorted(nodes.values())
 
     def results(self, run_id: str) -> pl.DataFrame:
         """The run's rows of the newest snapshot, without what depends on a clock or a place."""
