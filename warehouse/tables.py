@@ -106,6 +106,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("precision", "str", "number format of the weights", required=True),
         Column("technique", "str", "how tokens are decoded", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("compared_as", "str", "the model whose AR it is compared with: its own, unless held against another's"),
         Column("engine", "str", "what served", required=True),
         Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
         Column("weights", "str", "real or dummy"),
@@ -298,7 +299,8 @@ VISITS = Table(
 
 PAIRS = Table(
     "pairs",
-    "one comparison of a cell with AR of the same run, model, precision, engine and machine",
+    "one comparison of a cell with AR of the same run, precision, engine and kind of machine, and of the model that "
+    "`compared_as` names: its own, unless it is held against another one's",
     (
         Column("run_id", "str", "the run", required=True),
         Column("kind", "str", "speed: by visits; accuracy: by items; placebo: AR against AR by visits", required=True),
@@ -308,6 +310,7 @@ PAIRS = Table(
         Column("precision", "str", "number format of the weights", required=True),
         Column("technique", "str", "how the cell decodes", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("compared_as", "str", "the model whose AR it is compared with; null in old snapshots: its own"),
         Column("engine", "str", "what served both", required=True),
         Column("gpu", "str", "kind of machine of both", required=True),
         Column("step", "str", "the measurement", required=True),

@@ -91,6 +91,8 @@ class Reason(StrEnum):
     """Lossless by its own claim, yet its greedy outputs leave AR's where AR repeats itself."""
     PLACEBO_FAILED = "placebo_failed"
     """AR against AR read as a difference in this run, so its speed claims are withheld."""
+    NO_PLACEBO = "no_placebo"
+    """AR could not be held against AR under this condition, so speed claims are withheld."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -74,6 +74,7 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "precision": cell.precision.name,
         "technique": cell.technique.name,
         "k": cell.k,
+        "compared_as": cell.model.compared_as,
         "engine": cell.engine.name,
         "gpu": step.planned.gpu.name,
         "weights": place.get("weights") or cell.model.weights,
