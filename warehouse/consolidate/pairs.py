@@ -42,6 +42,8 @@ def accuracy_pair(
         "value": value,
         **{name: getattr(comparison, name) for name in _COMPARED},
         "mcnemar_p": comparison.p,
+        "verdict": row["verdict"],
+        "reasons": list(row["reasons"]),
         "look": look,
         SETTLEABLE: found,
     }

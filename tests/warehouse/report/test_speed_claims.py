@@ -6,7 +6,7 @@ import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
-from warehouse.consolidate.parity_bar import barred
+from warehouse.consolidate.parity_bar import barred, cells_that_fail_parity
 from warehouse.display.speed_sections import acceptance_section, speed_section
 from warehouse.display.view import View
 from warehouse.report.answer import caveats
@@ -63,7 +63,8 @@ def test_a_broken_lossless_technique_is_never_the_headline_and_the_page_says_why
     control = row("ar", **parity, parity_equal=12)
     broken = row("mtp", **parity, parity_equal=0, parity_near_ties=0, divergence_margin=7.0)
     slower = row("dflash", 120.0, speedup=1.5, speedup_lo=1.47, speedup_hi=1.53, k=7)
-    rows = barred([AR, MTP, slower, control, broken], {("r1", "mtp")})
+    rows = [AR, MTP, slower, control, broken]
+    rows = barred(rows, cells_that_fail_parity(rows, {("r1", "mtp")}))
     view = seen(*rows, pairs=(speed_pair(slower), placebo(AR)))
     text = text_of(view)
     assert text.startswith("Run dflash K=7: 1.50 × AR.")  # noqa: RUF001
