@@ -68,7 +68,10 @@ def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
     doubt = "a speedup can't be told from what the machine did"
     if why == NO_PLACEBO:
         missing = f"No AR that passed its guards was started twice beside another arm, so {doubt}"
-        return f"No claim: {NO_PLACEBO}.", f"{missing}. {seen}. See Placebo; {REMEDY}."
+        return (
+            f"No claim: {NO_PLACEBO}.",
+            f"{missing}. {seen}. See Placebo; run two cells or more, bracketed or mirrored.",
+        )
     remedy = "See Placebo; run it again on a machine that holds still"
     return f"No claim: {PLACEBO_FAILED} in this run.", f"Where AR differs from itself, {doubt}. {seen}. {remedy}."
 

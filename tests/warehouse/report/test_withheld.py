@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.warehouse.read_page import page_of
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
+from tests.warehouse.visited import VisitedRun
 from warehouse.display.view import View
 from warehouse.report.cost_section import cost_section
 from warehouse.report.noise import start_seconds
 from warehouse.report.placebo_section import placebo_section
+from warehouse.store import Store
 from warehouse.tables import ATTEMPTS, BILLED_PHASES
 
 
@@ -19,6 +22,14 @@ def test_where_no_placebo_could_be_made_headline_and_section_claim_nothing(said:
     text = text_of(view)
     assert text.startswith("No claim: AR was not held against itself.") and "2.00 × AR" in text  # noqa: RUF001
     assert "No speed on this page is a claim." in (placebo_section(view) or "")
+
+
+def test_a_bracket_that_is_alone_in_its_run_claims_nothing(local: Store) -> None:
+    run = VisitedRun(local)
+    run.bracket("mtp", 2, 100.0, 160.0, 101.0)
+    text = page_of(local).text
+    assert "No claim: AR was not held against itself." in text and "Run mtp" not in text
+    assert "run two cells or more, bracketed or mirrored" in text and "No speed on this page is a claim." in text
 
 
 def test_a_placebo_of_one_condition_does_not_vouch_for_another() -> None:
