@@ -101,7 +101,7 @@ def arguments(argv: str) -> dict[str, str]:
     words = shlex.split(argv)
     flags = [at for at, word in enumerate(words) if word.startswith("--")]
     found = {"command": " ".join(map(_portable, words[: flags[0] if flags else None]))}
-    for at, after in zip(flags, [*flags[1:], len(words)], strict=True):
+    for at, after in zip(flags, [*flags, len(words)][1:], strict=True):
         name, equals, value = words[at].partition("=")
         if name not in OF_THE_MACHINE:
             found[name] = " ".join(map(_portable, ([value] if equals else []) + words[at + 1 : after]))

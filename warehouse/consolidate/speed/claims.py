@@ -94,7 +94,8 @@ def _corrected(family: Sequence[Row]) -> list[Row]:
         p = corrected.get(id(pair))
         pair = pair | {"ratio_p_holm": p}
         if p is not None and p >= ALPHA and pair["conclusion"] != "inconclusive":
-            wording = f"{pair['wording']}; inconclusive as one of {len(tested)} comparisons (p = {p:.2g})"
+            among = f" as one of {len(tested)} comparisons" if len(tested) > 1 else ""
+            wording = f"{pair['wording']}; inconclusive{among} (p = {p:.2g})"
             pair |= {"conclusion": "inconclusive", "wording": wording}
         done.append(pair)
     return done
