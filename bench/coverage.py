@@ -259,7 +259,7 @@ def placebos(rows: list[Row], found: list[list[Seen]]) -> Iterator[bool]:
             print(f"{group[0]:10} {group[1]:5}  {100 * group[2]:10.0f}  none can be made: no claim")
             continue
         error = math.sqrt(FALSE * (1 - FALSE) / len(alarms))
-        missed = group[1] >= FEW and mean(alarms) - FALSE > CHANCE * error
+        missed = mean(alarms) - FALSE > CHANCE * error
         design, cells, start_sd = group
         print(
             f"{design:10} {cells:5}  {100 * start_sd:10.0f}  {len(alarms):4}"

@@ -37,6 +37,9 @@ from warehouse.statistics.repeats import Repeats, moderated, scatter
 FEWEST_FOR_DRIFT = 3
 """Differences within arms from which a drift is fitted; it costs one, and two must be left for the starts."""
 
+FEWEST_FOR_PLACEBO_DRIFT = 2
+"""The same for a placebo, whose two visits lie furthest apart: a drift that is left in would be its alarm."""
+
 FEWEST_FOR_SATTERTHWAITE = 3
 """Degrees of freedom of the starts from which a ratio's interval may have more than they have."""
 
@@ -187,7 +190,7 @@ def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
     rest = list(found.within)
     if mine in rest:  # once: another arm may look the same
         rest.remove(mine)
-    others = _pooled(tuple(rest), found.repeats)
+    others = _pooled(tuple(rest), found.repeats, FEWEST_FOR_PLACEBO_DRIFT)
     if not others.start_df:
         return None
     first, second = ar[:2]
@@ -214,12 +217,14 @@ def best_repeats(start_var: float, repeat_var: float, start_s: float, repeat_s: 
     return min(max(math.sqrt(start_s / repeat_s * repeat_var / start_var), FEWEST_REPEATS), MOST_REPEATS)
 
 
-def _pooled(within: tuple[Within, ...], repeats: tuple[Repeats, ...]) -> Components:
+def _pooled(
+    within: tuple[Within, ...], repeats: tuple[Repeats, ...], fewest_for_drift: int = FEWEST_FOR_DRIFT
+) -> Components:
     df = sum([each.df for each in within])
     if not df:
         return Components(0.0, 0.0, 0.0, repeats=repeats)
     drift, position_squares = 0.0, sum([each.position_squares for each in within])
-    if df >= FEWEST_FOR_DRIFT and position_squares:
+    if df >= fewest_for_drift and position_squares:
         drift = sum([each.products for each in within]) / position_squares
         df -= 1
     else:
