@@ -15,10 +15,10 @@ from tasks.context import MACHINE, Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.guards.steadiness import with_steadiness
 from tasks.prompts import prompt_seed
-from tasks.steady import rate_of
 from tasks.timing.condition_verdict import judge_condition, smoke_findings
 from tasks.timing.repeats import next_window, percent_done
 from tasks.timing.windows import measured_window, request_row, warm_up
+from warehouse.statistics.windows import rate_of
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
 WINDOW = (MACHINE, "condition", "mode", "repeat")

@@ -23,8 +23,8 @@ from tasks.guards.speed import (
 from tasks.guards.text import degenerate_text, improbable_text
 from tasks.guards.tokens import counters_vanished, engine_preemption, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters
-from tasks.steady import rate_of
 from warehouse.parts import Row
+from warehouse.statistics.windows import rate_of
 from warehouse.verdicts import Reason
 
 

@@ -33,13 +33,15 @@ class FakeClient(Client):
         self.token_s = token_s
         self.pace: Pace = lambda number: 1.0
         """Of timed requests without streaming."""
+        self.accepted: Callable[[int], float] | None = None
+        """Share of the tokens of the n-th such request that a draft of K = 4 gave; each step takes a token's time."""
         self.naps: dict[tuple[str, int], float] = {}
         """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
         self._busy: set[int] = set()
-        self._booked = {"tokens": 0, "requests": 0}
+        self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
 
     async def _serve(self, kind: str, tokens: int, factor: float = 1.0) -> float:
         number = self.asked[kind]
@@ -48,10 +50,13 @@ class FakeClient(Client):
         self._busy.add(slot)
         started_s = self.clock.now_s
         extra_s = self.slow_prefills.get(number, 0.0) if kind == "prefill" else 0.0
-        await asyncio.sleep(tokens * self.token_s[slot] * factor + extra_s)
+        given = 0 if self.accepted is None or kind == "prefill" else round(tokens * self.accepted(number))
+        await asyncio.sleep((tokens - given) * self.token_s[slot] * factor + extra_s)
         self.clock.nap(self.naps.get((kind, number), 0.0))
         self._busy.discard(slot)
         self._booked["tokens"] += tokens
+        self._booked["accepted"] += given
+        self._booked["drafts"] += tokens - given
         self._booked["requests"] += 1
         return self.clock.now_s - started_s
 
@@ -78,7 +83,11 @@ class FakeClient(Client):
     async def text(self, path: str) -> str:
         assert path == "/metrics"
         labels = '{engine="0",model_name="m"}'
-        return (
+        drafts = {"drafts": "drafts", "accepted_tokens": "accepted"} if self.accepted else {}
+        counted = [f"vllm:spec_decode_num_{name}_total{labels} {self._booked[key]}\n" for name, key in drafts.items()]
+        if drafts:
+            counted.append(f"vllm:spec_decode_num_draft_tokens_total{labels} {4 * self._booked['drafts']}\n")
+        return "".join(counted) + (
             f"vllm:generation_tokens_total{labels} {self._booked['tokens']}\n"
             f'vllm:request_success_total{{engine="0",finished_reason="length"}} {self._booked["requests"]}\n'
             f"vllm:prefix_cache_hits_total{labels} 0\nvllm:num_preemptions_total{labels} 0\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,36 @@ def test_repeats_of_two_speeds_under_one_name_are_unsteady(tmp_path: Path, plann
     assert len(fixed(measured)) == 9
     assert measured.said["c", "fixed"].verdict == "suspect"
     assert measured.reasons("c", "fixed") == ["unsteady"]
+
+
+ACCEPTED = (0.45, 0.66, 0.52, 0.71, 0.4, 0.6)
+"""Shares of the output that a draft gave, by prompt: tok/s differ by a factor of two on one steady machine."""
+
+
+def drafting(planned: PlannedCell, **swings: float) -> tuple[PlannedCell, Callable[[FakeClient], None]]:
+    """A cell with a draft, and its engine whose acceptance goes with the prompt, and its pace with `swings`."""
+
+    def prepare(client: FakeClient) -> None:
+        client.accepted = lambda number: ACCEPTED[number % len(ACCEPTED)]
+        client.pace = lambda number: 1 + swings.get("by", 0.0) * (number % 2)
+
+    mtp = planned.cell.technique.model_copy(update={"name": "mtp", "method": "mtp"})
+    return planned.model_copy(update={"cell": planned.cell.model_copy(update={"technique": mtp, "k": 4})}), prepare
+
+
+def test_acceptance_that_goes_with_the_prompt_is_no_unsteady_machine(tmp_path: Path, planned: PlannedCell) -> None:
+    cell, prepare = drafting(planned)
+    measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
+    rates = [row["completion_tokens"] / row["wall_s"] for row in fixed(measured)]
+    assert max(rates) > 1.5 * min(rates) and len(rates) == 3
+    assert measured.reasons("c", "fixed") == []
+
+
+def test_a_machine_that_swings_is_unsteady_whatever_its_draft_does(tmp_path: Path, planned: PlannedCell) -> None:
+    cell, prepare = drafting(planned, by=0.35)
+    measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
+    assert len(fixed(measured)) == 15 and measured.reasons("c", "fixed") == ["unsteady"]
+    assert "decoding steps" in measured.said["c", "fixed"].findings[0].sentence
 
 
 def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, planned: PlannedCell) -> None:

@@ -10,7 +10,8 @@ from configs.cell import Cell, Draft, Model, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.steps.throughput import Condition
 from tasks.meters import parse
-from tasks.timing.condition_verdict import judge_condition, rate_of, smoke_findings
+from tasks.timing.condition_verdict import judge_condition, smoke_findings
+from warehouse.statistics.windows import rate_of
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)
 TOKENS, PREFILL_S = LOAD.output_tokens, 0.04

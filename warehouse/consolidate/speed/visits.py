@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp, fsum, log
 from statistics import stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Cell
 from warehouse.consolidate.costs import Spent, placed
 from warehouse.consolidate.inputs import STEP, CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, provenance, verdict_columns
 from warehouse.statistics.visits import VisitRates
+from warehouse.statistics.windows import tokens_and_seconds
 from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
 
@@ -64,18 +65,11 @@ class Visited(NamedTuple):
     @property
     def rates(self) -> VisitRates | None:
         """Its rates; None: streamed, not measured, or a window without a token (which its verdict has rejected)."""
-        counted = [tokens_and_seconds(window) for window in self.windows]
+        counted = tokens_and_seconds(self.windows)
         if self.shape[1] == "stream" or not counted or any(tokens <= 0 for tokens, _ in counted):
             return None
         tokens, seconds = (fsum(each) for each in zip(*counted, strict=True))
         return VisitRates(tuple(log(each / s) for each, s in counted), log(tokens / seconds))
-
-
-def tokens_and_seconds(window: dict[str, Any]) -> tuple[float, float]:
-    """What a rate is made of: the time in which all requests were in flight where that was seen, else all of it."""
-    if window["steady_s"] and window["steady_tokens"] is not None:
-        return window["steady_tokens"], window["steady_s"]
-    return window["completion_tokens"], window["wall_s"]
 
 
 def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
