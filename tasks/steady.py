@@ -50,7 +50,7 @@ def steady_state(spans: Sequence[Span], concurrency: int) -> Steady | None:
 
 
 def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Decoding steps per second of each window, of all its sequences: the machine's pace, whatever its drafts are worth.
+    """Decoding steps per second of each window, of all its sequences: the machine's pace, whatever drafts are worth.
 
     Each repeat sends other prompts, and a draft's tok/s differ between them by what was accepted. A step commits one
     token and those accepted, so steps / tokens = (completion - accepted) / completion; block diffusion counts its

@@ -81,6 +81,13 @@ class Condition(Frozen):
     warmup: int = Field(1, ge=0, description="untimed requests of the same shape before the first repeat")
     stream_requests: int = Field(3, ge=0, description="streamed requests for TTFT and TPOT; 0 skips them")
 
+    @property
+    def streams(self) -> int:
+        """Streamed requests that are sent: several in flight need a steady state, too; those before it aren't timed."""
+        if not self.stream_requests or self.concurrency == 1:
+            return self.stream_requests
+        return max(self.stream_requests, STEADY_ROUNDS * self.concurrency)
+
 
 class ThroughputStep(MeasuredStep):
     """Non-streaming completion tokens over wall clock, fixed output length, prompts that never repeat."""

@@ -40,6 +40,10 @@ class FakeClient(Client):
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
+        self.mean_logprob = -0.5
+        """Of answers that were asked for it."""
+        self.bodies: list[tuple[str, bool]] = []
+        """Kind of each request, and whether it asked for token ids."""
         self._busy: set[int] = set()
         self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
 
@@ -63,11 +67,23 @@ class FakeClient(Client):
     async def complete(self, body: Mapping[str, Any]) -> Reply:
         tokens = int(body["max_tokens"])
         kind = "prefill" if tokens == 1 else "fixed"
+        self.bodies.append(("warm-up" if "logprobs" in body else kind, "return_token_ids" in body))
         wall_s = await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
-        return Reply(said(body, tokens), "", "length", 64, tokens, list(range(tokens)), wall_s)
+        return Reply(
+            said(body, tokens),
+            "",
+            "length",
+            64,
+            tokens,
+            list(range(tokens)),
+            wall_s,
+            None,
+            self.mean_logprob if "logprobs" in body else None,
+        )
 
     async def stream(self, body: Mapping[str, Any]) -> StreamReply:
         tokens, number = int(body["max_tokens"]), self.asked["stream"]
+        self.bodies.append(("stream", "return_token_ids" in body))
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
         first_s = wall_s if burst else wall_s / tokens
@@ -120,6 +136,7 @@ def throughput(
     spec: ThroughputStep,
     token_s: Sequence[float],
     prepare: Callable[[FakeClient], None] = lambda client: None,
+    attempt: int = 1,
 ) -> Measured:
     """Measure a throughput step with the real code, against a fake engine of known speed, in virtual time."""
     told: list[Progress] = []
@@ -129,7 +146,7 @@ def throughput(
         async with FakeClient(planned, clock, token_s) as client, Frameworks(folder) as frameworks:
             prepare(client)
             ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, step="throughput", attempt=1,
+                planned=planned, served=planned.cell, client=client, ledger=ledger, step="throughput", attempt=attempt,
                 tell=told.append, kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             return Measured(await measure(ctx, spec), ctx, ledger, told)

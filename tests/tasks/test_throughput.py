@@ -52,7 +52,7 @@ def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: Pla
     assert measured.reasons("c", "fixed") == []
     percents = [progress.percent for progress in measured.told]
     assert percents[-1] == 100 and all(0 < percent < 100 for percent in percents[:-1])
-    assert measured.told[0].line.startswith("c fixed 1/3 to 15: ")
+    assert measured.told[0].line.startswith("c fixed 1 of at most 15: ")
 
 
 def test_what_the_most_repeats_could_not_settle_is_unsteady(tmp_path: Path, planned: PlannedCell) -> None:
@@ -106,6 +106,65 @@ def test_a_machine_that_swings_is_unsteady_whatever_its_draft_does(tmp_path: Pat
     measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
     assert len(fixed(measured)) == 15 and measured.reasons("c", "fixed") == ["unsteady"]
     assert "decoding steps" in measured.said["c", "fixed"].findings[0].sentence
+
+
+def test_a_condition_that_a_killed_start_began_is_measured_by_one_start(tmp_path: Path, planned: PlannedCell) -> None:
+    """Repeats of two engine starts under one visit hide what starts differ by."""
+
+    def dies(client: FakeClient) -> None:
+        def pace(number: int) -> float:
+            if number == 5:
+                raise RuntimeError("killed in the third repeat of b")
+            return 1.0
+
+        client.pace = pace
+
+    one = step(3)
+    both = one.model_copy(update={"conditions": [one.conditions[0].model_copy(update={"name": each}) for each in "ab"]})
+    with pytest.raises(RuntimeError):
+        throughput(tmp_path, planned, both, [TOKEN_S], dies)
+    measured = throughput(tmp_path, planned, both, [2 * TOKEN_S], attempt=2)
+    tries = [(row["condition"], row["attempt"], row["repeat"]) for row in fixed(measured)]
+    assert sorted(tries) == [
+        (name, at, repeat) for name, at, most in (("a", 1, 3), ("b", 1, 2), ("b", 2, 3)) for repeat in range(most)
+    ]
+    assert measured.reasons("b", "fixed") == [], "two rows of another start are in the commit, and in no figure"
+    again = throughput(tmp_path, planned, both, [TOKEN_S], attempt=3)
+    assert {row["attempt"] for row in again.windows} == {1, 2}, "what was finished is kept"
+
+
+def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, planned: PlannedCell) -> None:
+    """Words without sense are fast, no loop, and of one script: only their model sees them."""
+
+    def noise(client: FakeClient) -> None:
+        client.mean_logprob = -12.0
+
+    measured = throughput(tmp_path, planned, step(3, warmup=1), [TOKEN_S], noise)
+    assert [row["warmup_logprob"] for row in fixed(measured)] == [-12.0, None, None]
+    assert measured.reasons("c", "fixed") == ["gibberish"]
+    assert all(row["mean_logprob"] is None for row in measured.requests), "no timed request asks"
+
+
+def test_streams_in_flight_are_timed_when_they_no_longer_start_in_step(tmp_path: Path, planned: PlannedCell) -> None:
+    spec = step(3, concurrency=4, requests=16, stream_requests=3)
+    measured = throughput(tmp_path, planned, spec, [0.05, 0.0575, 0.07, 0.083])
+    streams = [row for row in measured.requests if row["mode"] == "stream"]
+    assert [row["ttft_ms"] is None for row in streams] == [True] * 4 + [False] * 12
+    assert all((row["ttft_ms"] is None) == (row["tpot_ms"] is None) for row in streams)
+    assert measured.reasons("c", "stream") == []
+
+
+def test_only_timed_requests_that_are_no_stream_ask_for_token_ids(tmp_path: Path, planned: PlannedCell) -> None:
+    asked: list[tuple[str, bool]] = []
+    measured = throughput(
+        tmp_path,
+        planned,
+        step(3, warmup=1, stream_requests=3),
+        [TOKEN_S],
+        lambda client: setattr(client, "bodies", asked),
+    )
+    assert measured.reasons("c", "stream") == []
+    assert set(asked) == {("warm-up", False), ("fixed", True), ("stream", False), ("prefill", False)}
 
 
 def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, planned: PlannedCell) -> None:

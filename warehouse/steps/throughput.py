@@ -29,8 +29,10 @@ REQUESTS = Table(
         Column("completion_tokens", "i64", "from usage", "tokens"),
         Column("wall_s", "f64", "request sent to last byte", "s"),
         Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
-        Column("ttft_ms", "f64", "streamed only: request sent to first token", "ms"),
-        Column("tpot_ms", "f64", "streamed only: time per output token after the first chunk, by token counts", "ms"),
+        Column("ttft_ms", "f64", "streamed only: request sent to first token; null: sent in step with others", "ms"),
+        Column(
+            "tpot_ms", "f64", "of the same streams: time per output token after the first chunk, by token counts", "ms"
+        ),
         Column("chunks", "i64", "streamed only: chunks that carried tokens"),
         Column("largest_chunk_tokens", "i64", "streamed only: most tokens in one chunk", "tokens"),
         Column("chars", "i64", "length of the output text", "characters"),
@@ -59,6 +61,7 @@ WINDOWS = Table(
         Column("prompt_tokens", "i64", "sum over usage", "tokens"),
         Column("client_late_ms", "f64", "most that a timer of the client woke too late in the window", "ms"),
         Column("client_late_share", "f64", "share of the window in which the client waited for a processor, 0 to 1"),
+        Column("warmup_logprob", "f64", "first window only: mean log-probability of the warm-up's tokens", "nats"),
         Column("prefill_s", "f64", "streamed only: the same shape with one output token, not streamed", "s"),
         Column("completion_tokens", "i64", "sum over usage", "tokens"),
         Column("chars", "i64", "sum over outputs", "characters"),

@@ -143,3 +143,33 @@ def test_a_rate_is_all_tokens_over_all_seconds_and_of_the_steady_part_where_ther
     steady = [row | {"steady_tokens": 60, "steady_s": 0.5} for row in windows]
     assert rate_of(steady) == pytest.approx(120)
     assert rate_of([*steady[:4], windows[4]]) == pytest.approx(500 / 6), "one kind of seconds in one figure"
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ({"engine_prefix_hits": 16}, "prefix_cache_hit"),
+        ({"engine_preemptions": 2}, "engine_preemption"),
+        ({"engine_generation_tokens": 2 * TOKENS}, "token_mismatch"),
+        ({"engine_accepted_tokens": 3}, "dead_draft"),
+    ],
+)
+def test_what_rejects_a_headline_rejects_its_stream(engine: dict[str, Any], reason: str) -> None:
+    windows, requests = measured(178, **DRAFTS)
+    windows = [row | engine if row["mode"] == "stream" else row for row in windows]
+    assert reasons(cell_of("mtp", 4), (windows, requests)) == []
+    assert reasons(cell_of("mtp", 4), (windows, requests), "stream") == [reason]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"), [({"prompt_tokens": 80}, "prompt_length"), ({"loop_share": 0.99}, "looping_text")]
+)
+@pytest.mark.parametrize("technique", ["ar", "diffusion"])
+def test_what_was_streamed_is_as_long_and_as_sensible_as_the_rest(
+    said: dict[str, Any], reason: str, technique: str
+) -> None:
+    engine = {"engine_denoising_steps": 100} if technique == "diffusion" else {}
+    windows, requests = measured(68, **engine)
+    requests = [row | said if row["mode"] == "stream" else row for row in requests]
+    assert reasons(cell_of(technique), (windows, requests)) == []
+    assert reasons(cell_of(technique), (windows, requests), "stream") == [reason]

@@ -120,10 +120,20 @@ def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> lis
                     known = machine if home is not None and machine is not None else home
                     measured.setdefault(known, ([], []))[kind].append(row)
         verdict = judged(step, raw, condition, mode)
-        for machine, (timed, asked) in measured.items():
+        for machine, (timed, asked) in ((each, _of_one_start(*rows)) for each, rows in measured.items()):
             said = _held_to_one_machine(verdict, step, machines, timed or asked) if machine == home else verdict
             found.append(Visited(step, shape, machine, machine == home, timed, asked, said, place))
     return found
+
+
+def _of_one_start(windows: Rows, requests: Rows) -> tuple[Rows, Rows]:
+    """Without what an attempt left of a condition that a later one began again: two starts are no one figure."""
+    repeats = [row["repeat"] for row in windows]
+    if len(set(repeats)) == len(repeats):
+        return windows, requests
+    last = max(row["attempt"] for row in windows)
+    kept, sent = ([row for row in rows if row["attempt"] == last] for rows in (windows, requests))
+    return kept, sent
 
 
 def machine_of(place: Row) -> str | None:
