@@ -23,7 +23,7 @@ REQUESTS = Table(
         *ROW_IDENTITY,
         *LOAD_SHAPE,
         Column("repeat", "i64", "which repeat of the condition, from 0"),
-        Column("request_id", "str", "seed of the prompt; no two requests of a cell share one", required=True),
+        Column("request_id", "str", "seed of the prompt; no two requests of an attempt share one", required=True),
         Column("prompt_tokens", "i64", "from usage", "tokens"),
         Column("prompt_chars", "i64", "length of the user message: with the run's prose it can be made again"),
         Column("completion_tokens", "i64", "from usage", "tokens"),
