@@ -73,7 +73,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
     Args:
         served: the cell that the engine serves.
         asked_tokens: length asked for.
-        rows: of `requests`.
+        rows: of `requests`, all of one condition.
         counted: by the engine, over the same requests.
     """
     lengths = [row["completion_tokens"] for row in rows]
@@ -83,6 +83,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
         token_mismatch(sum(lengths), counted),
         *_drafting_findings(served, counted),
         blank_output([row["text"] for row in rows], NONE_ALLOWED) if real else None,
+        prompt_length(rows[0]["context_tokens"], [row["prompt_tokens"] for row in rows]),
         *_text_findings(served, rows),
     ]
 

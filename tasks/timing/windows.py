@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from configs.steps.throughput import Condition
+from configs.steps.throughput import PREFILL_TRIES, Condition
 from tasks.client import Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import is_starved
@@ -16,10 +16,6 @@ from tasks.meters import Counters
 from tasks.prompts import prompt_seed
 from tasks.steady import Span, steady_state
 from tasks.timing.client_watch import ClientWatch
-
-PREFILL_TRIES = 3
-"""The least of so many is the prefill: a first request of its shape may compile for longer than it runs (380 ms by a
-JIT against a TTFT of 37 on an H200, 2026-11)."""
 
 MOST_TRIES = 3
 """How often a window is measured whose client was starved; what is still starved then is kept, and suspect."""

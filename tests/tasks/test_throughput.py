@@ -240,6 +240,24 @@ def test_a_number_of_repeats_is_written_as_that_number() -> None:
     assert Repeats.model_validate({**NARROW, "within": 0.02}) == wide.repeats
 
 
-def test_the_forecast_counts_the_fewest_repeats(planned: PlannedCell) -> None:
-    assert step(NARROW).workload(planned.cell)[0].requests == 3
-    assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 48
+def test_the_forecast_counts_the_middle_of_the_repeats(planned: PlannedCell) -> None:
+    assert step(NARROW).workload(planned.cell)[0].requests == 9
+    assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 144
+
+
+@pytest.mark.parametrize("more", [{"warmup": 1, "stream_requests": 3}, {"warmup": 2}, {}])
+@pytest.mark.parametrize("load", [{}, {"concurrency": 4, "requests": 16}])
+def test_the_forecast_counts_every_request_that_is_sent(
+    tmp_path: Path, planned: PlannedCell, load: dict[str, int], more: dict[str, int]
+) -> None:
+    asked: list[tuple[str, bool]] = []
+    spec = step(3, **load, **more)
+    throughput(tmp_path, planned, spec, [TOKEN_S] * 4, lambda client: setattr(client, "bodies", asked))
+    assert sum(each.requests for each in spec.workload(planned.cell)) == len(asked)
+
+
+def test_an_output_of_one_token_is_refused() -> None:
+    """All of it is prefill: no decode rate can be told of it."""
+    assert [problem for _, problem in step(3, output_tokens=1).problems()] == [
+        "one token is all prefill; accepted: 2 or more"
+    ]

@@ -173,3 +173,13 @@ def test_what_was_streamed_is_as_long_and_as_sensible_as_the_rest(
     requests = [row | said if row["mode"] == "stream" else row for row in requests]
     assert reasons(cell_of(technique), (windows, requests)) == []
     assert reasons(cell_of(technique), (windows, requests), "stream") == [reason]
+
+
+def test_a_prompt_that_is_too_long_is_known_before_hours_are_spent() -> None:
+    _, requests = measured(68)
+    said = [row | {"prompt_tokens": 80} for row in requests if row["mode"] == "fixed"]
+    counted = parse("")._replace(generation_tokens=3 * TOKENS, prefix_hits=0, preemptions=0)
+    found = smoke_findings(cell_of(), TOKENS, said, counted)
+    assert [finding.reason.value for finding in found if finding] == ["prompt_length"]
+    of_one_token = [row | {"prompt_tokens": 65} for row in said]
+    assert not any(smoke_findings(cell_of(), TOKENS, of_one_token, counted)), "1 % of 64 is no token at all"
