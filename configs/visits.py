@@ -52,6 +52,11 @@ class Measurement(NamedTuple):
         """Its name in the ledger: `throughput`, `throughput@2`, `throughput@control-1`."""
         return f"{self.spec.step}{self.visit.suffix}"
 
+    @property
+    def is_control(self) -> bool:
+        """Whether the cell's AR twin is measured, not the cell."""
+        return self.visit.role == "control"
+
 
 class Start(NamedTuple):
     """One start of an engine: what it serves, and what is measured before it is stopped.

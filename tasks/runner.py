@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from configs.cell import Cell
 from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
-from configs.visits import Measurement, Start
+from configs.visits import FIRST, Measurement, Start, without
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
 from tasks.engine.command import EngineCommand, engine_command
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
-from tasks.engine.server import Engine, free_port
+from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
 from tasks.guards.machine import other_gpu
@@ -39,22 +40,19 @@ class CellRejected(SpecsweepError):
 def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[Start]:
     """Engine starts that are left, each with the measurements that have no commit yet; None: of both legs.
 
+    A cell of which no speed can be used needs no control any more.
+
     Raises:
         CellRejected: an earlier attempt committed the smoke step as rejected.
     """
-    left = []
-    for start in planned.starts:
-        missing = tuple(each for each in start.measurements if not _is_committed(ledger, planned, each))
-        if missing and leg in (None, start.leg):
-            left.append(start._replace(measurements=missing))
-    return left
-
-
-def _is_committed(ledger: Ledger, planned: PlannedCell, measurement: Measurement) -> bool:
-    commit = ledger.read_commit(planned.cell.cell_key, measurement.name)
-    if commit is not None and measurement.spec.is_gate and commit.verdict == "rejected":
-        raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(commit.reasons)}")
-    return commit is not None
+    read = {each: ledger.read_commit(planned.cell.cell_key, each.name) for each in planned.measurements}
+    commits = {measurement: commit for measurement, commit in read.items() if commit is not None}
+    for measurement, commit in commits.items():
+        if measurement.spec.is_gate and commit.verdict == "rejected":
+            raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(commit.reasons)}")
+    useless = {each.spec.step for each, commit in commits.items() if each.visit == FIRST and commit.judged_ok == 0}
+    done = {each.name for each in read if each in commits or (each.is_control and each.spec.step in useless)}
+    return [start for start in without(planned.starts, done) if leg in (None, start.leg)]
 
 
 class Runner:
@@ -76,8 +74,17 @@ class Runner:
             await make_ready(spec, self.heartbeat.line)
         self.heartbeat.phase("waiting")
         async with the_only_engine(self.heartbeat.line), Frameworks(self.workdir) as frameworks:
+            failed: EngineFailed | None = None
             for start in starts:
-                await self._measure_start(start, frameworks)
+                try:
+                    await self._measure_start(start, frameworks)
+                except EngineFailed as error:
+                    if start.served == self.planned.cell:
+                        raise
+                    print(f"the control failed, the cell goes on: {error}", flush=True)
+                    failed = error
+            if failed is not None:
+                raise failed
 
     async def _measure_start(self, start: Start, frameworks: Frameworks) -> None:
         port = free_port()
@@ -97,7 +104,7 @@ class Runner:
             try:
                 self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
             finally:
-                engine.stop()
+                await _stop(engine)
 
     async def _measure(
         self, measurement: Measurement, served: Cell, engine: Engine, command: EngineCommand, frameworks: Frameworks
@@ -160,6 +167,20 @@ class Runner:
             log_tail="" if how is Ended.DONE else "\n".join(tail),
         )  # fmt: skip
         self.leases.close(attempt)
+
+
+async def _stop(engine: Engine) -> None:
+    """Stop an engine while heartbeats go on: it may take a minute. It is gone afterwards, whoever cancels meanwhile."""
+    stopping = asyncio.ensure_future(asyncio.to_thread(engine.stop))
+    cancelled: asyncio.CancelledError | None = None
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    stopping.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def _verdict_row(judgement: Judgement) -> dict[str, object]:

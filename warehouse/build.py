@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from configs.step import MeasuredStep
-from configs.visits import FIRST
 from warehouse.consolidate.attempts import attempt_rows
+from warehouse.consolidate.costs import is_first
 from warehouse.consolidate.families import settled
 from warehouse.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
-from warehouse.consolidate.parity_bar import barred, lossless_cells
+from warehouse.consolidate.parity_bar import barred, barred_visits, cells_that_fail_parity, lossless_cells
 from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
 from warehouse.consolidate.speed.settled import settled_speeds
@@ -77,10 +77,11 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
             results += made.results
             pairs += made.pairs
             visits += made.visits
-    speeds = settled_speeds(barred(results, lossless_cells(inventory.steps)), visits)  # only ok rows make a claim
+    failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
+    speeds = settled_speeds(barred(results, failed), barred_visits(visits, failed))
     return Consolidated(
         results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
-        pairs=sorted([*settled(pairs), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
+        pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
         visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
@@ -88,7 +89,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
 
 def _unmeasured(steps: Group, raw: Raw) -> Made:
     """One row without a figure per cell, whatever its visits, of a step that this version can't measure."""
-    return Made([plain_row(step, raw) for step in steps if step.visit == FIRST], [])
+    return Made([plain_row(step, raw) for step in steps if is_first(step, raw)], [])
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:

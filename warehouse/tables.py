@@ -106,6 +106,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("precision", "str", "number format of the weights", required=True),
         Column("technique", "str", "how tokens are decoded", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("compared_as", "str", "the model whose AR it is compared with: its own, unless held against another's"),
         Column("engine", "str", "what served", required=True),
         Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
         Column("weights", "str", "real or dummy"),
@@ -127,13 +128,22 @@ RESULTS_CONSOLIDATED = Table(
         Column("tok_s_lo", "f64", "lower end of its 95 % interval; `interval_scope` says over what", "tokens/s"),
         Column("tok_s_hi", "f64", "upper end", "tokens/s"),
         Column("interval_scope", "str", "between starts, or within one start: then it says nothing about another one"),
-        Column("visits", "i64", "engine starts behind the figure"),
+        Column(
+            "visits",
+            "i64",
+            "engine starts behind the figure; one that was interrupted and resumed on its machine counts once",
+        ),
         Column("repeat_sd", "f64", "standard deviation of a repeat's rate within a visit, over the rate"),
         Column("start_sd", "f64", "standard deviation from start to start, over the rate; pooled over the run"),
         Column("cv", "f64", "standard deviation over mean of the repeats within a visit"),
         Column("ttft_ms", "f64", "time to first token, median, streamed", "ms"),
         Column("tpot_ms", "f64", "time per output token after the first, median, streamed, by token counts", "ms"),
-        Column("chars_s", "f64", "output characters over wall clock", "characters/s"),
+        Column(
+            "chars_s",
+            "f64",
+            "output characters over wall clock, ramp and tail included, which tok_s leaves out with several in flight",
+            "characters/s",
+        ),
         Column("acceptance_length", "f64", "1 + accepted / drafts: tokens per verification step", "tokens"),
         Column("acceptance_by_position", "list[f64]", "accepted / drafts at draft position 1..K"),
         Column(
@@ -147,9 +157,15 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "speedup",
             "f64",
-            "tok_s over AR's on the same machine, same run, condition: the cell's control, or the run's AR cell",
+            "tok_s over AR's on the same machine, same run, condition: the cell's control, or the run's AR cell; null "
+            "unless both rows are ok",
         ),
-        Column("speedup_lo", "f64", "lower end of its 95 % interval; null within one start, which carries no claim"),
+        Column(
+            "speedup_lo",
+            "f64",
+            "lower end of its 95 % interval; null where it carries no claim: within one start, or withheld because "
+            "the placebo failed or is missing (`pairs` keeps the interval)",
+        ),
         Column("speedup_hi", "f64", "upper end"),
         Column("metric", "str", "what score is, e.g. accuracy"),
         Column("score", "f64", "value of the metric, 0 to 1"),
@@ -190,7 +206,8 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "cost_usd",
             "f64",
-            "gpu_s at the price_usd_h of the machines that took them; sums like gpu_s",
+            "gpu_s at the price_usd_h of the machines that took them, also where `attempts` says they were not "
+            "charged; sums like gpu_s",
             "USD",
         ),
         Column("usd_per_mtok", "f64", "price_usd_h over tok_s, per million output tokens", "USD"),
@@ -265,7 +282,8 @@ ATTEMPTS = Table(
 
 VISITS = Table(
     "visits",
-    "one condition of a timed step in one engine start on one machine; controls included",
+    "one condition of a timed step in one visit on one machine; controls included. A visit is one engine start; one "
+    "that was interrupted and resumed on the same machine may be two",
     (
         Column("run_id", "str", "the run", required=True),
         Column("cell_key", "str", "the cell that was measured, or that brought the control along", required=True),
@@ -289,8 +307,13 @@ VISITS = Table(
         Column("tok_s", "f64", "of this visit: tokens over seconds, all repeats together", "tokens/s"),
         Column("repeat_sd", "f64", "standard deviation of a repeat's rate, over the rate"),
         Column("gpu_s", "f64", "seconds of the node that it took; a part of the row's of `results_consolidated`", "s"),
-        Column("cost_usd", "f64", "gpu_s at the machine's price", "USD"),
-        Column("verdict", "str", "ok, suspect or rejected", required=True),
+        Column("cost_usd", "f64", "gpu_s at the machine's price, charged or not", "USD"),
+        Column(
+            "verdict",
+            "str",
+            "ok, suspect or rejected; only ok ones say how much starts differ. Of one that was cut short: suspect",
+            required=True,
+        ),
         Column("reasons", "list[str]", "reason codes", required=True),
         Column("measured_at", "str", "when it was committed, ISO 8601, UTC", required=True),
     ),
@@ -298,16 +321,24 @@ VISITS = Table(
 
 PAIRS = Table(
     "pairs",
-    "one comparison of a cell with AR of the same run, model, precision, engine and machine",
+    "one comparison of a cell with AR of the same run, precision, engine and kind of machine, and of the model that "
+    "`compared_as` names: its own, unless it is held against another one's",
     (
         Column("run_id", "str", "the run", required=True),
         Column("kind", "str", "speed: by visits; accuracy: by items; placebo: AR against AR by visits", required=True),
         Column("cell_key", "str", "the cell", required=True),
-        Column("baseline_cell_key", "str", "the AR cell it is compared with", required=True),
+        Column(
+            "baseline_cell_key",
+            "str",
+            "the AR cell it is compared with; of a control it is what was served: `visits` has its rows under the "
+            "cell's own cell_key, role control, with this as served_cell_key",
+            required=True,
+        ),
         Column("model", "str", "the target's short name", required=True),
         Column("precision", "str", "number format of the weights", required=True),
         Column("technique", "str", "how the cell decodes", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("compared_as", "str", "the model whose AR it is compared with; null in old snapshots: its own"),
         Column("engine", "str", "what served both", required=True),
         Column("gpu", "str", "kind of machine of both", required=True),
         Column("step", "str", "the measurement", required=True),
@@ -318,10 +349,24 @@ PAIRS = Table(
         Column("n", "i64", "accuracy: items that both answered; speed: repeats of the cell", required=True),
         Column("baseline_value", "f64", "tok_s or score of the AR cell, over the same items"),
         Column("value", "f64", "tok_s or score of the cell, over the same items"),
-        Column("ratio", "f64", "speed: value over baseline_value"),
-        Column("ratio_lo", "f64", "lower end of its 95 % interval over starts and repeats; null within one start"),
+        Column(
+            "ratio",
+            "f64",
+            "speed: value over baseline_value, less the drift between their middles where they differ; placebo: AR's "
+            "second start over its first, less the drift between them",
+        ),
+        Column(
+            "ratio_lo",
+            "f64",
+            "lower end of its 95 % interval over starts and repeats; null within one start, of one repeat, and where "
+            "the two lie about other middles and no drift is known",
+        ),
         Column("ratio_hi", "f64", "upper end"),
-        Column("ratio_p", "f64", "two-sided p that the two rates differ"),
+        Column(
+            "ratio_p",
+            "f64",
+            "two-sided p of no difference; stricter than the interval: with no more degrees of freedom than the starts",
+        ),
         Column(
             "ratio_p_holm",
             "f64",
@@ -331,8 +376,15 @@ PAIRS = Table(
         Column("machine", "str", "speed: the machine on which both were measured"),
         Column("visits", "i64", "speed: engine starts of the cell"),
         Column("baseline_visits", "i64", "speed: engine starts of AR"),
-        Column("drift", "f64", "speed: change of the machine from one visit to the next that was taken out, share"),
-        Column("verdict", "str", "of the cell's row: only ok rows make a claim"),
+        Column(
+            "drift",
+            "f64",
+            "speed and placebo: change of a rate from one visit of a machine to the next, share, as fitted over all "
+            "machines of the run; it moves the ratio only where the two have other middles. 0: none could be fitted",
+        ),
+        Column(
+            "verdict", "str", "of the cell's row; a speed that isn't ok, or a cell that fails parity, claims nothing"
+        ),
         Column("reasons", "list[str]", "its reason codes, and why a claim is withheld"),
         Column("delta", "f64", "accuracy: value minus baseline_value"),
         Column(
@@ -380,8 +432,8 @@ PAIRS = Table(
             "conclusion",
             "str",
             "non-inferior: ni_p_holm below 0.05; worse: not so, and mcnemar_p_holm below 0.05 with delta below 0; "
-            "faster or slower: the ratio's interval doesn't contain 1, ratio_p_holm is below 0.05, the row is ok and "
-            "all placebos of the run are inconclusive; "
+            "faster or slower: the ratio's interval doesn't contain 1, ratio_p_holm is below 0.05, the row is ok, all "
+            "placebos of the run are inconclusive and one was made under this condition; "
             "differs: a placebo that read as a difference; else inconclusive",
         ),
     ),

@@ -84,13 +84,19 @@ class Reason(StrEnum):
     FAILED_SANITY = "failed_sanity"
     """Questions that no working model misses were missed."""
     SERVING_DIFFERS = "serving_differs"
-    """The cell and the AR cell that it is held against were served with other arguments."""
+    """The cell and the AR cell that it is held against, or visits of one figure, were served differently."""
     PROMPT_LENGTH = "prompt_length"
     """The prompts that were sent are not as long as the condition says."""
     PARITY_FAILED = "parity_failed"
     """Lossless by its own claim, yet its greedy outputs leave AR's where AR repeats itself."""
     PLACEBO_FAILED = "placebo_failed"
     """AR against AR read as a difference in this run, so its speed claims are withheld."""
+    NO_PLACEBO = "no_placebo"
+    """AR could not be held against AR under this condition, so speed claims are withheld."""
+    CUT_SHORT = "cut_short"
+    """A visit that was left unfinished, and measured again on another machine."""
+    NOT_MEASURED = "not_measured"
+    """A cell whose control was measured and which itself was not: rejected before, lost, or still to come."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -183,5 +183,5 @@ def _step_forecast(planned: PlannedCell, start: Start, measurement: Measurement,
         name=name,
         state="measured" if is_done else "to measure",
         seconds=0.0 if is_done else step_s(planned, spec, start.served),
-        is_control=measurement.visit.role == "control",
+        is_control=measurement.is_control,
     )

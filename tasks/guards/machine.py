@@ -12,9 +12,9 @@ def other_gpu(gpu: Gpu, gpu_name: str | None) -> Finding | None:
 
     Args:
         gpu: as planned; without `reported_as` nothing is checked.
-        gpu_name: as reported, or the processor's where there is no card; None: nobody said.
+        gpu_name: as reported, or the processor's where there is no card; None: nobody said, and nothing is found.
     """
-    if not gpu.reported_as or gpu_name in gpu.reported_as:
+    if not gpu.reported_as or gpu_name is None or gpu_name in gpu.reported_as:
         return None
     planned = " or ".join(gpu.reported_as)
-    return Finding(Reason.OTHER_GPU, "suspect", f"{gpu.name} was planned ({planned}), this is {gpu_name or 'unknown'}")
+    return Finding(Reason.OTHER_GPU, "suspect", f"{gpu.name} was planned ({planned}), this is {gpu_name}")

@@ -41,7 +41,7 @@ class Tables:
 @pytest.fixture(scope="module")
 def night(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     """The night, over: the first machine of a cell went when some repeats of its own visit were stored."""
-    night = Night(session_lab, tmp_path_factory.mktemp("visits"), 2, token_s=0.004, visits="bracketed", places=PLACES)
+    night = Night(session_lab, tmp_path_factory.mktemp("visits"), 2, token_s=0.002, visits="bracketed", places=PLACES)
     process = night.start()
     try:
         own = "throughput"

@@ -90,8 +90,8 @@ class SlurmNight:
         return [story.end.outcome if story.end else "open" for story in self.stories(cell)]
 
     def is_measured(self, cell: int) -> bool:
-        planned = self.planned[cell]
-        return all(self.ledger.read_commit(self.keys[cell], spec.step) is not None for spec in planned.steps)
+        names = (each.name for each in self.planned[cell].measurements)
+        return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
     def requests(self, cell: int) -> list[str]:
         """Every prompt that reached an engine of the cell, in order."""

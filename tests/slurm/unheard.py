@@ -20,7 +20,7 @@ from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
 
 JOB = CellJob("/nowhere", "unheard", "0" * 16)
-NAME = cluster_name(*JOB)
+NAME = cluster_name(*JOB[:3])
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.visits import split_name
+from tasks.runner import todo
 from tests.fake_run import FakeRun
 from warehouse.ledger import said
 
@@ -70,6 +71,28 @@ def test_a_control_that_was_measured_is_not_measured_again(tmp_path: Path, node_
     assert code == 0, output
     assert run.commit("throughput@control-1") == first
     assert "throughput@control-1" not in output
+
+
+def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    code, output = run.finish(node_python, lie="no_ar")
+    assert code == 1 and "the control failed, the cell goes on" in output, output
+    assert set(run.ledger.committed_steps()[run.key]) == {"smoke", "throughput", "parity"}
+    code, output = run.finish(node_python)
+    assert code == 0, output
+    assert set(run.ledger.committed_steps()[run.key]) >= {"throughput@control-1", "throughput@control-2"}
+
+
+def test_a_cell_without_a_usable_speed_needs_no_second_control(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE)
+    planned = run.planned.model_copy(update={"visits": "bracketed", "control": run.planned.cell})
+    spec = next(step for step in planned.measured_steps if step.is_timed)
+    useless = run.ledger.new_commit(
+        spec.step, 1, "somebody", "rejected", ["dead_draft"], 1.0, [], judged=1, judged_ok=0
+    )
+    run.ledger.commit(run.key, useless)
+    names = [each.name for start in todo(run.ledger, planned) for each in start.measurements]
+    assert names == ["smoke", "parity"]
 
 
 @pytest.mark.parametrize("lie", ["loop", "blank"])

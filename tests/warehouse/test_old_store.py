@@ -52,8 +52,8 @@ def old_store(tmp_path: Path) -> Path:
 NEW_OF_OLD_SCORES = {"samples", "score_lo", "score_hi"}
 """Columns of schema 3 that the parts of schema 2 can fill; all its others are null in an old store."""
 
-NEW_OF_OLD_SPEEDS = {"interval_scope", "visits", "repeat_sd", "prompt_tokens", "machine"}
-"""Columns of schema 4, likewise; the machine is made of host and card, which schema 2 knew."""
+NEW_OF_OLD_SPEEDS = {"interval_scope", "visits", "repeat_sd", "prompt_tokens", "machine", "compared_as"}
+"""Columns of schema 4, likewise; the machine is made of host and card, the AR of the model, which schema 2 knew."""
 
 RATIO_OF_SUMS = {"tok_s"}
 """What schema 4 computes otherwise: all tokens over all seconds, where a mean of the repeats' rates stood."""

@@ -28,7 +28,22 @@ NOTHING = Spent(None, None)
 
 def step_seconds(step: CommittedStep, raw: Raw) -> Spent:
     """What a step of a cell took, of all attempts, in all its visits and those of its control."""
-    return _sum(commit_seconds(each, raw) for each in raw.beside(step) if each.name == step.name)
+    return _sum(commit_seconds(each, raw) for each in _visits(step, raw))
+
+
+def row_seconds(step: CommittedStep, raw: Raw) -> Spent:
+    """`step_seconds` for the first visit that was committed, nothing for others: rows of one visit each add up."""
+    return step_seconds(step, raw) if is_first(step, raw) else NOTHING
+
+
+def is_first(step: CommittedStep, raw: Raw) -> bool:
+    """Whether no visit of its step stands before it: the cell's own come before its control's."""
+    return step is min(_visits(step, raw), key=lambda each: each.visit)
+
+
+def _visits(step: CommittedStep, raw: Raw) -> list[CommittedStep]:
+    """The commits of a step, one per visit."""
+    return [each for each in raw.beside(step) if each.name == step.name]
 
 
 def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:

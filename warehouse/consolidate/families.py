@@ -6,28 +6,50 @@ any false claim at 5 % over the family: all models, precisions and techniques, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from warehouse.consolidate.pairs import SETTLEABLE, Settleable
+from warehouse.consolidate.parity_bar import Cell
 from warehouse.consolidate.rows import Row
 from warehouse.statistics.conclude import Standing, conclude, n_needed, wording
 from warehouse.statistics.holm import holm
+from warehouse.verdicts import Reason
 
 
-def settled(pairs: Sequence[Row]) -> list[Row]:
-    """The pairs in the order given; accuracy pairs with corrected p values, conclusion, items needed and wording."""
+def settled(pairs: Sequence[Row], barred: Mapping[Cell, str]) -> list[Row]:
+    """The pairs in the order given; accuracy pairs with corrected p values, conclusion, items needed and wording.
+
+    Args:
+        pairs: accuracy pairs wait for one another.
+        barred: cells that fail parity, with the sentence that says so: they claim nothing, so no family has them.
+    """
     done = list(pairs)
     families: dict[tuple[str, str], list[int]] = {}
     for at, pair in enumerate(pairs):
-        if SETTLEABLE in pair:
+        sentence = barred.get((pair["run_id"], pair["cell_key"]))
+        if SETTLEABLE in pair and sentence is not None:
+            done[at] = _barred(pair, sentence)
+        elif SETTLEABLE in pair:
             families.setdefault((pair["run_id"], pair["step"]), []).append(at)
     for family in families.values():
         waiting: list[Settleable] = [pairs[at][SETTLEABLE] for at in family]
         differ, lose = holm([each.p for each in waiting]), holm([each.ni_p for each in waiting])
         for at, each, p, ni_p in zip(family, waiting, differ, lose, strict=True):
-            plain = {name: value for name, value in pairs[at].items() if name != SETTLEABLE}
-            done[at] = plain | _said(each, Standing(p, ni_p, each.ni_p, len(family)))
+            done[at] = _plain(pairs[at]) | _said(each, Standing(p, ni_p, each.ni_p, len(family)))
     return done
+
+
+def _plain(pair: Row) -> Row:
+    return {name: value for name, value in pair.items() if name != SETTLEABLE}
+
+
+def _barred(pair: Row, sentence: str) -> Row:
+    return _plain(pair) | {
+        "verdict": "suspect",
+        "reasons": [*pair["reasons"], Reason.PARITY_FAILED.value],
+        "conclusion": "inconclusive",
+        "wording": f"no claim: {sentence}",
+    }
 
 
 def _said(found: Settleable, standing: Standing) -> Row:

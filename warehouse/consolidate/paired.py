@@ -69,7 +69,7 @@ def paired(row: Row, ours: Arm, baseline: Arm) -> tuple[Row, Row | None]:
     if row["verdict"] != "ok":
         return held, None
     planned = baseline.items.height  # AR answers all; how many a user's file has, no plan knows
-    pair = accuracy_pair(row, baseline.step.cell_key, *_compared(row, ours, planned, both)) | {
+    pair = accuracy_pair(held, baseline.step.cell_key, *_compared(row, ours, planned, both)) | {
         "truncated_delta": cut.share - cut.baseline_share,
         "served_differently": served_differently(ours.step, baseline.step),
     }

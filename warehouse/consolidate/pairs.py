@@ -42,11 +42,15 @@ def accuracy_pair(
         "value": value,
         **{name: getattr(comparison, name) for name in _COMPARED},
         "mcnemar_p": comparison.p,
+        "verdict": row["verdict"],
+        "reasons": list(row["reasons"]),
         "look": look,
         SETTLEABLE: found,
     }
 
 
 def shared(row: Row, baseline_cell_key: str, kind: str) -> Row:
-    """Who is compared with whom, by what."""
-    return {name: row[name] for name in _SHARED} | {"kind": kind, "baseline_cell_key": baseline_cell_key}
+    """Who is compared with whom, by what. A row of `visits`, which is AR's own in a placebo, names only its model."""
+    compared_as = row.get("compared_as") or row["model"]
+    said = {"kind": kind, "baseline_cell_key": baseline_cell_key, "compared_as": compared_as}
+    return {name: row[name] for name in _SHARED} | said

@@ -13,7 +13,7 @@ from typing import Any
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.consolidate.rows import Row, verdict_columns, verdict_of
 from warehouse.statistics.divergence import NEAR_TIE_NATS
-from warehouse.verdicts import Reason
+from warehouse.verdicts import Reason, worst
 
 Cell = tuple[str, str]
 """Run and key."""
@@ -66,11 +66,20 @@ def with_parity(row: Row, sentence: str) -> Row:
     return barred | {name: None for name in ("speedup", "speedup_lo", "speedup_hi") if name in row}
 
 
-def barred(results: Sequence[Row], lossless: Collection[Cell]) -> list[Row]:
+def barred(results: Sequence[Row], failed: Mapping[Cell, str]) -> list[Row]:
     """The rows in their order, all those of cells that fail parity with that on them."""
-    failed = cells_that_fail_parity(results, lossless)
     cells = [(row, failed.get((row["run_id"], row["cell_key"]))) for row in results]
     return [row if sentence is None else with_parity(row, sentence) for row, sentence in cells]
+
+
+def barred_visits(visits: Sequence[Row], failed: Mapping[Cell, str]) -> list[Row]:
+    """Rows of `visits` in their order; how a broken cell's starts differ says nothing of the others'. Controls do."""
+    return [
+        row | {"verdict": worst((row["verdict"], "suspect")), "reasons": [*row["reasons"], Reason.PARITY_FAILED.value]}
+        if row["role"] == "cell" and (row["run_id"], row["cell_key"]) in failed
+        else row
+        for row in visits
+    ]
 
 
 def _bench(row: Mapping[str, Any]) -> tuple[Any, ...]:

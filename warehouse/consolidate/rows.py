@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configs.cell import Technique
-from warehouse.consolidate.costs import NOTHING, Spent, placed, step_seconds
+from warehouse.consolidate.costs import NOTHING, Spent, placed, row_seconds
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.tables import PROVENANCE_COLUMNS, VERDICTS
 from warehouse.verdicts import Reason, Severity, Verdict, worst
@@ -74,6 +74,7 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "precision": cell.precision.name,
         "technique": cell.technique.name,
         "k": cell.k,
+        "compared_as": cell.model.compared_as,
         "engine": cell.engine.name,
         "gpu": step.planned.gpu.name,
         "weights": place.get("weights") or cell.model.weights,
@@ -100,8 +101,8 @@ def acceptance_source(technique: Technique) -> str | None:
 
 
 def plain_row(step: CommittedStep, raw: Raw) -> Row:
-    """The one row of a step with a verdict but no figure."""
-    return base_row(step, raw, judged(step, raw), step_seconds(step, raw))
+    """The one row of a step, or of one visit of it, with a verdict but no figure."""
+    return base_row(step, raw, judged(step, raw), row_seconds(step, raw))
 
 
 def verdict_columns(verdict: Judged) -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from configs.cell import Serving
@@ -27,6 +27,9 @@ OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds")
 VERSIONS = ("engine_version", "model_revision", "draft_revision")
 """Columns of provenance that decide what answers beside the command line. The card's name isn't one of them: machines
 of one kind differ in speed, and a speed is guarded elsewhere, but they compute the same answers up to rounding."""
+
+OF_A_SPEED = ("engine_version", "model_revision", "gpu_driver")
+"""Columns of provenance that decide a speed whatever the technique, so a cell's and its AR's must agree."""
 
 SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
 """Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
@@ -61,8 +64,21 @@ def differences(one: Row, other: Row) -> list[str]:
     found: list[str] = []
     if one.get("argv") and other.get("argv"):
         found += _unequal(arguments(one["argv"]), arguments(other["argv"]))
-    known = [name for name in VERSIONS if one.get(name) is not None and other.get(name) is not None]
-    return found + _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
+    return found + unequal_columns(one, other, VERSIONS)
+
+
+def unlike_the_first(places: Sequence[Row]) -> list[str]:
+    """In what the engines behind one figure differ from its first one's, the card's driver included."""
+    first, *others = places
+    found = [each for place in others for each in differences(first, place)]
+    found += [each for place in others for each in unequal_columns(first, place, ("gpu_driver",))]
+    return list(dict.fromkeys(found))
+
+
+def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
+    """Of these columns of provenance, those that differ; what a row doesn't know is left out."""
+    known = [name for name in columns if one.get(name) is not None and other.get(name) is not None]
+    return _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
 
 
 def served_differently(step: CommittedStep, baseline: CommittedStep) -> list[str]:
@@ -85,7 +101,7 @@ def arguments(argv: str) -> dict[str, str]:
     words = shlex.split(argv)
     flags = [at for at, word in enumerate(words) if word.startswith("--")]
     found = {"command": " ".join(map(_portable, words[: flags[0] if flags else None]))}
-    for at, after in zip(flags, [*flags[1:], len(words)], strict=True):
+    for at, after in zip(flags, [*flags, len(words)][1:], strict=True):
         name, equals, value = words[at].partition("=")
         if name not in OF_THE_MACHINE:
             found[name] = " ".join(map(_portable, ([value] if equals else []) + words[at + 1 : after]))

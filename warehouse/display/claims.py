@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.display.doubts import AR_OF, doubts, lost_needles
+from warehouse.display.doubts import doubts, is_ar_of, lost_needles
 from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.statistics.compare import carries_lossless
@@ -10,10 +10,10 @@ from warehouse.verdicts import Reason
 
 
 def is_faster(view: View, row: Row) -> bool:
-    """Whether the comparison of its starts with AR's says so, in a run whose AR is no different from itself."""
+    """Whether the comparison of its starts with AR's says so, in a run whose AR was seen to be as fast as itself."""
     pair = view.speed_pair(row)
     is_claimed = pair is not None and pair["conclusion"] == "faster"
-    return row["verdict"] == "ok" and is_claimed and not placebo_failed(view, row)
+    return row["verdict"] == "ok" and is_claimed and withheld_for(view, row) is None
 
 
 def has_interval(view: View, row: Row) -> bool:
@@ -22,13 +22,20 @@ def has_interval(view: View, row: Row) -> bool:
     return pair is not None and pair["ratio_lo"] is not None
 
 
-def placebo_failed(view: View, row: Row) -> bool:
-    """Whether AR against AR read as a difference in the row's run: then none of its speeds is a claim."""
+def withheld_for(view: View, row: Row) -> Reason | None:
+    """Why its speed is no claim: AR against AR read as a difference in its run, or was not made under its condition.
+
+    The pair says so; so do the placebos, of which a snapshot may have none though its pairs don't know that they need
+    one. None: AR was held against itself, and no difference was seen.
+    """
     pair = view.speed_pair(row)
     said = () if pair is None else pair["reasons"] or ()
-    return Reason.PLACEBO_FAILED in said or any(
-        each["conclusion"] == "differs" for each in view.placebos() if each["run_id"] == row["run_id"]
-    )
+    placebos = [each for each in view.placebos() if each["run_id"] == row["run_id"]]
+    if Reason.PLACEBO_FAILED in said or any(each["conclusion"] == "differs" for each in placebos):
+        return Reason.PLACEBO_FAILED
+    load = (row["step"], row["condition"], row["mode"])
+    is_made = any((each["step"], each["condition"], each["mode"]) == load for each in placebos)
+    return Reason.NO_PLACEBO if Reason.NO_PLACEBO in said or not is_made else None
 
 
 def lossless(view: View, row: Row) -> bool:
@@ -66,8 +73,7 @@ def in_words(pair: Row) -> str:
 
 def control_of(view: View, parity: Row) -> Row | None:
     """The AR cell's parity row (second pass against first), beside which a parity row is read; None: there is none."""
-    rows = view.of(step="parity", technique="ar", **{name: parity[name] for name in AR_OF})
-    return next(iter(rows), None)
+    return next((row for row in view.of(step="parity") if is_ar_of(row, parity)), None)
 
 
 def _counts(row: Row | None) -> tuple[int, int] | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.display.figures import Row
+from warehouse.display.figures import Row, ar_model
 from warehouse.display.view import View
 from warehouse.verdicts import Reason, Verdict
 
-AR_OF = ("run_id", "model", "precision", "engine", "gpu")
-"""What a cell shares with the AR cell that it is compared with."""
+AR_OF = ("run_id", "precision", "engine", "gpu")
+"""What a cell shares with the AR cell that it is compared with, whose model is `ar_model`."""
 
 
 class Doubt(NamedTuple):
@@ -26,7 +26,7 @@ class Doubt(NamedTuple):
 def doubts(view: View, row: Row) -> list[Doubt]:
     """Evaluations that count and whose row is not ok, or that have no comparison though AR has that evaluation."""
     ours = {each["step"]: each for each in view.scores() if _is_of(each, row)}
-    theirs = {each["step"]: each for each in view.scores() if _is_ar_of(each, row)}
+    theirs = {each["step"]: each for each in view.scores() if is_ar_of(each, row)}
     unscored = {each["step"]: each for each in view.rows if each["step"] in theirs and _is_of(each, row)}
     compared = {pair["step"] for pair in view.accuracy_pairs(row)}
     found = []
@@ -65,7 +65,7 @@ def cut_off_words(view: View, pair: Row) -> str | None:
 def lost_needles(view: View, row: Row) -> list[str]:
     """Places at which both were asked and the cell found fewer hidden sentences than AR, or its row can't be used."""
     asked = [each for each in view.of(step="needle") if each["score"] is not None]
-    theirs = {each["condition"]: each for each in asked if _is_ar_of(each, row) and each["verdict"] == "ok"}
+    theirs = {each["condition"]: each for each in asked if is_ar_of(each, row) and each["verdict"] == "ok"}
     found = []
     for each in asked:
         ar = theirs.get(each["condition"])
@@ -86,5 +86,7 @@ def _is_of(each: Row, row: Row) -> bool:
     return (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])
 
 
-def _is_ar_of(each: Row, row: Row) -> bool:
-    return each["technique"] == "ar" and all(each[name] == row[name] for name in AR_OF)
+def is_ar_of(each: Row, row: Row) -> bool:
+    """Whether the first row is of the AR cell with which the second one's is compared, or which it is."""
+    is_its_model = each["technique"] == "ar" and each["model"] == ar_model(row)
+    return is_its_model and all(each[name] == row[name] for name in AR_OF)

@@ -69,6 +69,16 @@ def marks(row: Row) -> list[Mark]:
     return [mark for mark, applies in ((DUMMY, is_dummy), (REPLAYED, source.startswith("replayed"))) if applies]
 
 
+def ar_model(row: Row) -> str:
+    """The model whose AR a row is compared with; snapshots of before the column know only its own."""
+    return str(row.get("compared_as") or row["model"])
+
+
+def ar_name(row: Row) -> str:
+    """`AR`; of another model's where the row is held against that: `AR of gemma-4-26b-a4b`."""
+    return "AR" if ar_model(row) == row["model"] else f"AR of {ar_model(row)}"
+
+
 def technique_name(row: Row) -> str:
     """Technique with its K, e.g. `mtp K=4`."""
     name: str = METHOD_NAMES.get(row["technique"]) or row["technique"]

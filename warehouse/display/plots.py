@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from warehouse.display.figures import TIMES, Mark, Row, figure, marks, rate, technique_label, technique_sign
+from warehouse.display.figures import TIMES, Mark, Row, ar_name, figure, marks, rate, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.scale import Scale, apart, tick_label
 from warehouse.statistics.compare import wilson_interval
@@ -95,7 +95,8 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
             _text(x + 8, place, technique_sign(row), "name"),
         ]
     description = "; ".join(
-        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} AR, {figure(steps_of(row))} tokens a step"
+        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} {ar_name(row)}, "
+        f"{figure(steps_of(row))} tokens a step"
         for row in rows
     )
     return _svg("Speedup against tokens per step", description, height, drawn, rows)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from warehouse.display.figures import Row, plural, technique_label
+from warehouse.display.figures import Row, ar_name, plural, technique_label
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.verdicts import VERDICTS
 
@@ -83,7 +83,8 @@ def naming(rows: Sequence[Row]) -> list[Heading]:
     ]
 
     def cell(row: Row) -> Markup:
-        others = " · ".join(str(row[name]) for name in names if row[name] is not None)
-        return join([technique_label(row), tag("small", others) if others else None])
+        others = [str(row[name]) for name in names if row[name] is not None]
+        others += [f"beside {ar_name(row)}"] if row.get("compared_as") and ar_name(row) != "AR" else []
+        return join([technique_label(row), tag("small", " · ".join(others)) if others else None])
 
     return [Heading("technique", cell, "")]

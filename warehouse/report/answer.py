@@ -1,7 +1,7 @@
 """The first thing on the page: which technique to run, how fast it is, what it costs in accuracy.
 
-Derived from the data, never written by hand. Only `ok` rows take part; where the data can't support an answer, the
-sentence says so.
+Derived from the data, never written by hand. Only speedups of `ok` rows are quoted; a flagged row is named with its
+flag. Where the data can't support an answer, the sentence says so.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from warehouse.display.claims import control_of, in_words, is_faster, lossless
-from warehouse.display.doubts import cut_off_words, doubts, lost_needles
-from warehouse.display.figures import TIMES, Row, figure, marks, plural, rate, signed, span, technique_label
+from warehouse.display.doubts import cut_off_words, doubts, flags, lost_needles
+from warehouse.display.figures import TIMES, Row, ar_name, figure, marks, plural, rate, signed, span, technique_label
 from warehouse.display.view import View, bench, headline_condition, is_small
-from warehouse.report.no_claim import no_speedup, parity_sentences, withheld
+from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
 
 
 class Answer(NamedTuple):
@@ -63,13 +63,15 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     condition = headline_condition(rows)
     here = [row for row in rows if (row["condition"], row["mode"]) == condition]
     others = [row for row in here if row["technique"] != "ar"]
-    drafted = [row for row in others if row["speedup"] is not None]
-    if not drafted:
+    known = [row for row in others if row["speedup"] is not None and row["verdict"] == "ok"]
+    if not known:
         return Answer(about, *no_speedup(view, here))
-    barred = parity_sentences(others)
-    if (unclaimed := withheld(view, drafted)) is not None:
-        verdict, evidence = unclaimed
+    barred = [*parity_sentences(others), *_flagged(others)]
+    drafted = [row for row in known if why_withheld(view, row) is None]
+    if not drafted:
+        verdict, evidence = unclaimed(view, known)
         return Answer(about, verdict, " ".join([evidence, *barred]))
+    barred += _withheld(view, known)
     faster = [row for row in drafted if is_faster(view, row)]
     usable = [row for row in faster if not _fails_accuracy(view, row)]
     if not usable:
@@ -78,7 +80,7 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     best = max(sound or usable, key=lambda row: row["speedup"])
     skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
     unless = "" if sound else ", if its accuracy holds"
-    verdict = f"Run {technique_label(best)}: {figure(best['speedup'])} {TIMES} AR{unless}."
+    verdict = f"Run {technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)}{unless}."
     return Answer(about, verdict, " ".join([*_evidence(view, best, skipped), *barred]))
 
 
@@ -103,10 +105,25 @@ def _evidence(view: View, best: Row, skipped: list[Row]) -> list[str]:
     if skipped:
         names = ", ".join(technique_label(row) for row in skipped)
         sentences.append(
-            "Faster, but not surely so, flagged, losing accuracy or not compared in all of it, hence not recommended: "
-            f"{names}."
+            f"Faster, but not surely so, losing accuracy or not compared in all of it, hence not recommended: {names}."
         )
     return sentences
+
+
+def _flagged(rows: list[Row]) -> list[str]:
+    """A sentence about rows whose speed is no claim for what their guards found; `parity_sentences` has its own."""
+    found = [
+        f"{technique_label(row)} ({flags(row)})" for row in rows if row["verdict"] != "ok" and not fails_parity(row)
+    ]
+    return [f"Flagged, hence not compared: {', '.join(found)}."] if found else []
+
+
+def _withheld(view: View, rows: list[Row]) -> list[str]:
+    """A sentence about rows of other runs than the answer's, whose starts or whose AR carry no claim."""
+    found = [
+        f"{technique_label(row)} ({why} in run {row['run_id']})" for row in rows if (why := why_withheld(view, row))
+    ]
+    return [f"No claim is made about {', '.join(found)}."] if found else []
 
 
 def _unsettled(view: View, row: Row) -> list[str]:
@@ -121,9 +138,8 @@ def _unsettled(view: View, row: Row) -> list[str]:
 
 def _gain(view: View, row: Row) -> str:
     """`1.91 x AR (95 % interval 1.85 to 1.97 over 2 starts of it and 2 of AR)`."""
-    gain, pair = f"{figure(row['speedup'])} {TIMES} AR", view.speed_pair(row)
-    if pair is None or pair["ratio_lo"] is None:
-        return f"{gain} (within one start)"
+    gain, pair = f"{figure(row['speedup'])} {TIMES} {ar_name(row)}", view.speed_pair(row)
+    assert pair is not None, "what has no interval is withheld"
     starts = f"{plural(pair['visits'], 'start')} of it and {pair['baseline_visits']} of AR"
     return f"{gain} (95 % interval {span(pair['ratio_lo'], pair['ratio_hi'])} over {starts})"
 

@@ -103,9 +103,15 @@ def _of_rows(view: View, run_id: str) -> str:
     if not visits:
         return ""
     rows = [row for row in view.rows if row["run_id"] == run_id]
-    controls = [visit for visit in visits if visit["role"] == "control"]
+    steps = {_step(row) for row in rows}
+    controls = [visit for visit in visits if visit["role"] == "control" and _step(visit) in steps]
     of_which = f", of which controls {_took(controls)}" if controls else ""
     return f" Its rows on this page took {_took(rows)}{of_which}."
+
+
+def _step(row: Row) -> tuple[str, str, str]:
+    """What a visit's seconds are a part of."""
+    return row["run_id"], row["cell_key"], row["step"]
 
 
 def _took(rows: Sequence[Row]) -> str:

@@ -12,8 +12,8 @@ from warehouse.display.view import View
 CELL_ON = ("cell_key", "gpu", "step")
 """What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""
 
-HELD_AGAINST = ("run_id", "model", "precision", "engine", "gpu", "step")
-"""What a row shares with the AR row of its run."""
+HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
+"""What a row shares with the AR row of its run, whose model is the row's `compared_as`."""
 
 ENDS = ("_lo", "_hi")
 """Suffixes of an interval's columns."""
@@ -52,8 +52,9 @@ def _newest(rows: pl.DataFrame) -> pl.DataFrame:
         .drop("measured_at")
     )
     others = rows.join(newest, on=newest.columns, how="semi").filter(pl.col("technique") != "ar")
-    baselines = rows.filter(technique="ar").join(others, on=HELD_AGAINST, how="semi").select(newest.columns)
-    return pl.concat([newest, baselines]).unique()
+    theirs = others.with_columns(model=pl.coalesce("compared_as", "model"))  # null before the column: its own
+    baselines = rows.filter(technique="ar").join(theirs, on=(*HELD_AGAINST, "model"), how="semi")
+    return pl.concat([newest, baselines.select(newest.columns)]).unique()
 
 
 def _pairs(pairs: pl.DataFrame, kept: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -65,10 +66,16 @@ def _pairs(pairs: pl.DataFrame, kept: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
 
 
 def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
-    """The pairs with what must stand beside their cells' names, which only rows know."""
+    """The pairs with what must stand beside their cells' names, which only rows know.
+
+    A placebo stands under the cell that brought its AR along. It has that one's weights, because dummy ones are only
+    compared with dummy ones, but drafts nothing, so that no acceptance of it was replayed.
+    """
     cell = ("run_id", "cell_key")
     facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)
-    return pairs.join(facts, on=cell, how="left", maintain_order="left")
+    named = pairs.join(facts, on=cell, how="left", maintain_order="left")
+    drafts = pl.when(pl.col("kind") != "placebo").then(pl.col("acceptance_source"))
+    return named.with_columns(acceptance_source=drafts)
 
 
 def _claimless(rows: pl.DataFrame, figure: str) -> pl.DataFrame:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warehouse.display.claims import has_interval, placebo_failed
-from warehouse.display.doubts import flags
-from warehouse.display.figures import TIMES, Row, figure, rate, technique_label
+from warehouse.display.claims import has_interval, withheld_for
+from warehouse.display.doubts import flags, is_ar_of
+from warehouse.display.figures import TIMES, Row, ar_name, figure, rate, technique_label
 from warehouse.display.view import View
 from warehouse.verdicts import Reason
 
@@ -15,13 +15,13 @@ REMEDY = "run it bracketed or mirrored"
 
 
 def no_speedup(view: View, here: Sequence[Row]) -> tuple[str, str]:
-    """Verdict and evidence where no row of a condition has a speedup.
+    """Verdict and evidence where no trusted row of a condition has a speedup.
 
     Args:
         view: the page's rows.
         here: the rates of one model, precision and machine under one condition.
     """
-    baselines = [row for row in here if row["technique"] == "ar"]
+    baselines = _baselines(view, here)
     trusted = next((row for row in baselines if row["verdict"] == "ok"), None)
     if trusted is None and not _has_control(view, here):
         flagged = "".join(f" It is {flags(row)}." for row in baselines[:1])
@@ -38,18 +38,48 @@ def no_speedup(view: View, here: Sequence[Row]) -> tuple[str, str]:
     return "No speedup can be stated.", " ".join(sentences)
 
 
-def withheld(view: View, drafted: Sequence[Row]) -> tuple[str, str] | None:
-    """Verdict and evidence where speedups are known, and none of them is a claim; None: some may be."""
-    best = max(drafted, key=lambda row: row["speedup"])
-    seen = f"{_ran(best)[:-1]}, {figure(best['speedup'])} {TIMES} AR"
-    if placebo_failed(view, best):
-        verdict = "No claim: AR against AR reads as a difference in this run."
-        why = "Where AR differs from itself, a speedup can't be told from what the machine did"
-        return verdict, f"{why}. {seen}. See Placebo; run it again on a machine that holds still."
-    if any(has_interval(view, row) for row in drafted):
-        return None
-    verdict = "No claim: one start each."
-    return verdict, f"{seen}, within one start each, which says nothing about the next start: {REMEDY}."
+PLACEBO_FAILED = "AR against AR reads as a difference"
+ONE_START = "one start each"
+NO_INTERVAL = "no interval"
+NO_PLACEBO = "AR was not held against itself"
+
+
+def why_withheld(view: View, row: Row) -> str | None:
+    """Why a row with a speedup is no claim whatever its figures, in a few words; None: it may be one."""
+    reason = withheld_for(view, row)
+    if reason is Reason.PLACEBO_FAILED:
+        return PLACEBO_FAILED
+    if not has_interval(view, row):
+        return NO_INTERVAL if _starts(view, row) > 2 else ONE_START
+    return NO_PLACEBO if reason is Reason.NO_PLACEBO else None
+
+
+def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
+    """Verdict and evidence where speedups are known, and `why_withheld` has a word about every one of them."""
+    best = max(known, key=lambda row: row["speedup"])
+    seen, why = f"{_ran(best)[:-1]}, {figure(best['speedup'])} {TIMES} {ar_name(best)}", why_withheld(view, best)
+    if why == ONE_START:
+        evidence = f"{seen}, within one start each, which says nothing about the next start: {REMEDY}."
+        return f"No claim: {ONE_START}.", evidence
+    if why == NO_INTERVAL:
+        pair = view.speed_pair(best)
+        assert pair is not None, "it has starts"
+        return f"No claim: {NO_INTERVAL}.", f"{seen}. {technique_label(best)}: {pair['wording']}."
+    doubt = "a speedup can't be told from what the machine did"
+    if why == NO_PLACEBO:
+        missing = f"No AR that passed its guards was started twice beside another arm, so {doubt}"
+        return (
+            f"No claim: {NO_PLACEBO}.",
+            f"{missing}. {seen}. See Placebo; run two cells or more, bracketed or mirrored.",
+        )
+    remedy = "See Placebo; run it again on a machine that holds still"
+    return f"No claim: {PLACEBO_FAILED} in this run.", f"Where AR differs from itself, {doubt}. {seen}. {remedy}."
+
+
+def _starts(view: View, row: Row) -> int:
+    """Of the cell and of AR together, behind its speedup; two where a snapshot of before visits doesn't say."""
+    pair = view.speed_pair(row)
+    return 2 if pair is None or pair["visits"] is None else pair["visits"] + pair["baseline_visits"]
 
 
 def fails_parity(row: Row) -> bool:
@@ -74,6 +104,13 @@ def _why(row: Row) -> str:
 
 def _ran(row: Row) -> str:
     return f"{technique_label(row)} ran at {rate(row['tok_s'])} tokens/s."
+
+
+def _baselines(view: View, here: Sequence[Row]) -> list[Row]:
+    """AR's rows of the condition: those among them, and of the model that one of them is held against."""
+    shape = {(row["condition"], row["mode"]) for row in here}
+    rates = [row for row in view.rates() if row["technique"] == "ar" and (row["condition"], row["mode"]) in shape]
+    return [row for row in rates if any(is_ar_of(row, each) for each in here)]
 
 
 def _has_control(view: View, here: Sequence[Row]) -> bool:

@@ -8,7 +8,7 @@ from math import fsum
 from typing import NamedTuple
 
 from warehouse.display.figures import Row
-from warehouse.display.view import View
+from warehouse.display.view import SMOKE, View
 from warehouse.statistics.visits import best_repeats
 
 
@@ -67,16 +67,33 @@ def _best(
 
 
 def start_seconds(view: View, run_id: str) -> float | None:
-    """Seconds of a start: what the run's tries took and no row did, over its starts. None: not known.
+    """Seconds of an engine start, mean over the run: weights, compiling, until it answers. None: not known.
 
-    It has the loading of weights, the compiling and the warming up; starts for untimed steps are not counted, so it is
-    a little too long.
+    Of tries that ended well and recorded what starting took: in any other, a start may have left nothing to count.
     """
-    keys = ("served_cell_key", "cell_key", "role", "visit", "attempt", "machine")
-    starts = {tuple(visit[name] for name in keys) for visit in view.visits if visit["run_id"] == run_id}
-    tried_s = fsum(row["wall_s"] or 0.0 for row in view.attempts if row["run_id"] == run_id)
-    measured_s = fsum(row["gpu_s"] or 0.0 for row in view.rows if row["run_id"] == run_id)
-    return (tried_s - measured_s) / len(starts) if starts and tried_s > measured_s else None
+    tries = [row for row in view.attempts if row["run_id"] == run_id and row["outcome"] == "completed"]
+    counted = [(row["load_s"], starts) for row in tries if row["load_s"] is not None and (starts := _starts(view, row))]
+    return fsum(load_s for load_s, _ in counted) / sum(starts for _, starts in counted) if counted else None
+
+
+def _starts(view: View, tried: Row) -> int:
+    """Engine starts of a try, by what they left: visits, and what isn't timed, where that had a start of its own.
+
+    Beside a control that is the fourth start (`configs.visits.starts_of`); else it shares the cell's own, which an
+    earlier try may have done.
+    """
+    own = [visit for visit in view.visits if _cell(visit) == _cell(tried)]
+    timed = {(visit["role"], visit["visit"]) for visit in own if visit["attempt"] == tried["attempt"]}
+    steps = {visit["step"] for visit in own}
+    rows = view.of(run_id=tried["run_id"], cell_key=tried["cell_key"])
+    others = [row for row in rows if row["step"] not in steps and row["metric"] != SMOKE]
+    is_beside_control = any(visit["role"] == "control" for visit in own)
+    is_apart = is_beside_control or not any(role == "cell" for role, _ in timed)
+    return len(timed) + (is_apart and any(row["attempt"] == tried["attempt"] for row in others))
+
+
+def _cell(row: Row) -> tuple[str, str]:
+    return row["run_id"], row["cell_key"]
 
 
 def _shape(row: Row) -> tuple[str, str, str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import sqrt
 
+from warehouse.display.claims import has_interval, withheld_for
 from warehouse.display.figures import NOTHING, Row, figure, plural, signed, span
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.rate_columns import share
@@ -11,11 +13,13 @@ from warehouse.display.section import section
 from warehouse.display.tables import MOST_ROWS, Heading, fair_share, more, naming, table
 from warehouse.display.view import View
 from warehouse.report.noise import noises
+from warehouse.verdicts import Reason
 
 LEAD = (
     "AR's starts held against each other as any technique is held against AR. Nothing differs between them, so the "
     "answer must be “inconclusive”; p is corrected for the conditions of the run (Holm). Where it is not, the machine "
-    "or the method saw a difference that isn't there, and the run makes no claim about speed."
+    "or the method saw a difference that isn't there, and the run makes no claim about speed; nor where AR could "
+    "not be held against itself."
 )
 
 NOISE_LEAD = (
@@ -31,21 +35,56 @@ def placebo_section(view: View) -> Markup | None:
     if not view.rates():
         return None
     pairs = view.placebos()
-    return section("placebo", "Placebo", LEAD, _finding(pairs), _pairs(view, pairs), _cut_short(view), _noise(view))
+    return section(
+        "placebo",
+        "Placebo",
+        LEAD,
+        _finding(pairs),
+        _unheld(view, pairs),
+        _pairs(view, pairs),
+        _cut_short(view),
+        _noise(view),
+    )
 
 
 def _finding(pairs: Sequence[Row]) -> Markup:
     if not pairs:
-        words = "No AR cell was started twice on one machine, so nothing here says what starts differ by."
+        words = "No AR that passed its guards was started twice beside another arm, so it was not held against itself."
         return tag("p", f"{words} No speed on this page is a claim.", class_="caveat")
     failed = [pair for pair in pairs if pair["conclusion"] == "differs"]
     if not failed:
-        return tag("p", "AR against AR is inconclusive, as it must be.")
+        return tag("p", f"AR against AR is inconclusive, as it must be.{_power(pairs)}")
     where = "; ".join(dict.fromkeys(f"{pair['condition']} in run {pair['run_id']}" for pair in failed))
     words = f"AR against AR reads as a difference: {where}."
     runs = {pair["run_id"] for pair in failed}
     whose = "this run" if len(runs) == 1 else "these runs"
     return tag("p", tag("b", words), f" The speed claims of {whose} are withheld.", class_="caveat")
+
+
+def _power(pairs: Sequence[Row]) -> str:
+    """What the placebos could have seen: a difference that is smaller than half their interval stays inside it."""
+    halves = sorted(half for pair in pairs if (half := _half_width(pair)) is not None)
+    if not halves:
+        return ""
+    least, most = share(halves[0]), share(halves[-1])
+    by = "" if least == most else f" to {most}, by condition"
+    return f" It could not have seen less than {least}{by}: half the width of its interval."
+
+
+def _half_width(pair: Row) -> float | None:
+    """Of its interval, as a share; the interval is symmetric on the log scale."""
+    low, high = pair["ratio_lo"], pair["ratio_hi"]
+    return None if low is None or high is None else sqrt(high / low) - 1
+
+
+def _unheld(view: View, pairs: Sequence[Row]) -> Child:
+    """Whose claims are withheld because there is no placebo of theirs, though there are some."""
+    rows = [row for row in view.rates() if has_interval(view, row) and withheld_for(view, row) is Reason.NO_PLACEBO]
+    if not rows or not pairs:
+        return None
+    where = "; ".join(dict.fromkeys(f"{row['condition']} in run {row['run_id']}" for row in rows))
+    words = f"AR was not held against itself: {where}. No speedup there is a claim."
+    return tag("p", words, class_="caveat")
 
 
 def _pairs(view: View, pairs: Sequence[Row]) -> Child:
@@ -56,6 +95,7 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
         Heading("condition", lambda pair: pair["condition"], ""),
         Heading("AR over AR", lambda pair: figure(pair["ratio"], 3)),
         Heading("95 % interval", lambda pair: span(pair["ratio_lo"], pair["ratio_hi"], 3)),
+        Heading("could have seen", lambda pair: share(_half_width(pair))),
         Heading("p (Holm)", lambda pair: figure(pair["ratio_p_holm"], 3)),
         Heading("conclusion", _conclusion, ""),
         Heading("starts", lambda pair: figure(pair["visits"] + pair["baseline_visits"], 0)),

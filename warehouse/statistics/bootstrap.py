@@ -1,7 +1,6 @@
-"""Percentile bootstrap over repeats, in plain Python: the same data give the same interval on every machine.
+"""Percentile bootstrap over items, in plain Python: the same data give the same interval on every machine.
 
-Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. With three to five repeats such an
-interval says little more than how far apart the repeats lie, which is why rows and pages name their number.
+Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13.
 """
 
 from __future__ import annotations
@@ -19,23 +18,15 @@ LEVEL = 0.95
 """Nominal two-sided coverage."""
 
 
-def resampled_means(values: Sequence[float], identity: str) -> list[float]:
-    """Means of `RESAMPLES` samples drawn with replacement, each as long as `values`.
+def resampled_means_of_few(values: Sequence[float], identity: str) -> list[float]:
+    """Means of `RESAMPLES` samples drawn with replacement; quick for many values of which few are distinct.
+
+    Such are differences of right-or-wrong answers. How often each distinct value is drawn is multinomial, so it is
+    drawn as one binomial after another: 12 000 items cost a few hundred thousand steps, not 24 million.
 
     Args:
-        values: one figure per repeat; at least one.
+        values: one figure per item; at least one.
         identity: what the row is called; the seed follows from it, so that a build can be repeated bit for bit.
-    """
-    n = len(values)
-    drawn = _source(identity).choices(values, k=n * RESAMPLES)
-    return [sum(drawn[start : start + n]) / n for start in range(0, n * RESAMPLES, n)]
-
-
-def resampled_means_of_few(values: Sequence[float], identity: str) -> list[float]:
-    """The same for many values of which few are distinct, such as differences of right-or-wrong answers.
-
-    How often each distinct value is drawn is multinomial, so it is drawn as one binomial after another: 12 000 items
-    cost a few hundred thousand steps, not 24 million.
     """
     n = len(values)
     ordered = sorted(Counter(values).items())
@@ -94,8 +85,3 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
-
-
-def ratio_interval(over: Sequence[float], under: Sequence[float]) -> tuple[float, float]:
-    """Interval of a ratio of two means whose arms were resampled independently of each other."""
-    return interval([a / b for a, b in zip(over, under, strict=True)])

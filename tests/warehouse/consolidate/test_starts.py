@@ -94,6 +94,7 @@ def test_windows_of_two_machines_are_never_one_figure(local: Store) -> None:
     assert "no_control: AR was measured on another machine" in only(built.results, technique="mtp")["details"][0]
     lost_row = only(built.visits, technique="ar", complete=False)
     assert (lost_row["machine"], lost_row["tok_s"], lost_row["attempt"]) == ("h100-a", pytest.approx(70.0), 1)
+    assert (lost_row["verdict"], lost_row["reasons"]) == ("suspect", ["cut_short"]), "the node judged the other's"
 
 
 def test_what_a_killed_start_left_of_a_condition_is_in_no_figure(local: Store) -> None:
@@ -166,7 +167,9 @@ def test_a_placebo_that_differs_withholds_every_claim_of_its_run(local: Store) -
     pair = only(built.pairs, kind="speed", technique="mtp", k=2)
     assert pair["ratio_lo"] > 1 and pair["conclusion"] == "inconclusive"
     assert pair["reasons"] == ["placebo_failed"] and "no claim: AR against AR" in pair["wording"]
-    assert only(built.results, technique="mtp", k=2)["verdict"] == "ok"
+    row = only(built.results, technique="mtp", k=2)
+    assert (row["verdict"], row["speedup_lo"], row["speedup_hi"]) == ("ok", None, None)
+    assert row["details"] == ["placebo_failed: AR against AR reads as a difference in this run"]
 
 
 def test_a_cell_that_breaks_its_own_promise_makes_no_claim(local: Store) -> None:

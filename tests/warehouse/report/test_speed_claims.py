@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import polars as pl
 import pytest
 
+from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
-from warehouse.consolidate.parity_bar import barred
-from warehouse.consolidate.raw import polars_schema
-from warehouse.display.figures import Row
+from warehouse.consolidate.parity_bar import barred, cells_that_fail_parity
 from warehouse.display.speed_sections import acceptance_section, speed_section
 from warehouse.display.view import View
-from warehouse.report.answer import answers, caveats
+from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
-from warehouse.report.newest import make_view
 from warehouse.report.placebo_section import placebo_section
-from warehouse.tables import ATTEMPTS, BILLED_PHASES, PAIRS, RESULTS_CONSOLIDATED, VISITS
-
-
-def row(technique: str, tok_s: float | None = None, **columns: Any) -> dict[str, Any]:
-    known = {
-        "run_id": "r1", "cell_key": technique, "model": "m", "family": "gemma4", "precision": "bf16", "engine": "e",
-        "gpu": "h100", "technique": technique, "step": "throughput", "condition": "short c=1", "mode": "fixed",
-        "context_tokens": 64, "concurrency": 1, "verdict": "ok", "reasons": [], "details": [], "tok_s": tok_s,
-        "visits": 2, "repeats": 6, "interval_scope": "between starts", "weights": "real", "attempts": 1,
-        "measured_at": "2026-11-22T10:00:00+00:00",
-    }  # fmt: skip
-    return dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | known | columns
-
-
-AR = row("ar", 80.0, tok_s_lo=79.0, tok_s_hi=81.0, repeat_sd=0.02, start_sd=0.01)
-MTP = row("mtp", 160.0, speedup=2.0, speedup_lo=1.96, speedup_hi=2.04, k=4, acceptance_source="measured")
-
-
-def seen(*rows: Row, pairs: tuple[Row, ...] = (), **more: Any) -> View:
-    return View([*rows], [*pairs], [], 0, **more)
-
-
-def text_of(view: View) -> str:
-    [found] = answers(view)
-    return f"{found.verdict} {found.evidence}"
+from warehouse.tables import ATTEMPTS, BILLED_PHASES
 
 
 def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster() -> None:
@@ -92,7 +63,8 @@ def test_a_broken_lossless_technique_is_never_the_headline_and_the_page_says_why
     control = row("ar", **parity, parity_equal=12)
     broken = row("mtp", **parity, parity_equal=0, parity_near_ties=0, divergence_margin=7.0)
     slower = row("dflash", 120.0, speedup=1.5, speedup_lo=1.47, speedup_hi=1.53, k=7)
-    rows = barred([AR, MTP, slower, control, broken], {("r1", "mtp")})
+    rows = [AR, MTP, slower, control, broken]
+    rows = barred(rows, cells_that_fail_parity(rows, {("r1", "mtp")}))
     view = seen(*rows, pairs=(speed_pair(slower), placebo(AR)))
     text = text_of(view)
     assert text.startswith("Run dflash K=7: 1.50 × AR.")  # noqa: RUF001
@@ -110,16 +82,6 @@ def test_that_there_is_no_trusted_ar_row_is_only_said_where_there_is_none() -> N
     lost = AR | {"verdict": "rejected", "reasons": ["short_output"]}
     text = text_of(seen(lost, ok))
     assert "There is no trusted AR row to divide by. It is rejected: short_output. mtp K=4 ran at 160" in text
-
-
-def frame(table: Any, *rows: Row) -> pl.DataFrame:
-    names = table.column_names()
-    return pl.DataFrame([{name: each.get(name) for name in names} for each in rows], schema=polars_schema(table))
-
-
-def viewed(rows: list[Row], pairs: list[Row]) -> View:
-    tables = {"results_consolidated": frame(RESULTS_CONSOLIDATED, *rows), "pairs": frame(PAIRS, *pairs)}
-    return make_view(tables | {"attempts": frame(ATTEMPTS), "visits": frame(VISITS)})
 
 
 def test_ar_of_another_gpu_does_not_remove_this_ones() -> None:
@@ -183,20 +145,15 @@ def test_lookup_is_held_against_tokens_per_step_not_against_its_acceptance_lengt
     assert "3.50</td>" in shown and "1.05</td>" in shown
 
 
-def visit(number: int, **columns: Any) -> Row:
-    known = {
-        "run_id": "r1", "cell_key": "ar", "served_cell_key": "ar", "gpu": "h100", "condition": "short c=1",
-        "mode": "fixed", "role": "cell", "visit": number, "attempt": 1, "machine": "host/card", "complete": True,
-        "repeats": 3, "gpu_s": 30.0, "verdict": "ok",
-    }  # fmt: skip
-    return dict.fromkeys(VISITS.column_names()) | known | columns
-
-
 def test_noise_and_the_repeats_that_are_worth_their_cost_stand_below_the_placebo() -> None:
-    tries = [dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "wall_s": 260.0}]
-    row_s = {"gpu_s": 60.0}
+    tried = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "cell_key": "ar", "wall_s": 9000.0}
+    tries = [
+        tried | {"attempt": 1, "outcome": "completed", "load_s": 200.0},
+        tried | {"attempt": 2, "outcome": "completed"},
+        tried | {"attempt": 3, "outcome": "failed", "load_s": 700.0},
+    ]
     visits = [visit(1), visit(2), visit(3, complete=False)]
-    view = View([AR | row_s], [placebo(AR)], tries, 0, visits)
+    view = View([AR | {"gpu_s": 60.0}], [placebo(AR)], tries, 0, visits)
     shown = placebo_section(view) or ""
     assert "1.0%" in shown and "2.0%" in shown and "−0.40 %" in shown  # noqa: RUF001
     assert "1 row of visits.parquet was cut short" in shown

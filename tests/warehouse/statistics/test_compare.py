@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 
-from warehouse.statistics.bootstrap import interval, quantile, ratio_interval, resampled_means
+from warehouse.statistics.bootstrap import quantile
 from warehouse.statistics.compare import (
     MARGIN,
     Conclusion,
@@ -110,25 +109,6 @@ def test_a_proven_loss_is_not_lossless_though_it_is_within_the_margin() -> None:
     assert carries_lossless(full, full, verdict, -found.delta, found.p), "a gain is no loss"
 
 
-def test_a_bootstrap_can_be_repeated_and_differs_between_rows() -> None:
-    values = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert resampled_means(values, "row") == resampled_means(values, "row")
-    assert resampled_means(values, "row") != resampled_means(values, "other row")
-    low, high = interval(resampled_means(values, "row"))
-    assert 1.5 <= low <= 2.0 and 4.0 <= high <= 4.5  # exact bootstrap distribution of five repeats: 1.8 and 4.2
-    assert interval(resampled_means([7.0, 7.0], "row")) == (7.0, 7.0)
-
-
-def test_a_bootstrap_interval_covers_most_of_the_time() -> None:
-    draw = random.Random(7)
-    covered = 0
-    for number in range(200):
-        low, high = interval(resampled_means([draw.gauss(100, 5) for _ in range(20)], str(number)))
-        covered += low <= 100 <= high
-    assert 0.85 <= covered / 200 <= 0.99
-
-
-def test_a_ratios_interval_and_a_quantile_by_hand() -> None:
-    assert ratio_interval([2.0, 2.0], [1.0, 1.0]) == (2.0, 2.0)
+def test_a_quantile_by_hand() -> None:
     assert quantile([0.0, 10.0], 0.25) == 2.5
     assert quantile([3.0], 0.9) == 3.0

@@ -16,6 +16,12 @@ from warehouse.verdicts import Reason
 WITHIN_ONE_START = "within one start"
 BETWEEN_STARTS = "between starts"
 
+WITHHELD = {
+    Reason.PLACEBO_FAILED: "AR against AR reads as a difference in this run",
+    Reason.NO_PLACEBO: "no placebo: AR was not started twice beside another arm",
+}
+"""Why no speed of a run or of a condition is a claim, in words."""
+
 
 def speed_pair(
     row: Row,
@@ -24,8 +30,7 @@ def speed_pair(
     ratio: Estimate | None,
     found: Components,
     differs: list[str],
-    *,
-    is_withheld: bool,
+    withheld: Reason | None,
 ) -> Row:
     """A row with a speedup, as a comparison; only an ok row whose interval leaves 1 out is faster or slower.
 
@@ -36,14 +41,14 @@ def speed_pair(
         ratio: log of the speedup; None: within one start.
         found: what varies from start to start.
         differs: serving arguments in which the two differ.
-        is_withheld: whether the run's placebo failed.
+        withheld: why the placebo allows no claim; None: it does.
     """
     low, high = row["speedup_lo"], row["speedup_hi"]
-    is_ok = row["verdict"] == "ok" and not is_withheld
+    is_ok = row["verdict"] == "ok" and withheld is None
     conclusion = "inconclusive"
     if is_ok and low is not None and high is not None:
         conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
-    noted = [(Reason.SERVING_DIFFERS, bool(differs)), (Reason.PLACEBO_FAILED, is_withheld)]
+    noted = [*([Reason.SERVING_DIFFERS] if differs else []), *([withheld] if withheld is not None else [])]
     return shared(row, baseline.rows[0]["served_cell_key"], "speed") | {
         "condition": row["condition"],
         "mode": row["mode"],
@@ -60,10 +65,10 @@ def speed_pair(
         "baseline_visits": len(baseline.rates),
         "drift": None if ratio is None else expm1(found.drift),
         "verdict": row["verdict"],
-        "reasons": [*row["reasons"], *(reason.value for reason, is_so in noted if is_so)],
+        "reasons": [*row["reasons"], *(reason.value for reason in noted)],
         "served_differently": differs,
         "conclusion": conclusion,
-        "wording": _wording(row, ours, baseline, differs, is_withheld),
+        "wording": _wording(row, ours, baseline, found, differs, withheld),
     }
 
 
@@ -89,24 +94,36 @@ def _corrected(family: Sequence[Row]) -> list[Row]:
         p = corrected.get(id(pair))
         pair = pair | {"ratio_p_holm": p}
         if p is not None and p >= ALPHA and pair["conclusion"] != "inconclusive":
-            wording = f"{pair['wording']}; inconclusive as one of {len(tested)} comparisons (p = {p:.2g})"
+            among = f" as one of {len(tested)} comparisons" if len(tested) > 1 else ""
+            wording = f"{pair['wording']}; inconclusive{among} (p = {p:.2g})"
             pair |= {"conclusion": "inconclusive", "wording": wording}
         done.append(pair)
     return done
 
 
-def _wording(row: Row, ours: Visits, baseline: Visits, differs: list[str], is_withheld: bool) -> str:
+def _wording(
+    row: Row, ours: Visits, baseline: Visits, found: Components, differs: list[str], withheld: Reason | None
+) -> str:
     said = f"{row['speedup']:.2f} x"
     if row["speedup_lo"] is None:
-        said += f" {WITHIN_ONE_START}: no claim about another one"
+        said += _no_interval(ours, baseline, found)
     else:
         said += f" [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}], {_starts(len(ours.rates))} against "
         said += f"{len(baseline.rates)} on one machine"
     if row["verdict"] != "ok":
         said += f"; no claim: the row is {row['verdict']} ({', '.join(row['reasons'])})"
-    elif is_withheld:
-        said += "; no claim: AR against AR reads as a difference in this run"
+    elif withheld is not None:
+        said += f"; no claim: {WITHHELD[withheld]}"
     return said + (f"; AR was served with another {', '.join(differs)}" if differs else "")
+
+
+def _no_interval(ours: Visits, baseline: Visits, found: Components) -> str:
+    """Why `ratio_interval` made none."""
+    if not found.start_df:
+        return f" {WITHIN_ONE_START}: no claim about another one"
+    if any(len(visit.log_rates) < 2 for visit in (*ours.rates, *baseline.rates)):
+        return ": no claim: one repeat in a start says nothing of how repeats scatter"
+    return ": no claim: the two were not measured about the same middle, and no drift is known"
 
 
 def _starts(number: int) -> str:

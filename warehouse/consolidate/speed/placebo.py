@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import exp, expm1
+from typing import NamedTuple
 
 from warehouse.consolidate.pairs import shared
 from warehouse.consolidate.rows import Row
@@ -11,6 +12,7 @@ from warehouse.consolidate.speed.run import Arms, Load, baselines_of, load_of
 from warehouse.statistics.holm import holm
 from warehouse.statistics.proportions import ALPHA
 from warehouse.statistics.visits import Components, placebo_interval
+from warehouse.verdicts import Reason
 
 
 def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
@@ -58,6 +60,24 @@ def _corrected(family: Sequence[Row]) -> list[Row]:
     return done
 
 
-def failed(placebos: Sequence[Row]) -> set[str]:
-    """Runs in which AR against AR read as a difference."""
-    return {pair["run_id"] for pair in placebos if pair["conclusion"] == "differs"}
+class Placebos(NamedTuple):
+    """Which claims AR against AR allows."""
+
+    failed: frozenset[str]
+    """Runs in which it read as a difference."""
+    made: frozenset[Load]
+    """Where it could be made."""
+
+    def withholds(self, load: Load) -> Reason | None:
+        """Why no speed under this condition is a claim; None: it may be one."""
+        if load[0] in self.failed:
+            return Reason.PLACEBO_FAILED
+        return None if load in self.made else Reason.NO_PLACEBO
+
+
+def placebos_of(pairs: Sequence[Row]) -> Placebos:
+    """What `placebo_pairs` say together."""
+    return Placebos(
+        frozenset(pair["run_id"] for pair in pairs if pair["conclusion"] == "differs"),
+        frozenset((pair["run_id"], pair["step"], pair["condition"], pair["mode"]) for pair in pairs),
+    )

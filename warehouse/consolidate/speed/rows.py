@@ -10,9 +10,10 @@ from math import exp, fsum, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from warehouse.consolidate.costs import commit_seconds, shared, step_seconds, window_seconds
+from warehouse.consolidate.costs import commit_seconds, is_first, shared, step_seconds, window_seconds
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
 from warehouse.consolidate.rows import Judged, Made, Row, base_row, joined, plain_row
+from warehouse.consolidate.serving import unlike_the_first
 from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
 from warehouse.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
 from warehouse.consolidate.speed.visits import Shape, Visited, repeats_of, visit_row
@@ -25,6 +26,12 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 
 STANDING = "standing"
 """Key under which a speed row carries its `Standing`, until `settled` takes it out. No column."""
+
+NOT_MEASURED = Judged(
+    "suspect",
+    (Reason.NOT_MEASURED,),
+    ("the cell's control was measured, the cell itself was not (yet): these are the control's seconds",),
+)
 
 
 def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw: Raw) -> Made:
@@ -42,6 +49,11 @@ def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw
     for step in sorted(group, key=lambda each: each.visit.number):
         if step.visit.role == "cell":
             cells.setdefault(step.cell_key, []).append(step)
+    made.results.extend(
+        base_row(step, raw, NOT_MEASURED, step_seconds(step, raw))
+        for step in group
+        if step.cell_key not in cells and is_first(step, raw)
+    )
     for steps in cells.values():
         visits = [visit for step in steps for visit in measured.get(step.identity, ())]
         if visits:
@@ -78,18 +90,22 @@ def _cell_rows(visits: Sequence[Visited], stands: Standing, raw: Raw) -> list[Ro
     order = sorted(shapes)
     taken = [window_seconds(window for visit in shapes[shape] for window in visit.windows) for shape in order]
     for shape, spent in zip(order, shared(step_seconds(visits[0].step, raw), taken), strict=True):
-        verdict = _of_one_machine(joined([visit.verdict for visit in shapes[shape]]), shapes[shape])
+        verdict = _of_one_engine(joined([visit.verdict for visit in shapes[shape]]), shapes[shape])
         row = base_row(shapes[shape][0].step, raw, verdict.noting(left_out) if elsewhere else verdict, spent)
         rows.append(row | {"machine": machine, STANDING: stands} | _figures(shape, shapes[shape]))
     return rows
 
 
-def _of_one_machine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
-    """Guard: several visits whose machine nobody recorded may be of several machines."""
-    if visits[0].machine is not None or len(visits) == 1:
-        return verdict
-    sentence = f"{len(visits)} visits, and nobody recorded on which machine"
-    return verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
+def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
+    """Guard: visits whose machine nobody recorded may be of several, and those of one figure must be served alike."""
+    if visits[0].machine is None and len(visits) > 1:
+        sentence = f"{len(visits)} visits, and nobody recorded on which machine"
+        verdict = verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
+    unlike = unlike_the_first([visit.place for visit in visits])
+    if unlike:
+        sentence = f"visits of one figure were served differently: {'; '.join(unlike)}"
+        verdict = verdict.worsened("suspect", Reason.SERVING_DIFFERS, sentence)
+    return verdict
 
 
 def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:

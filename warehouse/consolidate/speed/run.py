@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from configs.cell import Cell
 from warehouse.consolidate.rows import Row
+from warehouse.consolidate.serving import unlike_the_first
 from warehouse.consolidate.speed.arms import ArmKey
 from warehouse.consolidate.speed.visits import SEEN, Seen, Shape
 from warehouse.statistics.visits import Arm, Components, components
@@ -30,9 +31,14 @@ class Visits(NamedTuple):
         return exp(fmean(visit.log_rate for visit in self.rates))
 
     @property
+    def places(self) -> list[Row]:
+        """Provenance of each."""
+        return [row[SEEN].place for row in self.rows]
+
+    @property
     def is_ok(self) -> bool:
-        """Whether every one may be believed."""
-        return all(row["verdict"] == "ok" for row in self.rows)
+        """Whether every one may be believed, and all are starts of the same engine."""
+        return all(row["verdict"] == "ok" for row in self.rows) and not unlike_the_first(self.places)
 
 
 Arms = dict[tuple[ArmKey, Shape], Visits]

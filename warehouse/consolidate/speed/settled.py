@@ -11,10 +11,16 @@ from math import exp, sqrt
 from typing import NamedTuple
 
 from warehouse.consolidate.rows import Judged, Made, Row, verdict_columns, verdict_of
-from warehouse.consolidate.serving import unequal_serving
+from warehouse.consolidate.serving import OF_A_SPEED, unequal_columns, unequal_serving
 from warehouse.consolidate.speed.arms import Standing
-from warehouse.consolidate.speed.claims import BETWEEN_STARTS, WITHIN_ONE_START, among_others, speed_pair
-from warehouse.consolidate.speed.placebo import failed, placebo_pairs
+from warehouse.consolidate.speed.claims import (
+    BETWEEN_STARTS,
+    WITHHELD,
+    WITHIN_ONE_START,
+    among_others,
+    speed_pair,
+)
+from warehouse.consolidate.speed.placebo import Placebos, placebo_pairs, placebos_of
 from warehouse.consolidate.speed.rows import STANDING
 from warehouse.consolidate.speed.run import Arms, Load, Visits, arms_of, components_of, in_place
 from warehouse.consolidate.speed.visits import SEEN, Shape
@@ -31,8 +37,7 @@ class Known(NamedTuple):
 
     arms: Arms
     components: Mapping[Load, Components]
-    withheld: set[str]
-    """Runs whose claims are withheld."""
+    placebos: Placebos
 
 
 def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
@@ -41,7 +46,7 @@ def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
     arms = arms_of(placed)
     found = components_of(arms)
     placebos = placebo_pairs(arms, found)
-    known = Known(arms, found, failed(placebos))
+    known = Known(arms, found, placebos_of(placebos))
     done: list[Row] = []
     pairs: list[Row] = []
     for each in results:
@@ -61,12 +66,13 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
     ours = known.arms.get((stands.arm, shape))
     if row.get("tok_s") is None or ours is None:
         return row, None
-    found = known.components[row["run_id"], row["step"], *shape]
+    load: Load = (row["run_id"], row["step"], *shape)
+    found = known.components[load]
     row = row | _interval(ours, found)
     if stands.cell.technique.is_baseline:
         return row, None
     baseline = None if stands.baseline_arm is None else known.arms.get((stands.baseline_arm, shape))
-    refusal = stands.refusal or _refusal(baseline)
+    refusal = stands.refusal or _refusal(ours, baseline)
     if refusal or baseline is None:
         return _noting(row, f"{refusal}, so there is no speedup"), None
     differs = unequal_serving(stands.cell.serving, baseline.served.serving)
@@ -75,9 +81,19 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
     if row["verdict"] != "ok":
         return row, None
     ratio = ratio_interval(ours.rates, baseline.rates, found)
+    withheld = None if ratio is None else known.placebos.withholds(load)
     row = row | _speedup(ours, baseline, ratio)
     row = row | verdict_columns(_held_to_tokens_per_step(row))
-    return row, speed_pair(row, ours, baseline, ratio, found, differs, is_withheld=row["run_id"] in known.withheld)
+    return _claimed(row, withheld), speed_pair(row, ours, baseline, ratio, found, differs, withheld)
+
+
+def _claimed(row: Row, withheld: Reason | None) -> Row:
+    """The row with what may be claimed of its speedup; the pair keeps all that was seen."""
+    if row["verdict"] != "ok":
+        return row | {"speedup": None, "speedup_lo": None, "speedup_hi": None}
+    if withheld is None:
+        return row
+    return _noting(row, f"{withheld}: {WITHHELD[withheld]}") | {"speedup_lo": None, "speedup_hi": None}
 
 
 def _interval(ours: Visits, found: Components) -> Row:
@@ -90,10 +106,13 @@ def _interval(ours: Visits, found: Components) -> Row:
     return row if estimate is None else row | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
 
 
-def _refusal(baseline: Visits | None) -> str:
+def _refusal(ours: Visits, baseline: Visits | None) -> str:
     if baseline is None:
         return f"{Reason.NO_BASELINE}: AR was not measured under this condition"
-    return "" if baseline.is_ok else f"{Reason.NO_BASELINE}: the AR row on this machine is not ok"
+    if not baseline.is_ok:
+        return f"{Reason.NO_BASELINE}: the AR row on this machine is not ok"
+    unlike = unequal_columns(ours.places[0], baseline.places[0], OF_A_SPEED)
+    return f"{Reason.SERVING_DIFFERS}: AR was served by another engine: {'; '.join(unlike)}" if unlike else ""
 
 
 def _speedup(ours: Visits, baseline: Visits, ratio: Estimate | None) -> Row:

@@ -34,7 +34,12 @@ class Seen(NamedTuple):
 
     rates: VisitRates | None
     served: Cell
+    place: Row
+    """Provenance of the attempt that committed."""
 
+
+CUT = Judged("suspect", (Reason.CUT_SHORT,), ("cut short, and measured again on another machine",))
+"""What is said of windows that another machine measured again: the node's verdict is on that one's."""
 
 SEEN = "seen"
 """Key of a visit's row under which it carries its `Seen`. No column."""
@@ -121,7 +126,7 @@ def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> lis
                     measured.setdefault(known, ([], []))[kind].append(row)
         verdict = judged(step, raw, condition, mode)
         for machine, (timed, asked) in ((each, _of_one_start(*rows)) for each, rows in measured.items()):
-            said = _held_to_one_machine(verdict, step, machines, timed or asked) if machine == home else verdict
+            said = _held_to_one_machine(verdict, step, machines, timed or asked) if machine == home else CUT
             found.append(Visited(step, shape, machine, machine == home, timed, asked, said, place))
     return found
 
@@ -191,7 +196,7 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
         "verdict": verdict["verdict"],
         "reasons": verdict["reasons"],
         "measured_at": step.commit.committed_at,
-        SEEN: Seen(rates, served),
+        SEEN: Seen(rates, served, visit.place),
     }
 
 

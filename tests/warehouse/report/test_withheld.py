@@ -1,0 +1,118 @@
+"""What takes a claim away, and from whom: headline, placebo section and pairs say the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.warehouse.read_page import page_of
+from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
+from tests.warehouse.report.started import placebo, speed_pair
+from tests.warehouse.visited import VisitedRun
+from warehouse.display.view import View
+from warehouse.report.cost_section import cost_section
+from warehouse.report.noise import start_seconds
+from warehouse.report.placebo_section import placebo_section
+from warehouse.store import Store
+from warehouse.tables import ATTEMPTS, BILLED_PHASES
+
+
+@pytest.mark.parametrize("said", [{}, {"reasons": ["no_placebo"], "conclusion": "inconclusive"}])
+def test_where_no_placebo_could_be_made_headline_and_section_claim_nothing(said: dict[str, object]) -> None:
+    view = seen(AR, MTP, pairs=(speed_pair(MTP, **said),))
+    text = text_of(view)
+    assert text.startswith("No claim: AR was not held against itself.") and "2.00 × AR" in text  # noqa: RUF001
+    assert "No speed on this page is a claim." in (placebo_section(view) or "")
+
+
+def test_a_bracket_that_is_alone_in_its_run_claims_nothing(local: Store) -> None:
+    run = VisitedRun(local)
+    run.bracket("mtp", 2, 100.0, 160.0, 101.0)
+    text = page_of(local).text
+    assert "No claim: AR was not held against itself." in text and "Run mtp" not in text
+    assert "run two cells or more, bracketed or mirrored" in text and "No speed on this page is a claim." in text
+
+
+def test_a_placebo_of_one_condition_does_not_vouch_for_another() -> None:
+    elsewhere = placebo(AR | {"condition": "long c=1"})
+    view = seen(AR, MTP, pairs=(speed_pair(MTP, reasons=["no_placebo"], conclusion="inconclusive"), elsewhere))
+    assert text_of(view).startswith("No claim: AR was not held against itself.")
+    shown = placebo_section(view) or ""
+    assert "AR was not held against itself: short c=1 in run r1. No speedup there is a claim." in shown
+
+
+def test_the_placebo_says_what_it_could_have_seen() -> None:
+    wide = placebo(AR | {"condition": "long c=8"}, ratio_lo=0.8, ratio_hi=1.25)
+    one = placebo_section(seen(AR, MTP, pairs=(placebo(AR),))) or ""
+    assert "It could not have seen less than 2.4%: half the width of its interval." in one
+    two = placebo_section(seen(AR, MTP, pairs=(placebo(AR), wide))) or ""
+    assert "less than 2.4% to 25.0%, by condition: half" in two
+
+
+def test_several_starts_without_an_interval_are_not_called_one_start() -> None:
+    words = "2.00 x: no claim: the two were not measured about the same middle"
+    pair = speed_pair(MTP, ratio_lo=None, ratio_hi=None, conclusion="inconclusive", wording=words)
+    text = text_of(seen(AR, MTP, pairs=(pair, placebo(AR))))
+    assert text.startswith("No claim: no interval.") and words in text and "one start" not in text
+
+
+FLAGGED = row(
+    "dflash", 320.0, speedup=4.0, k=7, verdict="suspect", reasons=["speedup_above_acceptance"], speedup_lo=3.9
+)
+
+
+def test_a_suspect_speedup_is_never_quoted_and_is_told_with_its_flag() -> None:
+    pairs = (speed_pair(MTP, conclusion="inconclusive"), speed_pair(FLAGGED, conclusion="inconclusive"), placebo(AR))
+    text = text_of(seen(AR, MTP, FLAGGED, pairs=pairs))
+    assert "The best of 1 other was mtp K=4 with 2.00 × AR" in text and "4.00" not in text  # noqa: RUF001
+    assert "Flagged, hence not compared: dflash K=7 (suspect: speedup_above_acceptance)." in text
+    alone = text_of(seen(AR, FLAGGED, pairs=(speed_pair(FLAGGED), placebo(AR))))
+    assert alone.startswith("No speedup can be stated.") and "4.00" not in alone
+    assert "dflash K=7 (suspect: speedup_above_acceptance)" in alone
+
+
+def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
+    fast = row("dflash", 240.0, run_id="r2", k=7, speedup=3.0)
+    other = AR | {"run_id": "r2"}
+    failed = placebo(other, conclusion="differs", ratio_p_holm=0.004)
+    pairs = (speed_pair(MTP), placebo(AR), speed_pair(fast), failed)
+    view = seen(AR, MTP, other, fast, pairs=pairs)
+    text = text_of(view)
+    assert text.startswith("Run mtp K=4: 2.00 × AR.") and "3.00" not in text  # noqa: RUF001
+    assert "No claim is made about dflash K=7 (AR against AR reads as a difference in run r2)." in text
+    assert "The speed claims of this run are withheld." in (placebo_section(view) or "")
+
+
+@pytest.mark.parametrize(
+    ("marks", "shown"),
+    [({"acceptance_source": "replayed:anchors"}, None), ({"weights": "dummy"}, "AR (dummy weights)")],
+)
+def test_a_placebo_has_the_weights_of_the_cell_it_stands_under_and_not_its_acceptance(
+    marks: dict[str, str], shown: str | None
+) -> None:
+    mtp = MTP | marks
+    of_control = placebo(AR, cell_key="mtp", baseline_cell_key="ar")
+    section = placebo_section(viewed([mtp], [speed_pair(mtp), of_control])) or ""
+    assert f">{shown or 'AR'}</th>" in section and "replayed" not in section
+
+
+def test_a_start_takes_what_tries_that_ended_well_say_starting_took() -> None:
+    tried = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "cell_key": "mtp", "attempt": 1}
+    bracket = [visit(1, role="control"), visit(1), visit(2, role="control")]
+    visits = [each | {"cell_key": "mtp"} for each in bracket]
+    ended = tried | {"outcome": "completed", "load_s": 400.0, "wall_s": 9000.0, "idle_s": 5000.0}
+    graded = row("mtp", step="eval-tiny", metric="accuracy", attempt=1)
+    with_evaluation = View([MTP | {"attempt": 1}, graded], [], [ended], 0, visits)
+    assert start_seconds(with_evaluation, "r1") == 100.0, "control, cell, control, and a start for what isn't timed"
+    assert start_seconds(View([MTP], [], [ended], 0, visits), "r1") == pytest.approx(400 / 3)
+    unknown = [ended | {"load_s": None}, ended | {"outcome": "lost"}]
+    assert start_seconds(View([MTP], [], unknown, 0, visits), "r1") is None
+
+
+def test_controls_of_rows_that_are_not_shown_are_no_part_of_what_the_shown_rows_took() -> None:
+    phases = {f"{phase}_{unit}": 0.0 for phase in BILLED_PHASES for unit in ("s", "usd")}
+    bill = phases | {"rented_s": 7200.0, "cost_usd": 4.0, "measure_s": 7200.0, "measure_usd": 4.0, "ended": "done"}
+    rented = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "charged": True, **bill}
+    spent = {"role": "control", "gpu_s": 1800.0, "cost_usd": 1.0}
+    controls = [visit(1, cell_key="mtp", **spent), visit(1, cell_key="measured-anew-since", **spent)]
+    shown = cost_section(View([MTP | {"gpu_s": 3600.0, "cost_usd": 2.0}], [], [rented], 0, controls)) or ""
+    assert "Its rows on this page took 1.00 hours ($2.00), of which controls 0.50 hours ($1.00)." in shown
