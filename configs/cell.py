@@ -187,6 +187,23 @@ class Cell(Frozen):
         return int(given) if given.isdecimal() and int(given) else 1  # vLLM doesn't start with any other
 
     @property
+    def kv_bytes_per_token(self) -> float:
+        """Key and value of one token in all layers that keep it, at the least; 0 where the model's file doesn't say.
+
+        A value has 2 bytes in 16 bits; fewer where the arguments say so, or where a quantised checkpoint may say so by
+        itself.
+        """
+        kv, asked = self.model.kv, self.engine.argument("--kv-cache-dtype") or "auto"
+        if kv is None:
+            return 0.0
+        made_while_loading = self.precision.quantization is not None or self.precision.dtype is not None
+        if asked == "auto":
+            value = 2.0 if made_while_loading else 1.0
+        else:
+            value = 2.0 if asked in ("bfloat16", "float16") else 1.0 if "8" in asked else 0.5
+        return 2 * kv.layers * kv.kv_heads * kv.head_dim * value
+
+    @property
     def label(self) -> str:
         """Short human name, e.g. `gemma-4-31b fp8 mtp K=4`."""
         tail = f" K={self.k}" if self.k is not None else ""

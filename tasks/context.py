@@ -26,10 +26,6 @@ COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
 
 
-MACHINE = "machine"
-"""Not a column of rows but of their attempt's provenance: on which machine they were measured."""
-
-
 class Progress(NamedTuple):
     """What a step is doing: share done in percent, a line for people, and the current rate if it has one."""
 
@@ -164,14 +160,14 @@ class StepContext:
 
         Args:
             table: one of the step's raw tables.
-            identity: names of the columns that tell one measurement from another; `MACHINE` is where it was made.
+            identity: names of the columns that tell one measurement from another.
             only: identities that may be taken; None: any.
         """
         found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self._key, self.step, table)))
         kept: list[dict[str, Any]] = []
         taken: set[tuple[Any, ...]] = set()
         for part, rows in found:
-            keys = {tuple(self._identifying(row, column) for column in identity) for row in rows}
+            keys = {tuple(row.get(column) for column in identity) for row in rows}
             wanted = not keys & taken and (only is None or keys <= set(only))
             if wanted:
                 taken |= keys
@@ -181,10 +177,7 @@ class StepContext:
 
     def is_here(self, row: Row) -> bool:
         """Whether an earlier attempt measured the row on this machine, or before attempts said on which they were."""
-        return self._identifying(row, MACHINE) in (None, self._place.get("machine"))
-
-    def _identifying(self, row: Row, column: str) -> Any:
-        return self._machines.get(row["attempt"]) if column == MACHINE else row.get(column)
+        return self._machines.get(row["attempt"]) in (None, self._place.get("machine"))
 
     def plan(self) -> Plan:
         """The run that this cell belongs to."""

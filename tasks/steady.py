@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.steps.throughput import STEADY_ROUNDS
+from warehouse.statistics.windows import tokens_and_seconds
 
 
 class Span(NamedTuple):
@@ -48,8 +49,23 @@ def steady_state(spans: Sequence[Span], concurrency: int) -> Steady | None:
     return Steady(end - begin, tokens)
 
 
-def rate_of(windows: Sequence[Mapping[str, Any]]) -> float:
-    """Tokens per second: all tokens over all seconds; of the steady state where every window has one."""
-    if all(row.get("steady_s") for row in windows):
-        return float(sum(row["steady_tokens"] for row in windows) / sum(row["steady_s"] for row in windows))
-    return float(sum(row["completion_tokens"] for row in windows) / sum(row["wall_s"] for row in windows))
+def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Decoding steps per second of each window, of all its sequences: the machine's pace, whatever drafts are worth.
+
+    Each repeat sends other prompts, and a draft's tok/s differ between them by what was accepted. A step commits one
+    token and those accepted, so steps / tokens = (completion - accepted) / completion; block diffusion counts its
+    steps. Without either count a token is a step.
+    """
+    counted = tokens_and_seconds(windows)
+    return [tokens / seconds * _steps_share(row) for (tokens, seconds), row in zip(counted, windows, strict=True)]
+
+
+def _steps_share(row: Mapping[str, Any]) -> float:
+    """Decoding steps per output token of a window."""
+    completion = row["completion_tokens"]
+    if not completion:
+        return 1.0
+    if row.get("engine_denoising_steps"):
+        return float(row["engine_denoising_steps"] / completion)
+    # what was accepted behind a request's last token is counted, too
+    return float(max(1, completion - (row.get("engine_accepted_tokens") or 0)) / completion)

@@ -18,6 +18,11 @@ STEADY_ROUNDS = 4
 as steady; with two left between them the timed part is half of the window or more."""
 
 
+PREFILL_TRIES = 3
+"""Probes of the prefill beside a stream. The least of them counts: a first request of its shape may compile for longer
+than it runs (380 ms by a JIT against a TTFT of 37 on an H200, 2026-11)."""
+
+
 class Repeats(Frozen):
     """How often a visit repeats a condition: a number, or as often as its rate needs to be known `within` a share.
 
@@ -60,6 +65,11 @@ class Repeats(Frozen):
     def _as_written(self) -> int | dict[str, int | float]:
         return self.min if self.within is None else {"min": self.min, "max": self.max, "within": self.within}
 
+    @property
+    def expected(self) -> int:
+        """As many as the forecast takes: the middle of the fewest and the most."""
+        return (self.min + self.max) // 2
+
     def __str__(self) -> str:
         return str(self.min) if self.within is None else f"{self.min} to {self.max}"
 
@@ -81,6 +91,13 @@ class Condition(Frozen):
     warmup: int = Field(1, ge=0, description="untimed requests of the same shape before the first repeat")
     stream_requests: int = Field(3, ge=0, description="streamed requests for TTFT and TPOT; 0 skips them")
 
+    @property
+    def streams(self) -> int:
+        """Streamed requests that are sent: several in flight need a steady state, too; those before it aren't timed."""
+        if not self.stream_requests or self.concurrency == 1:
+            return self.stream_requests
+        return max(self.stream_requests, STEADY_ROUNDS * self.concurrency)
+
 
 class ThroughputStep(MeasuredStep):
     """Non-streaming completion tokens over wall clock, fixed output length, prompts that never repeat."""
@@ -97,8 +114,10 @@ class ThroughputStep(MeasuredStep):
             yield ("conditions", j, "name"), one.name
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """Conditions with fewer requests than show their concurrency in its steady state."""
+        """Conditions without a decoding step, or with too few requests for the steady state of their concurrency."""
         for j, one in enumerate(self.conditions):
+            if one.output_tokens < 2:
+                yield ("conditions", j, "output_tokens"), "one token is all prefill; accepted: 2 or more"
             enough = STEADY_ROUNDS * one.concurrency
             if one.concurrency > 1 and one.requests < enough:
                 problem = f"{one.requests} requests have no steady state of {one.concurrency} at a time"
@@ -111,14 +130,22 @@ class ThroughputStep(MeasuredStep):
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Per condition: timed requests at its concurrency, then warm-up and streamed ones, one at a time.
+        """Per condition, at its concurrency: timed requests, warm-up, streams, and the prefill probes beside them.
 
-        Of repeats that depend on what they show, the fewest.
+        Of repeats that depend on what they show, the middle of the fewest and the most.
         """
         del cell
         return tuple(load for one in self.conditions for load in _loads(one))
 
 
-def _loads(one: Condition) -> tuple[Load, Load]:
-    timed = Load(one.requests * one.repeats.min, one.context_tokens, one.output_tokens, one.concurrency)
-    return timed, Load(one.warmup + one.stream_requests, one.context_tokens, one.output_tokens)
+def _loads(one: Condition) -> Iterator[Load]:
+    at_once = one.concurrency
+    probes = PREFILL_TRIES * at_once if one.streams else 0
+    for requests, output_tokens in (
+        (max(one.requests, at_once) * one.repeats.expected, one.output_tokens),
+        (one.warmup * at_once, one.output_tokens),
+        (one.streams, one.output_tokens),
+        (probes, 1),
+    ):
+        if requests:
+            yield Load(requests, one.context_tokens, output_tokens, at_once)

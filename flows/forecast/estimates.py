@@ -115,6 +115,7 @@ def assumptions(
         f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is "
         f"{parity.PASSES_OF_BASELINE} passes of an AR cell and one of any other.",
         *([_EVAL_SENTENCE] if has_evals else []),
+        "Repeats that end when the machine's pace is known: the middle of their fewest and their most.",
     ]
     if gpu.price_source:
         said.append(f"Prices: {gpu.price_source}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import exp, log, sqrt
 from statistics import fmean, geometric_mean
@@ -19,6 +20,9 @@ AR figures it is 0.8 (`flows/forecast/decoding.py`)."""
 SLOW_OVERHEAD_S = 0.010
 """Most time per decoding step that bandwidth doesn't explain: launches, sampling, host. Fitted to the same figures it
 is 0.0032; small models on large cards take nothing but that."""
+
+WITHOUT_GRAPHS = re.compile(r"(?<!\S)(-O|--optimization[-_]level)[ =]?0(?!\S)|cudagraph_mode\W+none", re.IGNORECASE)
+"""vLLM's ways to capture no CUDA graphs, besides `--enforce-eager`."""
 
 STREAM_SHARE = 0.30
 """Most by which streaming the same work may be slower or faster, besides the time per token below and besides chance.
@@ -62,7 +66,7 @@ def step_bytes(cell: Cell, prompt_tokens: float, output_tokens: int, concurrency
     """
     written = (output_tokens - 1) / 2 if cell.technique.is_baseline else 0.0
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    return weights + concurrency * (prompt_tokens + written) * _kv_bytes_per_token(cell)
+    return weights + concurrency * (prompt_tokens + written) * cell.kv_bytes_per_token
 
 
 def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | None, concurrency: int) -> float | None:
@@ -95,11 +99,17 @@ def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     1 / (bytes per step / (bandwidth x 0.5) + 10 ms). Not for engines that their own arguments slow down: without CUDA
     graphs launches bound a step, with weights in the host's memory its bus does.
     """
-    slowed = cell.engine.argument("--enforce-eager", "--cpu-offload-gb") is not None
-    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or slowed:
+    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or _is_slowed(cell):
         return None
     read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
     return 1 / (read_s + SLOW_OVERHEAD_S)
+
+
+def _is_slowed(cell: Cell) -> bool:
+    """Whether the engine was told to do without graphs, or without the card's memory."""
+    if cell.engine.argument("--enforce-eager", "--cpu-offload-gb") is not None:
+        return True
+    return WITHOUT_GRAPHS.search(" ".join(cell.engine.args)) is not None
 
 
 def too_slow(decode_tok_s: float, floor: float | None) -> Finding | None:
@@ -133,23 +143,6 @@ def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) ->
         f"(ratio {ratio:.2f}, bounds {low:.2f} to {high:.2f})"
     )
     return Finding(Reason.STREAM_MISMATCH, "rejected", sentence)
-
-
-def _kv_bytes_per_token(cell: Cell) -> float:
-    """Key and value of one token in all layers that keep it; 0 where the model's file doesn't say."""
-    kv = cell.model.kv
-    return 0.0 if kv is None else 2 * kv.layers * kv.kv_heads * kv.head_dim * _kv_bytes_per_value(cell)
-
-
-def _kv_bytes_per_value(cell: Cell) -> float:
-    """2 in 16 bits; fewer where the arguments say so, or where a quantised checkpoint may say so by itself."""
-    asked = cell.engine.argument("--kv-cache-dtype") or "auto"
-    if asked in ("bfloat16", "float16"):
-        return 2
-    if asked != "auto":
-        return 1 if "8" in asked else 0.5
-    made_while_loading = cell.precision.quantization is not None or cell.precision.dtype is not None
-    return 2 if made_while_loading else 1
 
 
 def _chance(streamed: Sequence[float], fixed: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.steady import rate_of
+from tasks.steady import paces_of
 from warehouse.statistics.beta import student_quantile
 from warehouse.verdicts import Reason
 
@@ -32,30 +32,35 @@ BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH)
 
 
 def half_width(rates: Sequence[float]) -> float:
-    """Half of the 95 % t interval of the mean log rate, as a share of the rate; infinite for a single one.
+    """Half of the 95 % t interval of the mean log rate, as a share of the rate.
 
-    t(0.975, n - 1) s / sqrt(n), with s the standard deviation of the logs; rates in any one unit.
+    t(0.975, n - 1) s / sqrt(n), with s the standard deviation of the logs; rates in any one unit. Infinite for a single
+    one, and where one is not above 0.
     """
-    if len(rates) < 2:
+    if len(rates) < 2 or min(rates) <= 0:
         return float("inf")
     return student_quantile(0.025, len(rates) - 1) * stdev(map(log, rates)) / sqrt(len(rates))
 
 
-def unsteady(rates: Sequence[float], within: float | None) -> Finding | None:
-    """Repeats of a visit must agree, and have settled their rate where a width was asked for.
+def unsteady(paces: Sequence[float], within: float | None) -> Finding | None:
+    """Repeats of a visit must agree, and have settled their pace where a width was asked for.
 
     Args:
-        rates: tok/s of each repeat of one visit.
+        paces: of each repeat of one visit, decoding steps per second: tok/s would scatter by prompt where drafts do.
         within: the half-width that was asked for, as a share; None: a fixed number of repeats.
     """
-    if len(rates) < 2:
+    number = len(paces)
+    if number < 2:
         return None
-    cv, half = stdev(rates) / mean(rates), half_width(rates)
+    if min(paces) <= 0:
+        stood = sum(pace <= 0 for pace in paces)
+        return Finding(Reason.UNSTEADY, "suspect", f"{stood} of {number} repeats have no decoding steps")
+    cv, half = stdev(paces) / mean(paces), half_width(paces)
     said = []
     if cv > CV_BOUND:
-        said.append(f"{len(rates)} repeats differ by {cv:.1%} (coefficient of variation, bound {CV_BOUND:.0%})")
+        said.append(f"decoding steps/s of {number} repeats differ by {cv:.1%} (their cv, bound {CV_BOUND:.0%})")
     if within is not None and half > within:
-        said.append(f"{len(rates)} repeats leave the rate within ±{half:.1%}, asked was ±{within:.1%}")
+        said.append(f"{number} repeats leave the decoding steps/s within ±{half:.1%}, asked was ±{within:.1%}")
     return Finding(Reason.UNSTEADY, "suspect", "; ".join(said)) if said else None
 
 
@@ -102,5 +107,5 @@ def with_steadiness(
     starved = client_starved(windows)
     # a client that slept while a stream came explains a burst: the engine is not accused of it
     kept = [each for each in judgement.findings if starved is None or each.reason not in BURSTS]
-    rates = [rate_of([row]) for row in windows] if judgement.mode == "fixed" else []
-    return judge(judgement.condition, judgement.mode, [*kept, unsteady(rates, within), starved])
+    paces = paces_of(windows) if judgement.mode == "fixed" else []
+    return judge(judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved])

@@ -1,7 +1,7 @@
 """Guards over what the model wrote: loops and noise.
 
 Dummy weights write noise by construction, and their rows say `weights: dummy`: whoever calls does not ask these guards
-about them (`is_real`). The trial behind the bounds is in docs/log.md.
+about them. The trial behind the bounds is in docs/log.md.
 """
 
 from __future__ import annotations
@@ -55,14 +55,13 @@ IMPROBABLE_REJECTED_NATS = -5.0
 """One token in 148. Uniform noise over V tokens is at best -ln V: -12.5 for 262 144, -6.4 for the demo family's 576."""
 
 
-def degenerate_text(rows: Sequence[Row], *, is_real: bool = True) -> Finding | None:
+def degenerate_text(rows: Sequence[Row]) -> Finding | None:
     """The outputs of a condition must be language: loops and noise are fast, are accepted, and mean nothing.
 
     Args:
-        rows: of `requests`, with the columns of `text_columns`.
-        is_real: whether the weights are; dummy ones write noise by construction, and nothing is found.
+        rows: of `requests`, with the columns of `text_columns`; none of dummy weights, which write noise.
     """
-    if not rows or not is_real:
+    if not rows:
         return None
     return _looping(rows) or _gibberish(rows)
 

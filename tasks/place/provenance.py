@@ -57,18 +57,15 @@ async def gather(
         client: of that engine.
         config_hash: of the run's plan.
         engine: which runs.
-
-    Raises:
-        RequestFailed: the engine doesn't answer.
     """
     sha, dirty = git_state()
-    env = full_environment(command)
+    env, version = full_environment(command), await _engine_version(client)
     return {
         "git_sha": sha,
         "git_dirty": dirty,
         "config_hash": config_hash,
         "argv": shlex.join(command.argv),
-        "engine_version": await _engine_version(client),
+        "engine_version": version,
         "model_revision": _revision(served.model, command.model_revision, env),
         "draft_revision": None if served.draft is None else _revision(served.draft, command.draft_revision, env),
         "host": platform.node(),
@@ -80,7 +77,7 @@ async def gather(
         "engine_nice": engine.nice,
         **{column: os.environ.get(variable) for column, variable in PLACE_VARIABLES.items()},
         "cloud": os.environ.get(PLACE_VARIABLES["cloud"], "local"),
-        **await machine_identity.of(served, env, client),
+        **await machine_identity.of(served, env, client, version),
     }
 
 

@@ -9,7 +9,7 @@ from configs.steps.smoke import SANITY_AT_ONCE, sanity_tokens
 from tasks.client import Reply
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding
-from tasks.guards.sanity import failed_sanity
+from tasks.guards.sanity import cut_off_sanity, failed_sanity
 from tasks.guards.text import improbable_text
 from tasks.prompts import Prompt
 from tasks.sanity.general import SanityQuestion
@@ -26,7 +26,7 @@ async def sanity(ctx: StepContext) -> list[Finding | None]:
     await ctx.write(SANITY, fresh)
     rows += fresh
     ctx.tell(Progress(100, f"{sum(row['is_right'] for row in rows)} of {len(rows)} sanity questions right"))
-    return [failed_sanity(rows), improbable_text([row["mean_logprob"] for row in rows])]
+    return [failed_sanity(rows), cut_off_sanity(rows), improbable_text([row["mean_logprob"] for row in rows])]
 
 
 async def _answers(ctx: StepContext, asked: list[SanityQuestion]) -> list[dict[str, Any]]:

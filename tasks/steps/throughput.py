@@ -11,37 +11,31 @@ from typing import Any
 
 from configs.steps.smoke import OUTPUT_TOKENS
 from configs.steps.throughput import Condition, ThroughputStep
-from tasks.context import MACHINE, Progress, StepContext
+from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.guards.steadiness import with_steadiness
 from tasks.prompts import prompt_seed
-from tasks.steady import rate_of
 from tasks.timing.condition_verdict import judge_condition, smoke_findings
 from tasks.timing.repeats import next_window, percent_done
 from tasks.timing.windows import measured_window, request_row, warm_up
+from warehouse.statistics.windows import rate_of
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
-WINDOW = (MACHINE, "condition", "mode", "repeat")
-"""What identifies a window: measured whole or not at all, and kept if an earlier attempt finished it."""
-
-REQUESTS_OF_WINDOW = ("condition", "mode", "repeat", "attempt")
-"""Columns that tie requests to their window: a killed attempt may leave requests without one."""
+WINDOW = ("condition", "mode", "repeat", "attempt")
+"""What identifies a window, and ties requests to it: a killed attempt may leave requests without one."""
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     """Measure every condition; rows go to `requests` and `windows`, one part of each per window."""
-    kept = await ctx.resume(WINDOWS, WINDOW)
-    finished = {tuple(window[column] for column in REQUESTS_OF_WINDOW) for window in kept}
-    sent = await ctx.resume(REQUESTS, REQUESTS_OF_WINDOW, only=finished)
-    # what another machine measured stays in the commit, but is no part of this one's figures
-    windows, requests = ([row for row in rows if ctx.is_here(row)] for rows in (kept, sent))
+    windows, requests = await _finished(ctx, spec)
     for condition in spec.conditions:
-        is_warm = False
+        if next_window(condition, windows) is None:
+            continue
+        mean_logprob = await warm_up(ctx, spec.prompts, condition)
         while (wanted := next_window(condition, windows)) is not None:
-            if not is_warm:
-                await warm_up(ctx, spec.prompts, condition)
-                is_warm = True
             window, rows = await measured_window(ctx, spec.prompts, condition, *wanted)
+            if wanted == ("fixed", 0):
+                window["warmup_logprob"] = mean_logprob
             # requests first: a window row without its requests can't exist
             await ctx.write(REQUESTS, rows)
             await ctx.write(WINDOWS, [window])
@@ -55,11 +49,33 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     ]
 
 
+async def _finished(ctx: StepContext, spec: ThroughputStep) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Windows and requests of the conditions that one earlier attempt finished on this machine.
+
+    A condition that was only begun starts again: another start of the engine would be in its figure. Its rows, and
+    those of other machines, stay in the commit and are no part of this one's figures.
+    """
+    kept = await ctx.resume(WINDOWS, WINDOW)
+    measured = {tuple(window[column] for column in WINDOW) for window in kept}
+    sent = await ctx.resume(REQUESTS, WINDOW, only=measured)
+    windows: list[dict[str, Any]] = []
+    for condition in spec.conditions:
+        here = [row for row in kept if row["condition"] == condition.name and ctx.is_here(row)]
+        last = max((row["attempt"] for row in here), default=None)
+        of_last = [row for row in here if row["attempt"] == last]
+        if next_window(condition, of_last) is None:
+            windows += of_last
+    taken = {(row["condition"], row["attempt"]) for row in windows}
+    return windows, [row for row in sent if (row["condition"], row["attempt"]) in taken]
+
+
 def _progress(spec: ThroughputStep, condition: Condition, windows: Sequence[dict[str, Any]]) -> Progress:
     """What the last of `windows` showed."""
     last = windows[-1]
     mode, rate = last["mode"], rate_of([last])
-    number = f"{last['repeat'] + 1}/{condition.repeats}" if mode == "fixed" else "1/1"
+    most = condition.repeats.max
+    of = f"/{most}" if condition.repeats.within is None else f" of at most {most}"
+    number = f"{last['repeat'] + 1}{of}" if mode == "fixed" else "1/1"
     again = f", measured {last['tries']} times" if last["tries"] > 1 else ""
     line = f"{condition.name} {mode} {number}: {rate:.0f} tok/s{again}"
     return Progress(percent_done(spec.conditions, windows), line, rate)

@@ -23,8 +23,8 @@ from tasks.guards.speed import (
 from tasks.guards.text import degenerate_text, improbable_text
 from tasks.guards.tokens import counters_vanished, engine_preemption, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters
-from tasks.steady import rate_of
 from warehouse.parts import Row
+from warehouse.statistics.windows import rate_of
 from warehouse.verdicts import Reason
 
 
@@ -53,23 +53,18 @@ def judge_condition(
         condition.name,
         "fixed",
         [
-            short_output(condition.output_tokens, [row["completion_tokens"] for row in sent]),
-            token_mismatch(tokens, counted),
-            *_drafting_findings(served, counted),
-            prefix_cache_hit(counted, served.serving),
-            engine_preemption(counted),
+            *_work_findings(served, condition, fixed, sent),
             impossible_speed(rate_of(fixed), ceiling),
             _slow(served, gpu, condition, decoding, prefill_s, bytes_read),
-            *_text_findings(served, sent),
-            prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in sent]),
+            improbable_text([row.get("warmup_logprob") for row in fixed], is_real=served.model.weights == "real"),
         ],
     )
     if not streamed:
         return [headline]
-    short = short_output(condition.output_tokens, [row["completion_tokens"] for row in streamed])
-    if served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
-        return [headline, judge(condition.name, "stream", [short])]
-    return [headline, judge(condition.name, "stream", [short, _stream(streamed, decoding)])]
+    found = _work_findings(served, condition, _of(windows, condition, "stream"), streamed)
+    if not served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
+        found.append(_stream(streamed, decoding))
+    return [headline, judge(condition.name, "stream", found)]
 
 
 def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted: Counters) -> list[Finding | None]:
@@ -78,7 +73,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
     Args:
         served: the cell that the engine serves.
         asked_tokens: length asked for.
-        rows: of `requests`.
+        rows: of `requests`, all of one condition.
         counted: by the engine, over the same requests.
     """
     lengths = [row["completion_tokens"] for row in rows]
@@ -88,6 +83,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
         token_mismatch(sum(lengths), counted),
         *_drafting_findings(served, counted),
         blank_output([row["text"] for row in rows], NONE_ALLOWED) if real else None,
+        prompt_length(rows[0]["context_tokens"], [row["prompt_tokens"] for row in rows]),
         *_text_findings(served, rows),
     ]
 
@@ -117,6 +113,22 @@ def counted_in(windows: Sequence[Row]) -> Counters:
 
 def _of(rows: Sequence[Row], condition: Condition, mode: str) -> list[Row]:
     return [row for row in rows if (row["condition"], row["mode"]) == (condition.name, mode)]
+
+
+def _work_findings(
+    served: Cell, condition: Condition, windows: Sequence[Row], requests: Sequence[Row]
+) -> list[Finding | None]:
+    """Was the work done that a speed is told of, streamed or not: its tokens, its drafts, its prompts, its text?"""
+    counted = counted_in(windows)
+    return [
+        short_output(condition.output_tokens, [row["completion_tokens"] for row in requests]),
+        token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
+        *_drafting_findings(served, counted),
+        prefix_cache_hit(counted, served.serving),
+        engine_preemption(counted),
+        *_text_findings(served, requests),
+        prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in requests]),
+    ]
 
 
 def _drafting_findings(served: Cell, counted: Counters) -> list[Finding | None]:
@@ -168,7 +180,9 @@ def _slow(
 
 
 def _stream(streamed: Sequence[Row], decoding: Sequence[float]) -> Finding | None:
+    """Of the streams that were timed; none of them: all came in step."""
     if not decoding:
         sentence = "the first token came later than the same work took as a whole without streaming"
         return Finding(Reason.STREAM_MISMATCH, "rejected", sentence)
-    return stream_mismatch([1000 / row["tpot_ms"] if row["tpot_ms"] else None for row in streamed], decoding)
+    timed = [row for row in streamed if row["ttft_ms"] is not None]
+    return stream_mismatch([1000 / row["tpot_ms"] if row["tpot_ms"] else None for row in timed], decoding)

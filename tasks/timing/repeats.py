@@ -1,4 +1,4 @@
-"""Which window of a condition is measured next, and how many there will be: a visit repeats until its rate is known."""
+"""Which window of a condition is measured next, and how many there will be: a visit repeats until its pace is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from configs.steps.throughput import Condition
 from tasks.guards.steadiness import half_width
-from tasks.steady import rate_of
+from tasks.steady import paces_of
 
 Window = Mapping[str, Any]
 
@@ -16,7 +16,7 @@ Window = Mapping[str, Any]
 def next_window(condition: Condition, windows: Sequence[Window]) -> tuple[str, int] | None:
     """Mode and repeat of the next window to measure; None: the condition is done.
 
-    Fixed windows until their rate is settled, or there are as many as allowed; then the stream.
+    Fixed windows until the machine's pace is settled, or there are as many as allowed; then the stream.
 
     Args:
         condition: what is measured.
@@ -50,7 +50,7 @@ def _wanted(condition: Condition, fixed: Sequence[Window]) -> int:
     repeats = condition.repeats
     if repeats.within is None or len(fixed) < repeats.min:
         return repeats.min
-    if half_width([rate_of([row]) for row in fixed]) <= repeats.within:
+    if half_width(paces_of(fixed)) <= repeats.within:
         return len(fixed)
     return min(len(fixed) + 1, repeats.max)
 
@@ -60,5 +60,5 @@ def _expected(condition: Condition, fixed: Sequence[Window]) -> int:
     wanted, repeats = _wanted(condition, fixed), condition.repeats
     if repeats.within is None or wanted <= max(len(fixed), repeats.min):
         return wanted
-    short = half_width([rate_of([row]) for row in fixed]) / repeats.within
+    short = half_width(paces_of(fixed)) / repeats.within
     return max(wanted, min(repeats.max, ceil(len(fixed) * short**2)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
-from configs.steps.throughput import Condition
+from configs.steps.throughput import PREFILL_TRIES, Condition
 from tasks.client import Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import is_starved
@@ -16,20 +17,23 @@ from tasks.prompts import prompt_seed
 from tasks.steady import Span, steady_state
 from tasks.timing.client_watch import ClientWatch
 
-PREFILL_TRIES = 3
-"""The least of so many is the prefill: a first request of its shape may compile for longer than it runs (380 ms by a
-JIT against a TTFT of 37 on an H200, 2026-11)."""
-
 MOST_TRIES = 3
 """How often a window is measured whose client was starved; what is still starved then is kept, and suspect."""
 
 
-async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> None:
-    """Send untimed requests of the same shape, with prompts of their own."""
+async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> float | None:
+    """Send untimed requests of the same shape, with prompts of their own.
+
+    Returns:
+        Mean log-probability of their tokens, in nats: timed requests can't ask for it. None: the engine sent none.
+    """
+    said: list[float] = []
     for number in range(condition.warmup):
         ctx.tell(Progress(0, f"{condition.name}: warm-up {number + 1}/{condition.warmup}"))
-        bodies = await _bodies(ctx, prompts, condition, f"warm-up-{number}", condition.concurrency)
-        await asyncio.gather(*map(ctx.client.complete, bodies))
+        bodies = await _bodies(ctx, prompts, condition, f"warm-up-{number}", condition.concurrency, logprobs="written")
+        replies = await asyncio.gather(*map(ctx.client.complete, bodies))
+        said += [reply.mean_logprob for reply in replies if reply.mean_logprob is not None]
+    return fmean(said) if said else None
 
 
 async def measured_window(
@@ -49,12 +53,12 @@ async def measured_window(
 async def _window(
     ctx: StepContext, prompts: str, condition: Condition, mode: str, repeat: int, tries: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    number = max(condition.stream_requests if mode == "stream" else condition.requests, condition.concurrency)
-    concurrency = condition.concurrency
+    is_stream, concurrency = mode == "stream", condition.concurrency
+    number = condition.streams if is_stream else max(condition.requests, concurrency)
     name = f"{mode}-{repeat}" if tries == 1 else f"{mode}-{repeat}-try-{tries}"
-    bodies = await _bodies(ctx, prompts, condition, name, number)
-    prefill_s = await _prefill(ctx, prompts, condition, name) if mode == "stream" else None
-    send = ctx.client.stream if mode == "stream" else ctx.client.complete
+    bodies = await _bodies(ctx, prompts, condition, name, number, token_ids=not is_stream)
+    prefill_s = await _prefill(ctx, prompts, condition, name) if is_stream else None
+    send = ctx.client.stream if is_stream else ctx.client.complete
     clock = asyncio.get_running_loop().time
     before = await ctx.counters()
     async with ClientWatch() as watch:
@@ -80,6 +84,10 @@ async def _window(
         }
         for index, (body, reply) in enumerate(zip(bodies, replies, strict=True))
     ]
+    first_ended_s = min(sent_s + reply.wall_s for sent_s, reply in answers)
+    for row, (sent_s, _) in zip(rows, answers, strict=True):
+        if is_stream and concurrency > 1 and sent_s < first_ended_s:
+            row |= {"ttft_ms": None, "tpot_ms": None}  # sent in step: their prefills wait for one another
     steady = steady_state(
         [Span(sent_s, sent_s + reply.wall_s, reply.completion_tokens) for sent_s, reply in answers], concurrency
     )
@@ -104,12 +112,15 @@ async def _window(
 async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: str) -> float:
     """Seconds to the first token without streaming: wall clock minus this is the decode time of the same shape."""
     clock, taken_s = asyncio.get_running_loop().time, []
+    before = await ctx.counters()
     for probe in range(PREFILL_TRIES):
         asked = await _bodies(ctx, prompts, condition, f"{name}-prefill-{probe}", condition.concurrency)
         bodies = [body | {"max_tokens": 1} for body in asked]
         started_s = clock()
         await _in_flight(ctx.client.complete, bodies, condition.concurrency)
         taken_s.append(clock() - started_s)
+    # what the engine counts late must not fall into the window that follows
+    await ctx.counters_after(before, PREFILL_TRIES * condition.concurrency)
     return min(taken_s)
 
 
@@ -127,14 +138,17 @@ async def _in_flight(
 
 
 async def _bodies(
-    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int
+    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int, **asked: Any
 ) -> list[dict[str, Any]]:
-    """Requests of one window. Their prompts are counted by the engine here, before any clock starts."""
+    """Requests of one window, with what else is `asked` of `Client.request`.
+
+    Their prompts are counted by the engine here, before any clock starts.
+    """
     bodies = []
     for index in range(number):
         seed = prompt_seed(condition.name, window, index)
         prompt = await ctx.prompt(prompts, seed, condition.context_tokens, condition.output_tokens)
-        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=True, token_ids=True))
+        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=True, **asked))
     return bodies
 
 

@@ -121,7 +121,7 @@ def test_reclaimed_before_the_engine_is_healthy(survived: Night) -> None:
     assert len(survived.requests(LOADING)) == len(survived.requests(GOING_DOWN))
 
 
-def test_reclaimed_in_a_step_only_what_was_not_kept_is_measured_again(survived: Night) -> None:
+def test_reclaimed_in_a_step_no_more_than_the_condition_in_flight_is_measured_again(survived: Night) -> None:
     assert survived.ends(IN_STEP) == ["preempted", "done"]
     smoke = survived.ledger.read_commit(survived.keys[IN_STEP], "smoke")
     throughput = survived.ledger.read_commit(survived.keys[IN_STEP], "throughput")
@@ -129,7 +129,8 @@ def test_reclaimed_in_a_step_only_what_was_not_kept_is_measured_again(survived: 
     assert throughput is not None and throughput.attempt == 2
     undisturbed = len(survived.requests(GOING_DOWN))
     again = len(survived.requests(IN_STEP)) - undisturbed
-    assert 0 <= again < undisturbed / 4
+    # a condition is one start's: the larger of the two is a third of all requests
+    assert 0 <= again < undisturbed / 2
     assert _most(survived.requests(IN_STEP)) <= 2
 
 

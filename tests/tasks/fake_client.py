@@ -33,13 +33,19 @@ class FakeClient(Client):
         self.token_s = token_s
         self.pace: Pace = lambda number: 1.0
         """Of timed requests without streaming."""
+        self.accepted: Callable[[int], float] | None = None
+        """Share of the tokens of the n-th such request that a draft of K = 4 gave; each step takes a token's time."""
         self.naps: dict[tuple[str, int], float] = {}
         """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
+        self.mean_logprob = -0.5
+        """Of answers that were asked for it."""
+        self.bodies: list[tuple[str, bool]] = []
+        """Kind of each request, and whether it asked for token ids."""
         self._busy: set[int] = set()
-        self._booked = {"tokens": 0, "requests": 0}
+        self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
 
     async def _serve(self, kind: str, tokens: int, factor: float = 1.0) -> float:
         number = self.asked[kind]
@@ -48,21 +54,36 @@ class FakeClient(Client):
         self._busy.add(slot)
         started_s = self.clock.now_s
         extra_s = self.slow_prefills.get(number, 0.0) if kind == "prefill" else 0.0
-        await asyncio.sleep(tokens * self.token_s[slot] * factor + extra_s)
+        given = 0 if self.accepted is None or kind == "prefill" else round(tokens * self.accepted(number))
+        await asyncio.sleep((tokens - given) * self.token_s[slot] * factor + extra_s)
         self.clock.nap(self.naps.get((kind, number), 0.0))
         self._busy.discard(slot)
         self._booked["tokens"] += tokens
+        self._booked["accepted"] += given
+        self._booked["drafts"] += tokens - given
         self._booked["requests"] += 1
         return self.clock.now_s - started_s
 
     async def complete(self, body: Mapping[str, Any]) -> Reply:
         tokens = int(body["max_tokens"])
         kind = "prefill" if tokens == 1 else "fixed"
+        self.bodies.append(("warm-up" if "logprobs" in body else kind, "return_token_ids" in body))
         wall_s = await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
-        return Reply(said(body, tokens), "", "length", 64, tokens, list(range(tokens)), wall_s)
+        return Reply(
+            said(body, tokens),
+            "",
+            "length",
+            64,
+            tokens,
+            list(range(tokens)),
+            wall_s,
+            None,
+            self.mean_logprob if "logprobs" in body else None,
+        )
 
     async def stream(self, body: Mapping[str, Any]) -> StreamReply:
         tokens, number = int(body["max_tokens"]), self.asked["stream"]
+        self.bodies.append(("stream", "return_token_ids" in body))
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
         first_s = wall_s if burst else wall_s / tokens
@@ -78,7 +99,11 @@ class FakeClient(Client):
     async def text(self, path: str) -> str:
         assert path == "/metrics"
         labels = '{engine="0",model_name="m"}'
-        return (
+        drafts = {"drafts": "drafts", "accepted_tokens": "accepted"} if self.accepted else {}
+        counted = [f"vllm:spec_decode_num_{name}_total{labels} {self._booked[key]}\n" for name, key in drafts.items()]
+        if drafts:
+            counted.append(f"vllm:spec_decode_num_draft_tokens_total{labels} {4 * self._booked['drafts']}\n")
+        return "".join(counted) + (
             f"vllm:generation_tokens_total{labels} {self._booked['tokens']}\n"
             f'vllm:request_success_total{{engine="0",finished_reason="length"}} {self._booked["requests"]}\n'
             f"vllm:prefix_cache_hits_total{labels} 0\nvllm:num_preemptions_total{labels} 0\n"
@@ -111,6 +136,7 @@ def throughput(
     spec: ThroughputStep,
     token_s: Sequence[float],
     prepare: Callable[[FakeClient], None] = lambda client: None,
+    attempt: int = 1,
 ) -> Measured:
     """Measure a throughput step with the real code, against a fake engine of known speed, in virtual time."""
     told: list[Progress] = []
@@ -120,7 +146,7 @@ def throughput(
         async with FakeClient(planned, clock, token_s) as client, Frameworks(folder) as frameworks:
             prepare(client)
             ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, step="throughput", attempt=1,
+                planned=planned, served=planned.cell, client=client, ledger=ledger, step="throughput", attempt=attempt,
                 tell=told.append, kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             return Measured(await measure(ctx, spec), ctx, ledger, told)

@@ -142,7 +142,7 @@ def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: P
     assert "No such file" in run.attempts()[0].reason
 
 
-def test_a_killed_runner_loses_at_most_the_window_in_flight(tmp_path: Path, node_python: Path) -> None:
+def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
@@ -152,10 +152,14 @@ def test_a_killed_runner_loses_at_most_the_window_in_flight(tmp_path: Path, node
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.001")
     assert code == 0, said
     windows = run.rows("throughput", "windows")
-    identities = Counter((row["condition"], row["mode"], row["repeat"]) for row in windows)
+    identities = Counter((row["condition"], row["mode"], row["repeat"], row["attempt"]) for row in windows)
     assert set(identities.values()) == {1}
-    assert {row["attempt"] for row in windows} == {1, 2}
-    requests = Counter(row["request_id"] for row in run.rows("throughput", "requests"))
+    assert {row["attempt"] for row in windows} == {1, 2}, "nothing that was measured is lost"
+    whole = {condition: attempt for condition, attempt in sorted((row["condition"], row["attempt"]) for row in windows)}
+    for condition, attempt in whole.items():
+        found = [row["repeat"] for row in windows if (row["condition"], row["attempt"]) == (condition, attempt)]
+        assert found and sorted(set(found)) == list(range(max(found) + 1)), "one start has measured all of it"
+    requests = Counter((row["request_id"], row["attempt"]) for row in run.rows("throughput", "requests"))
     assert set(requests.values()) == {1}
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
     assert processes_with(str(run.counts)) == []

@@ -9,7 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from tasks.steady import Span, rate_of, steady_state
+from tasks.steady import Span, paces_of, steady_state
+from warehouse.statistics.windows import rate_of
 
 TOKENS = 256
 SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)
@@ -65,3 +66,11 @@ def test_a_rate_is_all_tokens_over_all_seconds_of_the_steady_part_where_there_is
     slow = {**whole, "wall_s": 2.0}
     assert rate_of([whole, slow]) == pytest.approx(200 / 3)
     assert rate_of([{**whole, "steady_s": 0.5, "steady_tokens": 60.0}]) == 120
+
+
+def test_the_pace_is_that_of_decoding_steps() -> None:
+    """A draft's tokens cost no step of their own; a diffusion's steps are counted; else a token is a step."""
+    plain = {"completion_tokens": 512, "wall_s": 2.0}
+    drafted = {**plain, "engine_accepted_tokens": 256}
+    denoised = {**plain, "engine_denoising_steps": 64, "engine_accepted_tokens": None}
+    assert [paces_of([row]) for row in (plain, drafted, denoised)] == [[256.0], [128.0], [32.0]]

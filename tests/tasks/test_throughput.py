@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: Pla
     assert measured.reasons("c", "fixed") == []
     percents = [progress.percent for progress in measured.told]
     assert percents[-1] == 100 and all(0 < percent < 100 for percent in percents[:-1])
-    assert measured.told[0].line.startswith("c fixed 1/3 to 15: ")
+    assert measured.told[0].line.startswith("c fixed 1 of at most 15: ")
 
 
 def test_what_the_most_repeats_could_not_settle_is_unsteady(tmp_path: Path, planned: PlannedCell) -> None:
@@ -75,6 +76,95 @@ def test_repeats_of_two_speeds_under_one_name_are_unsteady(tmp_path: Path, plann
     assert len(fixed(measured)) == 9
     assert measured.said["c", "fixed"].verdict == "suspect"
     assert measured.reasons("c", "fixed") == ["unsteady"]
+
+
+ACCEPTED = (0.45, 0.66, 0.52, 0.71, 0.4, 0.6)
+"""Shares of the output that a draft gave, by prompt: tok/s differ by a factor of two on one steady machine."""
+
+
+def drafting(planned: PlannedCell, **swings: float) -> tuple[PlannedCell, Callable[[FakeClient], None]]:
+    """A cell with a draft, and its engine whose acceptance goes with the prompt, and its pace with `swings`."""
+
+    def prepare(client: FakeClient) -> None:
+        client.accepted = lambda number: ACCEPTED[number % len(ACCEPTED)]
+        client.pace = lambda number: 1 + swings.get("by", 0.0) * (number % 2)
+
+    mtp = planned.cell.technique.model_copy(update={"name": "mtp", "method": "mtp"})
+    return planned.model_copy(update={"cell": planned.cell.model_copy(update={"technique": mtp, "k": 4})}), prepare
+
+
+def test_acceptance_that_goes_with_the_prompt_is_no_unsteady_machine(tmp_path: Path, planned: PlannedCell) -> None:
+    cell, prepare = drafting(planned)
+    measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
+    rates = [row["completion_tokens"] / row["wall_s"] for row in fixed(measured)]
+    assert max(rates) > 1.5 * min(rates) and len(rates) == 3
+    assert measured.reasons("c", "fixed") == []
+
+
+def test_a_machine_that_swings_is_unsteady_whatever_its_draft_does(tmp_path: Path, planned: PlannedCell) -> None:
+    cell, prepare = drafting(planned, by=0.35)
+    measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
+    assert len(fixed(measured)) == 15 and measured.reasons("c", "fixed") == ["unsteady"]
+    assert "decoding steps" in measured.said["c", "fixed"].findings[0].sentence
+
+
+def test_a_condition_that_a_killed_start_began_is_measured_by_one_start(tmp_path: Path, planned: PlannedCell) -> None:
+    """Repeats of two engine starts under one visit hide what starts differ by."""
+
+    def dies(client: FakeClient) -> None:
+        def pace(number: int) -> float:
+            if number == 5:
+                raise RuntimeError("killed in the third repeat of b")
+            return 1.0
+
+        client.pace = pace
+
+    one = step(3)
+    both = one.model_copy(update={"conditions": [one.conditions[0].model_copy(update={"name": each}) for each in "ab"]})
+    with pytest.raises(RuntimeError):
+        throughput(tmp_path, planned, both, [TOKEN_S], dies)
+    measured = throughput(tmp_path, planned, both, [2 * TOKEN_S], attempt=2)
+    tries = [(row["condition"], row["attempt"], row["repeat"]) for row in fixed(measured)]
+    assert sorted(tries) == [
+        (name, at, repeat) for name, at, most in (("a", 1, 3), ("b", 1, 2), ("b", 2, 3)) for repeat in range(most)
+    ]
+    assert measured.reasons("b", "fixed") == [], "two rows of another start are in the commit, and in no figure"
+    again = throughput(tmp_path, planned, both, [TOKEN_S], attempt=3)
+    assert {row["attempt"] for row in again.windows} == {1, 2}, "what was finished is kept"
+
+
+def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, planned: PlannedCell) -> None:
+    """Words without sense are fast, no loop, and of one script: only their model sees them."""
+
+    def noise(client: FakeClient) -> None:
+        client.mean_logprob = -12.0
+
+    measured = throughput(tmp_path, planned, step(3, warmup=1), [TOKEN_S], noise)
+    assert [row["warmup_logprob"] for row in fixed(measured)] == [-12.0, None, None]
+    assert measured.reasons("c", "fixed") == ["gibberish"]
+    assert all(row["mean_logprob"] is None for row in measured.requests), "no timed request asks"
+
+
+def test_streams_in_flight_are_timed_when_they_no_longer_start_in_step(tmp_path: Path, planned: PlannedCell) -> None:
+    spec = step(3, concurrency=4, requests=16, stream_requests=3)
+    measured = throughput(tmp_path, planned, spec, [0.05, 0.0575, 0.07, 0.083])
+    streams = [row for row in measured.requests if row["mode"] == "stream"]
+    assert [row["ttft_ms"] is None for row in streams] == [True] * 4 + [False] * 12
+    assert all((row["ttft_ms"] is None) == (row["tpot_ms"] is None) for row in streams)
+    assert measured.reasons("c", "stream") == []
+
+
+def test_only_timed_requests_that_are_no_stream_ask_for_token_ids(tmp_path: Path, planned: PlannedCell) -> None:
+    asked: list[tuple[str, bool]] = []
+    measured = throughput(
+        tmp_path,
+        planned,
+        step(3, warmup=1, stream_requests=3),
+        [TOKEN_S],
+        lambda client: setattr(client, "bodies", asked),
+    )
+    assert measured.reasons("c", "stream") == []
+    assert set(asked) == {("warm-up", False), ("fixed", True), ("stream", False), ("prefill", False)}
 
 
 def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, planned: PlannedCell) -> None:
@@ -150,6 +240,24 @@ def test_a_number_of_repeats_is_written_as_that_number() -> None:
     assert Repeats.model_validate({**NARROW, "within": 0.02}) == wide.repeats
 
 
-def test_the_forecast_counts_the_fewest_repeats(planned: PlannedCell) -> None:
-    assert step(NARROW).workload(planned.cell)[0].requests == 3
-    assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 48
+def test_the_forecast_counts_the_middle_of_the_repeats(planned: PlannedCell) -> None:
+    assert step(NARROW).workload(planned.cell)[0].requests == 9
+    assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 144
+
+
+@pytest.mark.parametrize("more", [{"warmup": 1, "stream_requests": 3}, {"warmup": 2}, {}])
+@pytest.mark.parametrize("load", [{}, {"concurrency": 4, "requests": 16}])
+def test_the_forecast_counts_every_request_that_is_sent(
+    tmp_path: Path, planned: PlannedCell, load: dict[str, int], more: dict[str, int]
+) -> None:
+    asked: list[tuple[str, bool]] = []
+    spec = step(3, **load, **more)
+    throughput(tmp_path, planned, spec, [TOKEN_S] * 4, lambda client: setattr(client, "bodies", asked))
+    assert sum(each.requests for each in spec.workload(planned.cell)) == len(asked)
+
+
+def test_an_output_of_one_token_is_refused() -> None:
+    """All of it is prefill: no decode rate can be told of it."""
+    assert [problem for _, problem in step(3, output_tokens=1).problems()] == [
+        "one token is all prefill; accepted: 2 or more"
+    ]

@@ -72,7 +72,17 @@ def test_a_model_of_31_billion_at_8_8_tokens_per_second_on_an_h100_is_too_slow(p
     assert found is not None and (found.reason, found.severity) == ("too_slow", "suspect")
 
 
-@pytest.mark.parametrize("args", ["--enforce-eager", "--cpu-offload-gb 20"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        "--enforce-eager",
+        "--cpu-offload-gb 20",
+        "-O0",
+        "-O 0",
+        '--compilation-config {"cudagraph_mode":"NONE"}',
+        "-O.cudagraph_mode=none",
+    ],
+)
 def test_an_engine_slowed_by_its_own_arguments_is_not_called_too_slow(args: str) -> None:
     assert too_slow(8.8, bounds(cell_of(args=args), "h100", 64)[0]) is None
 

@@ -44,7 +44,7 @@ def test_the_half_width_is_that_of_the_t_interval() -> None:
     assert half_width(rates) == pytest.approx(4.303 * stdev(map(log, rates)) / sqrt(3), rel=1e-3)
     assert unsteady(rates, 0.05) is None
     found = unsteady(rates, 0.02)
-    assert found is not None and "3 repeats leave the rate within ±4.9%, asked was ±2.0%" in found.sentence
+    assert found is not None and "3 repeats leave the decoding steps/s within ±4.9%, asked was ±2.0%" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,9 @@ def test_a_starved_client_explains_a_burst_and_nothing_else() -> None:
     starved = with_steadiness(said, [window(400.0, mode="stream")])
     assert [each.reason for each in calm.findings] == [Reason.SHORT_OUTPUT, Reason.STREAM_BURST]
     assert [each.reason for each in starved.findings] == [Reason.SHORT_OUTPUT, Reason.CLIENT_STARVED]
+
+
+def test_a_repeat_without_a_decoding_step_is_unsteady_and_settles_nothing() -> None:
+    assert half_width([0.0, 70.0]) == float("inf")
+    found = unsteady([0.0, 70.0, 70.0], None)
+    assert found is not None and found.sentence.startswith("1 of 3 repeats")

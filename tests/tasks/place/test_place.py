@@ -72,8 +72,21 @@ def gathered(run: FakeRun, folder: Path, served: Cell | None = None, **env: str)
 def test_the_cards_that_the_engine_uses_are_named_with_their_clock_under_load(tmp_path: Path, two_cards: None) -> None:
     place = gathered(FakeRun(tmp_path), tmp_path, CUDA_VISIBLE_DEVICES="1")
     assert (place["gpu_name"], place["gpu_uuid"], place["gpus"]) == ("NVIDIA H200", "GPU-bbbb", 1)
-    assert place["machine"] == f"{place['host']} GPU-bbbb"
+    assert place["machine"] == f"{place['host']} GPU-bbbb driver 580.1 vllm fake"
     assert place["gpu_clock_mhz"] == 1980, "while the engine generates: idle, this card has 300"
+
+
+def test_a_clock_that_no_generation_showed_costs_no_step(tmp_path: Path, two_cards: None) -> None:
+    place = gathered(FakeRun(tmp_path), tmp_path, FAKE_ENGINE="error")
+    assert place["gpu_clock_mhz"] is None and place["gpu_name"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_driver_or_an_engine_that_was_upgraded_makes_another_machine(tmp_path: Path, two_cards: None) -> None:
+    """Speeds before and after are no pair: the upgrade may be all that differs."""
+    before = gathered(FakeRun(tmp_path), tmp_path)["machine"]
+    driver = tmp_path / "bin" / "nvidia-smi"
+    driver.write_text(driver.read_text().replace("580.1", "590.2"))
+    assert gathered(FakeRun(tmp_path / "later"), tmp_path)["machine"] != before
 
 
 @pytest.mark.parametrize(
@@ -105,7 +118,7 @@ def test_a_machine_without_a_card_is_its_host_and_processor(tmp_path: Path, monk
     monkeypatch.setenv("PATH", "/nowhere")
     run = FakeRun(tmp_path)
     first, again = gathered(run, tmp_path), gathered(run, tmp_path)
-    assert first["machine"] == again["machine"] == f"{first['host']} {first['gpu_name']}"
+    assert first["machine"] == again["machine"] == f"{first['host']} {first['gpu_name']} vllm fake"
     assert first.get("gpus") is None and first.get("gpu_clock_mhz") is None
 
 

@@ -112,7 +112,8 @@ def test_a_member_of_the_demo_family_that_guesses_is_insane(tmp_path: Path, engi
 @pytest.mark.parametrize("engine", ["cut_off"], indirect=True)
 def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> None:
     found = [finding for finding in Gate(tmp_path, engine).judged[0].findings if finding.reason == "failed_sanity"]
-    assert "0 of 10" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
+    assert [finding.severity for finding in found] == ["suspect"], "unknown is not wrong"
+    assert "10 of 10" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
 
 
 @pytest.mark.parametrize("engine", ["noise"], indirect=True)

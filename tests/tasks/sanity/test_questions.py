@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 
 from configs.load import load_model
 from configs.steps.smoke import SANITY_QUESTIONS
-from tasks.guards.sanity import failed_sanity
+from tasks.guards.sanity import cut_off_sanity, failed_sanity
 from tasks.sanity.general import GENERAL
 from tasks.sanity.questions import questions_for
 from warehouse.verdicts import Reason
@@ -68,19 +71,58 @@ def test_the_diffusion_member_is_asked_lookups_only() -> None:
     assert all(question.prompt.startswith("what color is") for question in asked)
 
 
-@pytest.mark.parametrize(
-    ("right", "severity"), [(10, None), (9, None), (8, "suspect"), (7, "suspect"), (6, "rejected")]
-)
-def test_a_cell_needs_seven_of_ten_and_nine_to_be_beyond_doubt(right: int, severity: str | None) -> None:
-    rows = [
-        {"question_id": f"q{i}", "is_right": i < right, "finish_reason": "stop", "body": "no", "completion_tokens": 1}
-        for i in range(10)
+GENERAL_LANGUAGES = ("en",) * 4 + ("de", "de", "ko", "ko", "zh", "zh")
+
+
+def answers(
+    wrong: Collection[int], cut: Collection[int] = (), languages: tuple[str, ...] = GENERAL_LANGUAGES
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "question_id": f"q{i}",
+            "language": language,
+            "is_right": i not in {*wrong, *cut},
+            "finish_reason": "length" if i in cut else "stop",
+            "body": "no",
+            "completion_tokens": 2048,
+        }
+        for i, language in enumerate(languages)
     ]
-    found = failed_sanity(rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cut", "severity"),
+    [
+        ((), (), None),
+        ((0,), (), None),
+        ((9,), (), None),
+        ((0, 9), (), "suspect"),
+        ((4, 5, 6, 7, 8, 9), (), "suspect"),  # knows English alone
+        ((0, 1), (), "rejected"),
+        ((0, 4, 5, 6, 7, 8, 9), (), "rejected"),
+        ((), (0, 1, 2), None),
+        ((0,), (1, 2, 3), None),  # unknown is not wrong
+        ((0, 1), (2, 3), "rejected"),
+    ],
+)
+def test_a_cell_is_rejected_for_answers_that_ended_and_are_wrong(
+    wrong: tuple[int, ...], cut: tuple[int, ...], severity: str | None
+) -> None:
+    found = failed_sanity(answers(wrong, cut))
     assert (found and (found.reason, found.severity)) == (severity and (Reason.FAILED_SANITY, severity))
+    assert cut_off_sanity(answers(wrong, cut)) is None
 
 
-def test_an_answer_that_was_cut_off_is_a_miss_and_named_so() -> None:
-    cut = {"question_id": "en-sum", "is_right": False, "finish_reason": "length", "body": "", "completion_tokens": 2048}
-    found = failed_sanity([cut] * 10)
-    assert found is not None and "en-sum (cut off after 2048 tokens)" in found.sentence
+@pytest.mark.parametrize(("wrong", "severity"), [(1, None), (2, "suspect"), (3, "suspect"), (4, "rejected")])
+def test_of_what_it_was_taught_a_member_of_the_family_needs_seven(wrong: int, severity: str | None) -> None:
+    found = failed_sanity(answers(range(wrong), languages=("demo",) * 10))
+    assert (found and found.severity) == severity
+    babbling = failed_sanity(answers((), range(wrong), languages=("demo",) * 10))
+    assert (babbling and babbling.severity) == severity, "it has no thinking to be cut off in"
+
+
+def test_a_model_that_thinks_too_long_is_suspect_and_not_wrong() -> None:
+    rows = answers((), range(4))
+    found = cut_off_sanity(rows)
+    assert found is not None and found.severity == "suspect" and "q0 (cut off after 2048 tokens)" in found.sentence
+    assert "4 of 10" in found.sentence and failed_sanity(rows) is None

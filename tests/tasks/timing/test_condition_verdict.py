@@ -10,7 +10,8 @@ from configs.cell import Cell, Draft, Model, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.steps.throughput import Condition
 from tasks.meters import parse
-from tasks.timing.condition_verdict import judge_condition, rate_of, smoke_findings
+from tasks.timing.condition_verdict import judge_condition, smoke_findings
+from warehouse.statistics.windows import rate_of
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)
 TOKENS, PREFILL_S = LOAD.output_tokens, 0.04
@@ -142,3 +143,43 @@ def test_a_rate_is_all_tokens_over_all_seconds_and_of_the_steady_part_where_ther
     steady = [row | {"steady_tokens": 60, "steady_s": 0.5} for row in windows]
     assert rate_of(steady) == pytest.approx(120)
     assert rate_of([*steady[:4], windows[4]]) == pytest.approx(500 / 6), "one kind of seconds in one figure"
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ({"engine_prefix_hits": 16}, "prefix_cache_hit"),
+        ({"engine_preemptions": 2}, "engine_preemption"),
+        ({"engine_generation_tokens": 2 * TOKENS}, "token_mismatch"),
+        ({"engine_accepted_tokens": 3}, "dead_draft"),
+    ],
+)
+def test_what_rejects_a_headline_rejects_its_stream(engine: dict[str, Any], reason: str) -> None:
+    windows, requests = measured(178, **DRAFTS)
+    windows = [row | engine if row["mode"] == "stream" else row for row in windows]
+    assert reasons(cell_of("mtp", 4), (windows, requests)) == []
+    assert reasons(cell_of("mtp", 4), (windows, requests), "stream") == [reason]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"), [({"prompt_tokens": 80}, "prompt_length"), ({"loop_share": 0.99}, "looping_text")]
+)
+@pytest.mark.parametrize("technique", ["ar", "diffusion"])
+def test_what_was_streamed_is_as_long_and_as_sensible_as_the_rest(
+    said: dict[str, Any], reason: str, technique: str
+) -> None:
+    engine = {"engine_denoising_steps": 100} if technique == "diffusion" else {}
+    windows, requests = measured(68, **engine)
+    requests = [row | said if row["mode"] == "stream" else row for row in requests]
+    assert reasons(cell_of(technique), (windows, requests)) == []
+    assert reasons(cell_of(technique), (windows, requests), "stream") == [reason]
+
+
+def test_a_prompt_that_is_too_long_is_known_before_hours_are_spent() -> None:
+    _, requests = measured(68)
+    said = [row | {"prompt_tokens": 80} for row in requests if row["mode"] == "fixed"]
+    counted = parse("")._replace(generation_tokens=3 * TOKENS, prefix_hits=0, preemptions=0)
+    found = smoke_findings(cell_of(), TOKENS, said, counted)
+    assert [finding.reason.value for finding in found if finding] == ["prompt_length"]
+    of_one_token = [row | {"prompt_tokens": 65} for row in said]
+    assert not any(smoke_findings(cell_of(), TOKENS, of_one_token, counted)), "1 % of 64 is no token at all"

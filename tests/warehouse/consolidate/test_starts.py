@@ -97,6 +97,21 @@ def test_windows_of_two_machines_are_never_one_figure(local: Store) -> None:
     assert (lost_row["verdict"], lost_row["reasons"]) == ("suspect", ["cut_short"]), "the node judged the other's"
 
 
+def test_what_a_killed_start_left_of_a_condition_is_in_no_figure(local: Store) -> None:
+    run = VisitedRun(local, "single")
+    killed = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=1)
+    killed.provenance(machine="h100-a")
+    killed.write(WINDOWS, [window(SHORT, repeat, 70.0) for repeat in range(2)])
+    again = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=2)
+    again.provenance(machine="h100-a", price_usd_h=3.0)
+    again.write(WINDOWS, [window(SHORT, repeat, 60.0) for repeat in range(3)])
+    again.judge((SHORT.name, "fixed", "ok", [], []))
+    again.parts = [*killed.parts, *again.parts]
+    again.commit()
+    ar = only(run.built().results, technique="ar")
+    assert (ar["tok_s"], ar["repeats"], ar["verdict"]) == (pytest.approx(60.0), 3, "ok")
+
+
 def test_windows_of_a_machine_that_nobody_recorded_are_suspect_beside_others(local: Store) -> None:
     run = VisitedRun(local, "single")
     lost = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=1)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
-from configs.cell import KvShape, Technique
+from configs.cell import Technique
 from configs.schema import PlannedCell
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Rows
-
-KV_BYTES = 2
-"""Per element of a key or value: 16 bits, vLLM's default whatever the precision of the weights."""
 
 
 def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens: float | None) -> float | None:
@@ -36,14 +33,9 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
         return None
     tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + (windows[0]["output_tokens"] or 0) / 2
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    cache = concurrency * tokens * kv_bytes_per_token(cell.model.kv)
+    cache = concurrency * tokens * cell.kv_bytes_per_token
     seconds = fsum(window["wall_s"] for window in windows)
     return (weights + cache) * steps / concurrency / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
-
-
-def kv_bytes_per_token(kv: KvShape | None) -> int:
-    """Bytes of keys and values of one token in all layers that keep it; 0: not known, which leaves the bound low."""
-    return 0 if kv is None else 2 * kv.layers * kv.kv_heads * kv.head_dim * KV_BYTES
 
 
 def decoding_steps(technique: Technique, windows: Rows) -> int | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp, fsum, log
 from statistics import stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Cell
 from warehouse.consolidate.costs import Spent, placed
 from warehouse.consolidate.inputs import STEP, CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, provenance, verdict_columns
 from warehouse.statistics.visits import VisitRates
+from warehouse.statistics.windows import tokens_and_seconds
 from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
 
@@ -69,18 +70,11 @@ class Visited(NamedTuple):
     @property
     def rates(self) -> VisitRates | None:
         """Its rates; None: streamed, not measured, or a window without a token (which its verdict has rejected)."""
-        counted = [tokens_and_seconds(window) for window in self.windows]
+        counted = tokens_and_seconds(self.windows)
         if self.shape[1] == "stream" or not counted or any(tokens <= 0 for tokens, _ in counted):
             return None
         tokens, seconds = (fsum(each) for each in zip(*counted, strict=True))
         return VisitRates(tuple(log(each / s) for each, s in counted), log(tokens / seconds))
-
-
-def tokens_and_seconds(window: dict[str, Any]) -> tuple[float, float]:
-    """What a rate is made of: the time in which all requests were in flight where that was seen, else all of it."""
-    if window["steady_s"] and window["steady_tokens"] is not None:
-        return window["steady_tokens"], window["steady_s"]
-    return window["completion_tokens"], window["wall_s"]
 
 
 def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
@@ -131,10 +125,20 @@ def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> lis
                     known = machine if home is not None and machine is not None else home
                     measured.setdefault(known, ([], []))[kind].append(row)
         verdict = judged(step, raw, condition, mode)
-        for machine, (timed, asked) in measured.items():
+        for machine, (timed, asked) in ((each, _of_one_start(*rows)) for each, rows in measured.items()):
             said = _held_to_one_machine(verdict, step, machines, timed or asked) if machine == home else CUT
             found.append(Visited(step, shape, machine, machine == home, timed, asked, said, place))
     return found
+
+
+def _of_one_start(windows: Rows, requests: Rows) -> tuple[Rows, Rows]:
+    """Without what an attempt left of a condition that a later one began again: two starts are no one figure."""
+    repeats = [row["repeat"] for row in windows]
+    if len(set(repeats)) == len(repeats):
+        return windows, requests
+    last = max(row["attempt"] for row in windows)
+    kept, sent = ([row for row in rows if row["attempt"] == last] for rows in (windows, requests))
+    return kept, sent
 
 
 def machine_of(place: Row) -> str | None:
