@@ -98,11 +98,13 @@ def answers(
         ((9,), (), None),
         ((0, 9), (), "suspect"),
         ((4, 5, 6, 7, 8, 9), (), "suspect"),  # knows English alone
-        ((0, 1), (), "rejected"),
+        ((0, 1), (), "suspect"),
+        ((0, 1, 2), (), "rejected"),
         ((0, 4, 5, 6, 7, 8, 9), (), "rejected"),
         ((), (0, 1, 2), None),
         ((0,), (1, 2, 3), None),  # unknown is not wrong
-        ((0, 1), (2, 3), "rejected"),
+        ((0, 1), (2, 3), "suspect"),
+        ((0, 1, 2), (3,), "rejected"),
     ],
 )
 def test_a_cell_is_rejected_for_answers_that_ended_and_are_wrong(
