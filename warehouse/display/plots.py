@@ -17,7 +17,7 @@ from warehouse.statistics.compare import wilson_interval
 WIDTH = 330.0
 """Width of every drawing."""
 
-LABELS = 100.0
+LABELS = 108.0
 """Room for names left of bars."""
 
 COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")

@@ -11,6 +11,9 @@ from warehouse.display.tables import Heading, verdict_mark
 PROMPT_SLACK = 0.01
 """Prompts may be so much longer or shorter than their condition says, as a share, before the table says it."""
 
+BETWEEN_STARTS = "between starts"
+"""What an interval speaks for if it rests on several starts; a table in which all do doesn't say so row by row."""
+
 WITHIN_ONE_START = "within one start"
 """What an interval speaks for where no other start is behind it; all intervals of before `interval_scope` are such."""
 
@@ -32,7 +35,11 @@ def rate_columns(rows: Sequence[Row]) -> list[Heading]:
         CONDITION,
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
-        Heading("interval holds", _scope, ""),
+        *(
+            []
+            if all(row["interval_scope"] == BETWEEN_STARTS for row in rows)
+            else [Heading("interval holds", _scope, "")]
+        ),
         Heading("starts", lambda row: figure(row["visits"], 0)),
         Heading("repeats", lambda row: figure(row["repeats"], 0)),
         Heading("cv", lambda row: share(row["cv"])),

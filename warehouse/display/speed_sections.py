@@ -29,8 +29,8 @@ SPEED_LEAD = (
     "Speedup is against AR on the same machine, in the same run and under the same condition. Engine starts differ by "
     "more than repeats within one do, so the 95 % interval is Student's t on log rates over starts and repeats, and "
     "is made within a machine, never across. Within one start there is no interval of the speedup, and no claim; "
-    "nor where AR was not held against itself, or differed from itself (Placebo). A speedup counts only where the "
-    "verdict is ok."
+    "nor where AR was not held against itself, or differed from itself (Placebo). A claim is corrected for the "
+    "number of cells, so an interval just beside 1 may carry none; it counts only where the verdict is ok."
 )
 
 
@@ -48,10 +48,17 @@ def speed_section(view: View) -> Markup:
         CONDITION,
         Heading("speedup", lambda row: figure(row["speedup"])),
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        *rate_columns(others)[1:],
+        Heading("claim", lambda row: _claim(view, row), ""),
         Heading("verdict", verdict_mark, ""),
+        *rate_columns(others)[1:],
     ]
     return section("speed", "Speed", SPEED_LEAD, _plots(drawings), table("Speedups over AR", columns, others))
+
+
+def _claim(view: View, row: Row) -> str:
+    """What the row's comparison with AR says, corrected for the run's other cells; a dash without a comparison."""
+    pair = view.speed_pair(row)
+    return NOTHING if pair is None else str(pair["conclusion"])
 
 
 ACCEPTANCE_LEAD = (
