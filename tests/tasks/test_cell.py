@@ -246,5 +246,7 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
     assert frozen.returncode == 76, said
     assert "another runner took the cell over" in said
     assert {run.commit(step).attempt for step in STEPS[1:]} == {2}
-    windows = Counter((row["condition"], row["mode"], row["repeat"]) for row in run.rows("throughput", "windows"))
-    assert set(windows.values()) == {1}
+    windows = Counter(
+        (row["attempt"], row["condition"], row["mode"], row["repeat"]) for row in run.rows("throughput", "windows")
+    )
+    assert set(windows.values()) == {1}, "the second runner began the condition anew, and measured no window twice"
