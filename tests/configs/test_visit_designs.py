@@ -24,8 +24,10 @@ def starts(planned: PlannedCell) -> list[tuple[str, int, list[str]]]:
     ]
 
 
-def test_a_rented_cell_brings_its_control_along_and_does_what_takes_hours_last() -> None:
-    ar, mtp = plan("rehearsal").cells
+def test_a_rented_cell_brings_its_control_along_and_does_what_takes_hours_last(tmp_path: Path) -> None:
+    text = (ROOT / "configs/sweeps/tiny-quick.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text + "visits: bracketed\n")
+    ar, mtp = plan(str(tmp_path / "mine.yaml")).cells
     assert starts(mtp) == [
         ("ar", 1, ["throughput@control-1"]),
         ("mtp", 1, ["smoke", "throughput"]),
