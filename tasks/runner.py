@@ -12,7 +12,7 @@ from configs.schema import PlannedCell
 from configs.visits import FIRST, Measurement, Start, without
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
-from tasks.engine.command import EngineCommand, engine_command
+from tasks.engine.command import engine_command
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.frameworks.process import Frameworks
@@ -24,6 +24,7 @@ from tasks.place import provenance
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended
+from warehouse.parts import Row
 from warehouse.tables import VERDICTS
 from warehouse.verdicts import worst
 
@@ -97,8 +98,10 @@ class Runner:
                 await frameworks.get(name).warm_up()  # imports for 5 to 40 s, beside the engine's own start
             healthy_s = await engine.start(self.heartbeat.line)
             print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
+            async with Client(engine.base_url, start.served.model, start.served.technique) as client:
+                place = await provenance.gather(self.planned, start.served, command, client, self.config_hash, engine)
             for measurement in start.measurements:
-                await self._measure(measurement, start.served, engine, command, frameworks)
+                await self._measure(measurement, start.served, engine, place, frameworks)
         finally:
             self.at_risk_s = self.heartbeat.at_risk_s()
             try:
@@ -107,7 +110,7 @@ class Runner:
                 await _stop(engine)
 
     async def _measure(
-        self, measurement: Measurement, served: Cell, engine: Engine, command: EngineCommand, frameworks: Frameworks
+        self, measurement: Measurement, served: Cell, engine: Engine, place: Row, frameworks: Frameworks
     ) -> None:
         spec, name, started = measurement.spec, measurement.name, time.monotonic()
         self.heartbeat.phase("waiting", name)
@@ -127,7 +130,6 @@ class Runner:
                 async with undisturbed(spec, self.heartbeat.line):
                     self.heartbeat.phase("measuring", name)
                     ctx.start_clock()
-                    place = await provenance.gather(self.planned, served, command, client, self.config_hash, engine)
                     await ctx.begin(place)
                     judgements = await file_of(spec).measure(ctx, spec)
             except RequestFailed as error:

@@ -48,7 +48,7 @@ def price_usd_h(planned: PlannedCell) -> float | None:
 async def gather(
     planned: PlannedCell, served: Cell, command: EngineCommand, client: Client, config_hash: str, engine: Engine
 ) -> dict[str, Any]:
-    """One `provenance` row as a step begins, without its identity columns and what only the step knows.
+    """The `provenance` row of an engine start, as it begins: without identity columns and what only a step knows.
 
     Args:
         planned: the cell that is measured.
