@@ -15,7 +15,7 @@ from bench.simulated_clock import SimulatedClock
 from bench.simulated_store import SimulatedStore
 from configs.schema import PlannedCell
 from flows.clusters.protocol import CellJob
-from flows.forecast.estimates import download_s, start_s, step_s
+from flows.forecast.estimates import download_s, measurement_s, start_s
 from tasks.heartbeat import INTERVAL_S
 from tasks.runner import todo
 from warehouse.lease import Attempt, Heartbeat, Leases
@@ -57,7 +57,7 @@ def durations(planned: PlannedCell, seed: int) -> Durations:
     """A cell's true durations: by seed and cell alone, whatever happens around it."""
     rng = random.Random(f"{seed} {planned.cell.cell_key}")
     steps = {
-        each.name: step_s(planned, each.spec, start.served) * noisy(rng)
+        each.name: measurement_s(planned, start.served, each) * noisy(rng)
         for start in planned.starts
         for each in start.measurements
     }

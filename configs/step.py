@@ -66,7 +66,15 @@ class MeasuredStep(StepSpec):
 
     @abstractmethod
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """All that it asks of the engine; the forecast turns it into seconds."""
+        """All that it asks of the engine in one pass; the forecast turns it into seconds."""
+
+    def is_own_control(self, cell: Cell) -> bool:
+        """Whether a second pass over the cell is the control of the first one.
+
+        A second engine start makes it, where the sweep's design has one; else the same start does.
+        """
+        del cell
+        return False
 
     def trial(self, cell: Cell, items: int) -> tuple[Load, ...]:
         """What trying `items` items of it costs in the smoke step, beyond that step's own short generations."""

@@ -42,10 +42,14 @@ FIRST = Visit()
 
 
 class Measurement(NamedTuple):
-    """A step in one visit: what the ledger commits once."""
+    """A step in one visit: what the ledger commits once.
+
+    `passes` is 2 where one start has to stand for two: the control of such a pass shares its engine.
+    """
 
     spec: MeasuredStep
     visit: Visit = FIRST
+    passes: int = 1
 
     @property
     def name(self) -> str:
@@ -105,16 +109,18 @@ def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], d
         steps: of the cell's suite, in order.
         design: of the sweep.
     """
-    timed = [step for step in steps if step.is_timed]
-    if design == "single" or not timed:
-        return (Start(cell, tuple(map(Measurement, steps))),)
-    again = tuple(Measurement(step, Visit(number=2)) for step in timed)
+    twice = [step for step in steps if step.is_timed or step.is_own_control(cell)]
+    if design == "single" or not twice:
+        return (Start(cell, tuple(Measurement(step, passes=1 + step.is_own_control(cell)) for step in steps)),)
+    again = tuple(Measurement(step, Visit(number=2)) for step in twice)
     if design == "mirrored":
         return Start(cell, tuple(map(Measurement, steps))), Start(cell, again, leg=2)
-    first = tuple(Measurement(step) for step in steps if step.is_gate or step.is_timed)
-    rest = tuple(Measurement(step) for step in steps if not (step.is_gate or step.is_timed))
+    first = tuple(Measurement(step) for step in steps if step.is_gate or step in twice)
+    rest = tuple(Measurement(step) for step in steps if not (step.is_gate or step in twice))
     if control is None:
         return Start(cell, first), Start(cell, (*again, *rest))
-    before, after = (tuple(Measurement(step, Visit("control", number)) for step in timed) for number in (1, 2))
+    before, after = (
+        tuple(Measurement(step, Visit("control", number)) for step in twice if step.is_timed) for number in (1, 2)
+    )
     bracket = (Start(control, before), Start(cell, first), Start(control, after))
     return (*bracket, Start(cell, rest)) if rest else bracket

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from configs.cell import Cell
 from configs.schema import Plan, PlannedCell
+from configs.visits import Measurement
 from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.frameworks.process import Frameworks
@@ -54,7 +55,7 @@ class StepContext:
         served: Cell,
         client: Client,
         ledger: Ledger,
-        step: str,
+        measurement: Measurement,
         attempt: int,
         tell: Callable[[Progress], None],
         kept: Callable[[], None],
@@ -64,7 +65,8 @@ class StepContext:
         self.cell = served
         """What is served: the planned cell, or its control."""
         self.client = client
-        self.step = step
+        self.measurement = measurement
+        self.step = measurement.name
         self.tell = tell
         self._kept = kept
         self.frameworks = frameworks

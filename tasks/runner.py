@@ -120,7 +120,7 @@ class Runner:
                 served,
                 client,
                 self.ledger,
-                name,
+                measurement,
                 self.lease.epoch,
                 self.heartbeat.tell,
                 self.heartbeat.kept,

@@ -10,9 +10,6 @@ from pydantic import Field
 from configs.cell import Cell
 from configs.step import Load, MeasuredStep
 
-PASSES_OF_BASELINE = 2
-"""Off and off again: the AR cell answers twice, every other cell once."""
-
 
 class ParityStep(MeasuredStep):
     """Greedy outputs of the same prompts with the technique off, on and off again."""
@@ -34,10 +31,11 @@ class ParityStep(MeasuredStep):
         if cell.technique.greedy:
             yield "step 'parity'", self.context_tokens + self.output_tokens
 
-    def passes(self, cell: Cell) -> int:
-        """How often a cell answers each prompt: an AR cell twice, any other once."""
-        return PASSES_OF_BASELINE if cell.technique.is_baseline else 1
+    def is_own_control(self, cell: Cell) -> bool:
+        """Off and off again: the AR cell answers twice, every other cell once."""
+        return cell.technique.is_baseline
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Every prompt in each pass, one at a time."""
-        return (Load(self.passes(cell) * self.n_prompts, self.context_tokens, self.output_tokens),)
+        """Every prompt, one at a time."""
+        del cell
+        return (Load(self.n_prompts, self.context_tokens, self.output_tokens),)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from configs.cell import Cell, Gpu
 from configs.schema import PlannedCell
 from configs.step import Load, MeasuredStep
-from configs.steps import parity, smoke
+from configs.steps import smoke
 from configs.steps.smoke import SmokeStep
-from configs.visits import Start
+from configs.visits import Measurement, Start
 from flows.forecast.decoding import (
     BANDWIDTH_EFFICIENCY,
     BATCH_EFFICIENCY,
@@ -69,22 +69,28 @@ def ready_s(planned: PlannedCell, starts: Sequence[Start], *, rented: bool) -> f
 
 def measuring_s(planned: PlannedCell, starts: Sequence[Start]) -> float:
     """Seconds of all measurements in these starts."""
-    return sum(step_s(planned, each.spec, start.served) for start in starts for each in start.measurements)
+    return sum(measurement_s(planned, start.served, each) for start in starts for each in start.measurements)
 
 
-def step_s(planned: PlannedCell, step: MeasuredStep, served: Cell | None = None) -> float:
-    """Seconds of one step: its setup, and each load of its workload after the other; smoke tries the other steps.
+def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
+    """Seconds of one pass of a step over a cell."""
+    return measurement_s(planned, planned.cell, Measurement(step))
+
+
+def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) -> float:
+    """Seconds of a step in one visit: its setup, and each load of its workload after the other, in each pass.
+
+    Smoke tries the other steps.
 
     Args:
         planned: the cell that the step belongs to.
-        step: one of its steps.
-        served: what is served meanwhile; None: the cell itself, not its control.
+        served: what is served meanwhile, the cell itself or its control.
+        measurement: one of its steps, in one visit.
     """
-    cell = served or planned.cell
-    loads = list(step.workload(cell))
+    step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):
-        loads += [load for tried in planned.measured_steps for load in tried.trial(cell, step.items)]
-    return STEP_SETUP_S + sum(load_s(cell, planned.gpu, load) for load in loads)
+        loads += [load for tried in planned.measured_steps for load in tried.trial(served, step.items)]
+    return STEP_SETUP_S + sum(load_s(served, planned.gpu, load) for load in loads)
 
 
 def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
@@ -112,8 +118,8 @@ def assumptions(
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
-        f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is "
-        f"{parity.PASSES_OF_BASELINE} passes of an AR cell and one of any other.",
+        f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is two passes "
+        "of an AR cell and one of any other.",
         *([_EVAL_SENTENCE] if has_evals else []),
         "Repeats that end when the machine's pace is known: the middle of their fewest and their most.",
     ]

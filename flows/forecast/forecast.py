@@ -14,7 +14,7 @@ from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep
 from configs.visits import Design, Measurement, Start, without
 from flows.forecast.decoding import decode_tok_s
-from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, ready_s, start_s, step_s
+from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, measurement_s, ready_s, start_s
 from flows.forecast.evaluations import EvalForecast, eval_forecasts, total
 from warehouse.clock import HOUR_S
 from warehouse.price import usd_of
@@ -176,12 +176,11 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
 
 def _step_forecast(planned: PlannedCell, start: Start, measurement: Measurement, done: Collection[str]) -> StepForecast:
     """One step in one visit; what is committed takes no time."""
-    spec, name = measurement.spec, measurement.name
-    is_done = name in done
+    is_done = measurement.name in done
     return StepForecast(
-        step=spec.step,
-        name=name,
+        step=measurement.spec.step,
+        name=measurement.name,
         state="measured" if is_done else "to measure",
-        seconds=0.0 if is_done else step_s(planned, spec, start.served),
+        seconds=0.0 if is_done else measurement_s(planned, start.served, measurement),
         is_control=measurement.is_control,
     )

@@ -34,7 +34,10 @@ def test_a_rented_cell_brings_its_control_along_and_does_what_takes_hours_last(t
         ("ar", 1, ["throughput@control-2"]),
         ("mtp", 1, ["parity", "eval-tiny"]),
     ]
-    assert starts(ar) == [("ar", 1, ["smoke", "throughput"]), ("ar", 1, ["throughput@2", "parity", "eval-tiny"])]
+    assert starts(ar) == [
+        ("ar", 1, ["smoke", "throughput", "parity"]),
+        ("ar", 1, ["throughput@2", "parity@2", "eval-tiny"]),
+    ]
 
 
 def test_a_control_is_served_exactly_as_its_cell() -> None:
@@ -59,7 +62,9 @@ def test_one_machine_goes_forwards_and_back() -> None:
     for planned in plan("demo").cells:
         forwards, back = planned.starts
         assert (forwards.leg, back.leg) == (1, 2)
-        assert [each.name for each in back.measurements] == ["throughput@2"]
+        own_control = ["parity@2"] if planned.cell.technique.is_baseline else []
+        assert [each.name for each in back.measurements] == ["throughput@2", *own_control]
+        assert {each.passes for each in planned.measurements} == {1}
         assert forwards.served == back.served == planned.cell
 
 
@@ -67,6 +72,8 @@ def test_a_quick_look_is_one_start() -> None:
     for planned in plan("tiny-quick").cells:
         (start,) = planned.starts
         assert [each.name for each in start.measurements] == [step.step for step in planned.steps]
+        twice = [each.name for each in start.measurements if each.passes == 2]
+        assert twice == (["parity"] if planned.cell.technique.is_baseline else [])
 
 
 @pytest.mark.parametrize("visit", [Visit(), Visit(number=2), Visit("control", 1), Visit("control", 2)])

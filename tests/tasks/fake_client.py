@@ -9,6 +9,7 @@ from typing import Any
 
 from configs.schema import PlannedCell
 from configs.steps.throughput import ThroughputStep
+from configs.visits import Measurement
 from tasks.client import Client, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
@@ -146,8 +147,8 @@ def throughput(
         async with FakeClient(planned, clock, token_s) as client, Frameworks(folder) as frameworks:
             prepare(client)
             ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, step="throughput", attempt=attempt,
-                tell=told.append, kept=lambda: None, frameworks=frameworks,
+                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
+                attempt=attempt, tell=told.append, kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             return Measured(await measure(ctx, spec), ctx, ledger, told)
 

@@ -49,6 +49,8 @@ def test_an_ar_cell_is_its_own_control(tmp_path: Path, node_python: Path) -> Non
     assert code == 0, output
     assert output.count("healthy after") == 2
     assert [len(run.rows(name, "windows")) for name in ("throughput", "throughput@2")] == [3, 3]
+    passes = [[row["pass"] for row in run.rows(name, "parity_outputs")] for name in ("parity", "parity@2")]
+    assert passes == [[0] * 3, [1] * 3], "off again is another start, as on is"
 
 
 def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path, node_python: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from configs.visits import FIRST
 from warehouse.columns import Column, Table
 from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
-from warehouse.consolidate.rows import Made, Row, base_row, judged, verdict_columns
+from warehouse.consolidate.rows import Made, Row, base_row, joined, judged, verdict_columns
 from warehouse.display import figures
 from warehouse.display.claims import control_of
 from warehouse.display.figures import NOTHING, figure, technique_label
@@ -43,13 +44,14 @@ TABLES = (PARITY_OUTPUTS,)
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell; parity makes no pairs."""
-    return Made([_row(step, baseline_of(step, group), raw) for step in group], [])
+    """One row per cell; parity makes no pairs. What a second start answered is AR's control, no row of its own."""
+    return Made([_row(step, baseline_of(step, group), raw) for step in group if step.visit == FIRST], [])
 
 
 def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
-    """A cell's first pass against the AR cell's; on the AR cell, its second pass against its first."""
-    verdict = judged(step, raw)
+    """A cell's first pass against the AR cell's; on the AR cell, its second pass, of any visit, against its first."""
+    visits = [other for other in raw.beside(step) if other.name == step.name]
+    verdict = joined([judged(visit, raw) for visit in visits])
     row = base_row(step, raw, verdict, step_seconds(step, raw))
     if not raw.rows(step, PARITY_OUTPUTS, _ids):
         return row  # no greedy decoding: the verdict says so
@@ -58,7 +60,8 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
     if not reference:
         sentence = "the run has no AR cell with greedy outputs to compare with"
         return row | verdict_columns(verdict.worsened("suspect", Reason.NO_BASELINE, sentence))
-    found = agreement(reference, outputs(step, raw, 1 if step.is_baseline else 0))
+    again = (outputs(visit, raw, 1) for visit in visits)
+    found = agreement(reference, next(filter(None, again), {}) if step.is_baseline else outputs(step, raw, 0))
     if not found.compared:
         return row
     odd = _not_a_tie(found)
@@ -99,8 +102,9 @@ def parity_section(view: View) -> Markup:
     """Token-for-token comparison, with AR against itself beside it."""
     shown = view.of(step="parity")
     lead = (
-        "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass against "
-        "its first: where AR does not repeat itself, a difference says nothing about the technique. Outputs that part "
+        "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass, by a "
+        "second start of its engine where the sweep has two, against its first: where AR does not repeat itself, a "
+        "difference says nothing about the technique. Outputs that part "
         "where the two best tokens were all but equal were told apart by rounding; where one was clearly better, not."
     )
     if not shown:

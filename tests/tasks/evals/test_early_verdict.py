@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from configs.schema import PlannedCell
+from configs.visits import Measurement
 from tasks.context import StepContext
 from tasks.evals.interim import early_verdict
 from tests.warehouse.graded import GPQA, Graded, answers
@@ -34,7 +35,7 @@ def verdict(run: Graded, rows: Sequence[Row], planned: PlannedCell | None = None
     key = run.key("mtp", 4)
     cell = planned or next(each for each in run.plan.cells if each.cell.cell_key == key)
     unused = cast(Any, None)
-    ctx = StepContext(cell, cell.cell, unused, run.ledger, SPEC.step, 1, unused, unused, unused)
+    ctx = StepContext(cell, cell.cell, unused, run.ledger, Measurement(SPEC), 1, unused, unused, unused)
     return asyncio.run(early_verdict(ctx, SPEC, 1, rows))
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from configs.checkout import ROOT
 from configs.steps.smoke import SmokeStep
+from configs.visits import Measurement
 from tasks.client import Client
 from tasks.context import Progress, StepContext
 from tasks.engine.server import free_port
@@ -45,9 +46,8 @@ class Gate:
         spec = next(step for step in planned.measured_steps if isinstance(step, SmokeStep))
         async with Client(url, planned.cell.model, planned.cell.technique) as client:
             frameworks = Frameworks(run.folder)
-            ctx = StepContext(
-                planned, planned.cell, client, run.ledger, "smoke", 1, self.said.append, lambda: None, frameworks
-            )
+            measurement, told = Measurement(spec), self.said.append
+            ctx = StepContext(planned, planned.cell, client, run.ledger, measurement, 1, told, lambda: None, frameworks)
             judged = await smoke.measure(ctx, spec)
             self.tables = {part.table for part in ctx.parts}
             return judged

@@ -188,6 +188,21 @@ def test_a_cell_that_breaks_its_own_promise_makes_no_claim(local: Store) -> None
     assert {pair["k"] for pair in built.pairs if pair["kind"] == "speed"} == {1, 4}
 
 
+def test_a_technique_is_not_blamed_for_what_a_start_of_ar_does_too(local: Store) -> None:
+    run = VisitedRun(local, "mirrored")
+    answers = [("ar", None, "", 0, [1, 2]), ("mtp", 2, "", 0, [9, 9]), ("ar", None, "@2", 1, [1, 3])]
+    for technique, k, visit, number, ids in answers:
+        run.visit(technique, k, 100.0, visit)
+        step = StepWriter(run.ledger, run.key(technique, k), f"parity{visit}")
+        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids}])
+        step.judge((None, None, "ok", [], []))
+        step.commit()
+    built = run.built()
+    control = only(built.results, step="parity", technique="ar")
+    assert (control["parity_equal"], control["parity_n"], control["first_divergence"]) == (0, 1, 1)
+    assert only(built.results, step="throughput", technique="mtp")["reasons"] == []
+
+
 def test_a_baseline_with_other_serving_arguments_is_named(local: Store) -> None:
     cells = demo_plan().cells
     run = VisitedRun(local, "mirrored", cells=[served(cells[0], 8192), *cells[1:]])
