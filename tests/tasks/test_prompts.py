@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from configs.errors import SpecsweepError
+from configs.steps.throughput import PREFILL_TRIES
 from flows.plans import record_run
 from tasks.guards.prompts import prompt_length
 from tasks.guards.text_measures import WORD_RUN, repeated_share
@@ -144,7 +145,16 @@ def test_nodes_with_another_python_send_the_same_prompts(tmp_path: Path, node_py
     for node, path in ((first, ""), (second, f"{other.parent}:")):
         code, said = node.finish(node_python, PYTHONPATH=f"{path}{run.env('honest')['PYTHONPATH']}")
         assert code == 0, said
-    assert set(first.prompts_sent()) == set(second.prompts_sent())
+    alone = set(first.prompts_sent()) ^ set(second.prompts_sent())
+    assert len(alone) <= sent_again(first) + sent_again(second)
+
+
+def sent_again(node: FakeRun) -> int:
+    """Prompts of windows that were measured again, because the client was starved: they have prompts of their own."""
+    return sum(
+        (row["tries"] - 1) * (row["requests"] + (PREFILL_TRIES * row["concurrency"] if row["mode"] == "stream" else 0))
+        for row in node.rows("throughput", "windows")
+    )
 
 
 def test_the_runs_copy_of_the_prose_is_written_once(tmp_path: Path) -> None:
