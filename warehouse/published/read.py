@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from configs.files.document import read_document
+from configs.files.document import ConfigError, accepted, read_document
 from configs.files.parse import parse
 from configs.frozen import Frozen
 from warehouse.published.figures import PublishedRow, PublishedTable
@@ -66,7 +66,9 @@ def write_ups() -> tuple[str, ...]:
 
 @cache
 def load_write_up(name: str) -> WriteUp:
-    """Read one write-up; raises `ConfigError`, with the line of what is wrong."""
+    """Read one write-up; raises `ConfigError`, with the line of what is wrong, or with the names that there are."""
+    if name not in write_ups():
+        raise ConfigError("warehouse/published", "", f"no file for {name!r}; {accepted(name, [*write_ups()])}")
     document = read_document(FOLDER / f"{name}.yaml")
     tables = [_spread(table) for table in document.data.get("tables") or ()]
     return parse(replace(document, data=document.data | {"tables": tables}), WriteUp, stem=name)

@@ -85,6 +85,14 @@ def test_spreads_and_positions_are_kept_as_printed() -> None:
     )  # fmt: skip
 
 
+def test_a_number_sign_does_not_cut_a_text_off() -> None:
+    for name in write_ups():
+        lines = (read.FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+        plain = [line for line in lines if " #" in line and not re.search(r'"[^"]*#[^"]*"|"  # ', line)]
+        assert not plain, name
+    assert load_write_up("mtp-spark").engine == "vLLM with PR #41745, in spark-vllm-docker; no release number"
+
+
 def test_the_accuracy_tables_are_complete() -> None:
     scored = [row for row in load_write_up("mtp-diffusion-h100").rows if row.score is not None and not row.extractor]
     assert len(scored) == 25 + 5 + 10 + 5  # AR by five suites, MTP by lm-eval, AR and MTP by inspect, diffusion
