@@ -77,4 +77,5 @@ def load_write_up(name: str) -> WriteUp:
 def _spread(table: dict[str, Any]) -> dict[str, Any]:
     """A table whose rows all have what its `each` says of them, unless they say otherwise."""
     each = table.get("each") or {}
-    return {"about": table.get("about"), "rows": [each | row for row in table.get("rows") or ()]}
+    rows = [each | row for row in table.get("rows") or ()]
+    return {name: value for name, value in table.items() if name != "each"} | {"rows": rows}

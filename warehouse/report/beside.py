@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warehouse.display.figures import NOTHING, Row, figure, plural, rate, span
-from warehouse.display.markup import Child, Markup, join, tag
+from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.section import section
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import View
@@ -47,6 +47,7 @@ def beside_section(view: View) -> Markup | None:
         table("Published beside measured", [*naming(view.rows), *_HEADINGS], shown),
         more(rows, "results_consolidated"),
         _flagged([*flagged.values()]),
+        _sources(found),
     )
 
 
@@ -55,11 +56,26 @@ def _flagged(published: Sequence[JudgedRow]) -> Child:
     if not published:
         return None
     items = [
-        tag("p", tag("b", f"{judged.write_up.name}, {judged.row.condition}: "), "; ".join(judged.sentences), ".")
-        for judged in published
+        tag("p", tag("b", f"{judged.write_up.name}, {judged.row.condition}: "), _why(judged)) for judged in published
     ]
     title = f"{plural(len(published), 'published row')} that our guards flag"
     return tag("details", tag("summary", title), *items)
+
+
+def _why(judged: JudgedRow) -> str:
+    noted = "" if judged.row.note is None else f" (noted there: {judged.row.note})"
+    return f"{'; '.join(judged.sentences)}{noted}."
+
+
+def _sources(found: Sequence[Twin]) -> Markup:
+    """What each source of the table measured on and how, folded up."""
+    known = {twin.published.write_up.name: twin.published.write_up for twin in found}
+    items = [
+        tag("p", tag("b", f"{each.name}: "), f"{each.title}. {each.source}. {each.date}; {each.hardware}; "
+            f"{each.engine}. {each.method}")
+        for each in known.values()
+    ]  # fmt: skip
+    return tag("details", tag("summary", f"How {plural(len(items), 'source')} measured"), *items)
 
 
 def _twin(row: Row) -> Twin:
@@ -67,19 +83,28 @@ def _twin(row: Row) -> Twin:
     return found
 
 
-def _number(row: Row, value: float) -> str:
-    name = _twin(row).figure
-    return rate(value) if name == "tok_s" else figure(value, DIGITS.get(name, 2))
+def _ours(row: Row) -> str:
+    twin = _twin(row)
+    return rate(twin.ours) if twin.figure == "tok_s" else figure(twin.ours, DIGITS.get(twin.figure, 2))
+
+
+def _theirs(row: Row) -> Markup:
+    """As its source prints it, in the colour of its verdict."""
+    twin = _twin(row)
+    return tag("span", f"{twin.theirs:.10g}", class_=None if twin.published.verdict == "ok" else twin.published.verdict)
 
 
 def _interval(row: Row) -> str:
     twin = _twin(row)
-    return NOTHING if twin.interval is None else span(*twin.interval, 0 if twin.figure == "tok_s" else 2)
+    if twin.interval is None:
+        return NOTHING
+    digits = (0 if twin.ours >= 100 else 1) if twin.figure == "tok_s" else DIGITS.get(twin.figure, 2)
+    return span(*twin.interval, digits)
 
 
-def _source(row: Row) -> Child:
+def _source(row: Row) -> str:
     found = _twin(row).published.write_up
-    return join([found.name, tag("small", f"{found.hardware}, {found.date}")])
+    return f"{found.name}, {found.gpu}, {found.date}"
 
 
 def _within(row: Row) -> str:
@@ -88,14 +113,14 @@ def _within(row: Row) -> str:
 
 
 _HEADINGS = (
-    Heading("condition", lambda row: row["condition"] or row["metric"] or NOTHING, ""),
     Heading("figure", lambda row: NAMES[_twin(row).figure], ""),
-    Heading("ours", lambda row: _number(row, _twin(row).ours)),
-    Heading("95 % interval", _interval),
-    Heading("published", lambda row: _number(row, _twin(row).theirs)),
+    Heading("ours", _ours),
+    Heading("published", _theirs),
     Heading("ours / theirs", lambda row: figure(_twin(row).ratio)),
-    Heading("theirs within ours", _within, ""),
-    Heading("source", _source, ""),
+    Heading("our 95 % interval", _interval),
+    Heading("theirs within", _within, ""),
+    Heading("our condition", lambda row: row["condition"] or row["metric"] or NOTHING, ""),
+    Heading("source, card, date", _source, ""),
     Heading("their verdict", lambda row: verdict_mark({"verdict": _twin(row).published.verdict}), ""),
     Heading("what differs", lambda row: "; ".join(_twin(row).differs) or NOTHING, "wrap"),
 )

@@ -104,7 +104,7 @@ def test_the_section_shows_both_figures_their_source_and_why_a_published_row_is_
     view = seen(measured("ar", 41.0, precision="bf16", k=None, tok_s_lo=40.0, tok_s_hi=42.0), published=flagged)
     page = beside_section(view)
     assert page is not None
-    for said in ("8.8", "40.3", "H100 80GB, 2026-05-05", "one JarvisLabs H100 80GB, 2026-05-12", "suspect"):
+    for said in ("8.8", "40.3", "mtp-transformers-h100, h100, 2026-05-05", "one JarvisLabs H100 80GB", "suspect"):
         assert said in page
     assert "1 published row that our guards flag" in page and "gives 21 or more" in page
 
