@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tasks.guards.published import judge_write_up, judged_write_ups
-from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
-from warehouse.published.read import WriteUp, load_write_up
+from warehouse.published.read import WriteUp
 from warehouse.verdicts import Reason
 
 
@@ -15,17 +14,17 @@ def of(name: str) -> list[JudgedRow]:
     return [judged for judged in judged_write_ups() if judged.write_up.name == name]
 
 
-def changed(name: str, row: PublishedRow, **columns: object) -> JudgedRow:
-    """The row's judgement had the write-up printed other figures."""
-    write_up = load_write_up(name)
+def changed(judged: JudgedRow, **columns: object) -> JudgedRow:
+    """The row's judgement had its write-up printed other figures."""
+    write_up, row = judged.write_up, judged.row
     planted = row.model_copy(update=columns)
     tables = tuple(
         table.model_copy(update={"rows": tuple(planted if each is row else each for each in table.rows)})
         for table in write_up.tables
     )
     other: WriteUp = write_up.model_copy(update={"tables": tables})
-    [judged] = [judged for judged in judge_write_up(other) if judged.row is planted]
-    return judged
+    [again] = [each for each in judge_write_up(other) if each.row is planted]
+    return again
 
 
 def test_the_flagged_rows_are_these_and_no_others() -> None:
@@ -58,7 +57,7 @@ def test_a_dense_31b_at_8_8_tokens_per_second_on_an_h100_is_too_slow_and_its_spe
 def test_a_streamed_loss_where_the_same_work_gains_without_streaming_is_rejected() -> None:
     [burst] = [judged for judged in of("mtp-diffusion-h100") if judged.row.mode == "stream"]
     assert (burst.verdict, burst.reasons) == ("rejected", (Reason.STREAM_MISMATCH,))
-    honest = changed("mtp-diffusion-h100", burst.row, speedup=1.6)
+    honest = changed(burst, speedup=1.6)
     assert honest.verdict == "ok"
 
 
@@ -78,13 +77,13 @@ def test_pooled_acceptance_beside_the_speedup_of_one_prompt_is_flagged_and_the_s
     ],
 )
 def test_a_figure_that_can_not_be_is_caught_in_a_sound_row(columns: dict[str, object], reason: Reason) -> None:
-    row = next(judged.row for judged in of("mtp-dflash-h100") if judged.row.speedup == 3.11)
-    assert changed("mtp-dflash-h100", row, **columns).reasons == (reason,)
+    sound = next(judged for judged in of("mtp-dflash-h100") if judged.row.speedup == 3.11)
+    assert changed(sound, **columns).reasons == (reason,)
 
 
 def test_published_acceptance_must_be_possible() -> None:
     [counted] = [judged for judged in of("mtp-gb10") if judged.row.drafts == 1890]
     assert counted.verdict == "ok"
-    rising = changed("mtp-gb10", counted.row, acceptance_by_position=(0.4, 0.5, 0.65, 0.628))
+    rising = changed(counted, acceptance_by_position=(0.4, 0.5, 0.65, 0.628))
     assert rising.reasons == (Reason.ACCEPTANCE_OUT_OF_RANGE,)
-    assert changed("mtp-gb10", counted.row, accepted_per_draft=3.18).reasons == (Reason.FIGURES_DISAGREE,)
+    assert changed(counted, accepted_per_draft=3.18).reasons == (Reason.FIGURES_DISAGREE,)
