@@ -53,12 +53,14 @@ class Twin(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the two may be divided: anything measured on the same kind of card, elsewhere only ratios."""
+        """Whether the two may be divided: both ok; anything of the same kind of card, of another only ratios."""
+        if (self.row["verdict"], self.published.verdict) != ("ok", "ok"):
+            return False
         return self.figure in ANYWHERE or self.row["gpu"] == self.published.write_up.gpu
 
     @property
     def ratio(self) -> float | None:
-        """Ours over theirs; None: the hardware differs, or theirs is 0."""
+        """Ours over theirs; None: not comparable, or theirs is 0."""
         return self.ours / self.theirs if self.is_comparable and self.theirs else None
 
     @property
@@ -108,6 +110,9 @@ def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
 def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iterator[str]:
     """What a reader must know before dividing one by the other."""
     theirs, gpu = judged.row, judged.write_up.gpu
+    for whose, verdict in (("ours", row["verdict"]), ("theirs", judged.verdict)):
+        if verdict != "ok":
+            yield f"{whose} is {verdict}: not compared"
     if row["gpu"] != gpu:
         kept = "each over AR on its own machine" if figure == "speedup" else "not a speed" if figure == "score" else ""
         yield f"measured on {row['gpu']}, published for {gpu}: {kept or 'not compared'}"

@@ -26,9 +26,9 @@ DIGITS = {"ttft_ms": 1, "score": 3}
 
 LEAD = (
     "Of the same model, precision, technique, K and load, as far as each source says. Published figures went through "
-    "the same guards as ours, as far as what is published lets them. A speedup is a ratio over AR on one machine and "
-    "is compared across machines, with that caveat; rates and latencies of another card are shown and never divided. "
-    "Prompts are never the same. Sources by short name: docs/sources.md."
+    "the same guards as ours, as far as what is published lets them; only ok ones are divided. A speedup is a ratio "
+    "over AR on one machine and is compared across machines, with that caveat; rates and latencies of another card "
+    "are shown and never divided. Prompts are never the same."
 )
 
 

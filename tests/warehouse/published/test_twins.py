@@ -48,6 +48,15 @@ def test_on_another_card_a_rate_is_shown_and_never_divided_and_a_speedup_is_with
     assert speedup.differs[0] == "measured on h200, published for h100: each over AR on its own machine"
 
 
+def test_what_a_guard_flagged_is_shown_and_never_divided() -> None:
+    suspect = found(measured(speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, verdict="suspect"))
+    twin = suspect["mtp-diffusion-h100", "speedup"]
+    assert (twin.ratio, twin.is_within, twin.differs[0]) == (None, None, "ours is suspect: not compared")
+    [slow] = [judged for judged in PUBLISHED if judged.row.tok_s == 8.8]
+    [twin] = twins([measured("ar", 41.0, precision="bf16", k=None)], [slow._replace(verdict="suspect")])
+    assert (twin.theirs, twin.ratio, twin.differs[0]) == (8.8, None, "theirs is suspect: not compared")
+
+
 @pytest.mark.parametrize(
     "columns",
     [
