@@ -32,6 +32,7 @@ from flows.plans import make_plan, record_run, store_url
 from flows.preflight import require_datasets
 from flows.results import result_rows
 from flows.run_context import RunContext, require_budget, run_context_for
+from tasks.guards.published import judged_write_ups
 from warehouse.ledger import Ledger, said
 from warehouse.report.write import write_report
 from warehouse.snapshot import publish
@@ -151,7 +152,7 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
     publish(store)
-    report = write_report(store)
+    report = write_report(store, judged_write_ups())
     create_table_artifact(key="results", table=result_rows(store, run_id), description=f"run {run_id}")
     link = Path(report).as_uri() if "://" not in report else report
     create_link_artifact(key="report", link=link, link_text="the report", description=f"report after run {run_id}")

@@ -141,17 +141,35 @@ def status(store: StoreOption = None, run_id: RunOption = None, as_json: JsonOpt
 @app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")
 def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Consolidate everything committed, write the report page, and say where both are."""
+    from tasks.guards.published import judged_write_ups
     from warehouse.report.write import write_report
     from warehouse.snapshot import publish
 
     opened = open_store(store_url(store))
     manifest = publish(opened)
-    page = write_report(opened)
+    page = write_report(opened, judged_write_ups())
     if as_json:
         _print_json({"report": page, "snapshot": manifest.model_dump(mode="json")})
         return
     _console().print(f"dataset: {opened.uri('results_consolidated.parquet')}", soft_wrap=True, highlight=False)
     _console().print(f"report:  {page}", soft_wrap=True, highlight=False)
+
+
+@app.command(epilog="Examples: sweep published    sweep published mtp-gb10    sweep published --json")
+def published(
+    name: Annotated[str | None, typer.Argument(help="one write-up of docs/sources.md  [default: all]")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what others measured and published, and what our guards say about it. Needs no store and no network."""
+    from flows.terminal.tables.published_table import document, render
+    from tasks.guards.published import judge_write_up, judged_write_ups
+    from warehouse.published.read import load_write_up
+
+    judged = judged_write_ups() if name is None else tuple(judge_write_up(load_write_up(name)))
+    if as_json:
+        _print_json(document(judged))
+    else:
+        _console().print(render(judged), highlight=False)
 
 
 @app.command(epilog="Examples: sweep doctor    sweep doctor --store s3://bucket/prefix --json")

@@ -18,6 +18,7 @@ from flows.run_context import require_budget
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_session import default_home, our_environment
 from flows.terminal.progress import ProgressReader
+from tasks.guards.published import judged_write_ups
 from tasks.host import process_group
 from warehouse.ledger import Ledger
 from warehouse.report.write import write_report
@@ -89,7 +90,7 @@ def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
     if not ProgressReader(ledger, plan).read().complete:
         return False
     publish(ledger.store)
-    write_report(ledger.store)
+    write_report(ledger.store, judged_write_ups())
     show_results(ledger, console, f"everything of run {ledger.run_id} is measured already: nothing was run")
     return True
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from warehouse.display.figures import Row
+from warehouse.published.judged import JudgedRow
 from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
 
 DEMO_FAMILY_PREFIX = "tiny-"
@@ -46,6 +47,8 @@ class View:
     """Rows of earlier runs of the same cells: in the dataset, not on the page."""
     visits: Sequence[Row] = ()
     """Engine starts of the runs that are shown; empty for a snapshot of before the table."""
+    published: Sequence[JudgedRow] = ()
+    """What others published, judged; no part of a snapshot."""
 
     def of(self, **columns: Any) -> list[Row]:
         """Rows that have all of these values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -12,7 +13,9 @@ from warehouse.display.section import Section
 from warehouse.display.view import View
 from warehouse.evals.section import accuracy_section
 from warehouse.known_steps import step_sections
+from warehouse.published.judged import JudgedRow
 from warehouse.report.answer import answers, caveats
+from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
 from warehouse.report.newest import make_view
 from warehouse.report.placebo_section import placebo_section
@@ -23,6 +26,7 @@ from warehouse.snapshot import Manifest
 
 OWN_SECTIONS = (
     Section("placebo", "Placebo", placebo_section, 25),
+    Section("beside", "Published beside measured", beside_section, 45),
     Section("accuracy", "Accuracy", accuracy_section, 40),
     Section("published", "Published before", published_section, 46),
     Section("flagged", "Rejected and suspect", flagged_section, 100),
@@ -36,14 +40,15 @@ NO_LOADING = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: the page loads nothing and runs nothing, whatever text got into it."""
 
 
-def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str:
+def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest, published: Sequence[JudgedRow] = ()) -> str:
     """The report as one self-contained HTML page.
 
     Args:
         tables: the product tables of one snapshot; those of before schema 4 have no `visits`.
         manifest: the snapshot's.
+        published: what is put beside rows of the same cell.
     """
-    view = make_view(tables)
+    view = replace(make_view(tables), published=published)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

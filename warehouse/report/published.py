@@ -11,15 +11,20 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from configs.load import load_model, load_technique
 from warehouse.display.figures import Row, figure, plural, signed, span
 from warehouse.display.markup import Markup, tag
 from warehouse.display.section import section
 from warehouse.display.tables import Heading, table
 from warehouse.display.view import View
+from warehouse.published.read import load_write_up
 from warehouse.statistics.compare import MARGIN, Conclusion
 from warehouse.statistics.conclude import Standing, conclude, wording
 from warehouse.statistics.holm import holm
 from warehouse.statistics.paired import Comparison, compare_counts
+
+SOURCE = "mtp-diffusion-h100"
+"""Whose scores these are."""
 
 ITEMS = 198
 """Items of GPQA-Diamond."""
@@ -41,20 +46,17 @@ class PublishedScore(NamedTuple):
     score: float
 
 
-PUBLISHED = (
-    PublishedScore("Gemma 12B", "mtp", "lm-eval", 0.652, 0.641),
-    PublishedScore("Gemma 26B-A4B", "mtp", "lm-eval", 0.773, 0.783),
-    PublishedScore("Gemma 31B", "mtp", "lm-eval", 0.849, 0.818),
-    PublishedScore("Qwen 27B", "mtp", "lm-eval", 0.828, 0.818),
-    PublishedScore("Qwen 35B-A3B", "mtp", "lm-eval", 0.803, 0.788),
-    PublishedScore("Gemma 12B", "mtp", "inspect", 0.616, 0.636),
-    PublishedScore("Gemma 26B-A4B", "mtp", "inspect", 0.707, 0.737),
-    PublishedScore("Gemma 31B", "mtp", "inspect", 0.763, 0.747),
-    PublishedScore("Qwen 27B", "mtp", "inspect", 0.854, 0.854),
-    PublishedScore("Qwen 35B-A3B", "mtp", "inspect", 0.838, 0.828),
-    PublishedScore("Gemma 26B-A4B", "diffusion", "lm-eval", 0.773, 0.571),
-)
-"""As published; diffusion is diffusiongemma 26B-A4B, beside the AR model of its size."""
+@cache
+def published_scores() -> tuple[PublishedScore, ...]:
+    """Every score of GPQA that the source prints for a technique, beside AR's by the same framework."""
+    rows = [row for row in load_write_up(SOURCE).rows if row.suite == "gpqa" and row.extractor is None]
+    ar = {(row.model, row.framework): row.score for row in rows if row.is_baseline}
+    return tuple(
+        PublishedScore(str(row.model), load_technique(row.technique).method, str(row.framework), below, row.score)
+        for row in rows
+        if row.model is not None and row.score is not None and not row.is_baseline
+        if (below := ar[load_model(row.model).compared_as, row.framework]) is not None
+    )
 
 
 class Case(NamedTuple):
@@ -110,16 +112,18 @@ def counts(published: PublishedScore, share: float) -> tuple[int, int]:
 @cache
 def published_verdicts(margin: float = MARGIN) -> list[PublishedVerdict]:
     """Every published pair, judged in three cases; in each the eleven comparisons are corrected together (Holm)."""
-    fewest = _cases([0.0] * len(PUBLISHED), margin)
-    assumed = _cases([ASSUMED_DISCORDANCE] * len(PUBLISHED), margin)
-    independent = _cases([each.ar * (1 - each.score) + each.score * (1 - each.ar) for each in PUBLISHED], margin)
-    return [PublishedVerdict(*each) for each in zip(PUBLISHED, fewest, assumed, independent, strict=True)]
+    fewest = _cases([0.0] * len(published_scores()), margin)
+    assumed = _cases([ASSUMED_DISCORDANCE] * len(published_scores()), margin)
+    independent = _cases(
+        [each.ar * (1 - each.score) + each.score * (1 - each.ar) for each in published_scores()], margin
+    )
+    return [PublishedVerdict(*each) for each in zip(published_scores(), fewest, assumed, independent, strict=True)]
 
 
 def _cases(shares: list[float], margin: float) -> list[Case]:
     found = [
         compare_counts(ITEMS, *counts(each, share), margin, f"{each.model} {each.technique} {each.framework} {share}")
-        for each, share in zip(PUBLISHED, shares, strict=True)
+        for each, share in zip(published_scores(), shares, strict=True)
     ]
     p_holm, ni_p_holm = holm([each.p for each in found]), holm([each.ni_p for each in found])
     return [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from warehouse.published.judged import JudgedRow
 from warehouse.report.page import render_report
 from warehouse.snapshot import current, read_table
 from warehouse.store import Store, StoreError
@@ -11,8 +14,12 @@ CONVENIENCE_KEY = "report.html"
 """The stable name of the newest report."""
 
 
-def write_report(store: Store) -> str:
+def write_report(store: Store, published: Sequence[JudgedRow] = ()) -> str:
     """Render the current snapshot's report, and return where it can be opened.
+
+    Args:
+        store: that has the snapshot.
+        published: others' figures, judged, for those of ours that have a twin among them.
 
     Raises:
         StoreError: nothing was published yet, or the store can't be written.
@@ -22,7 +29,7 @@ def write_report(store: Store) -> str:
         raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
     files = {file.key.rsplit("/", 1)[1] for file in manifest.files}  # an older snapshot lacks newer tables
     tables = {name: read_table(store, manifest, name) for name in PRODUCT_TABLES if f"{name}.parquet" in files}
-    page = render_report(tables, manifest).encode()
+    page = render_report(tables, manifest, published).encode()
     store.put_new(f"reports/{manifest.version}.html", page)
     store.put(CONVENIENCE_KEY, page)
     return store.uri(CONVENIENCE_KEY)

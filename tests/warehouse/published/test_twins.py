@@ -1,0 +1,125 @@
+"""Published beside measured: which rows are twins, which figures are divided, and what is said of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.warehouse.report.rows import row, seen
+from warehouse.display.figures import Row
+from warehouse.published.judged import JudgedRow
+from warehouse.published.read import load_write_up, write_ups
+from warehouse.published.twins import Twin, twins
+from warehouse.report.beside import beside_section
+from warehouse.verdicts import Reason
+
+PUBLISHED = tuple(
+    JudgedRow(write_up, each, "ok", (), ())
+    for write_up in map(load_write_up, write_ups())
+    for each in write_up.rows
+)  # fmt: skip
+
+
+def measured(technique: str = "mtp", tok_s: float | None = 180.0, **columns: object) -> Row:
+    known = {"model": "gemma-4-31b", "precision": "fp8", "k": 4, "output_tokens": 512}
+    return row(technique, tok_s, **known | columns)
+
+
+def found(*rows: Row) -> dict[tuple[str, str], Twin]:
+    """Twins by write-up and figure."""
+    return {(twin.published.write_up.name, twin.figure): twin for twin in twins(rows, PUBLISHED)}
+
+
+def test_on_the_same_card_rates_and_speedups_are_divided_and_placed_in_our_interval() -> None:
+    ours = measured(speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, tok_s_lo=179.0, tok_s_hi=181.0)
+    by_figure = found(ours)
+    speedup, rate = by_figure["mtp-diffusion-h100", "speedup"], by_figure["mtp-diffusion-h100", "tok_s"]
+    assert (speedup.theirs, speedup.is_within) == (2.62, True)
+    assert speedup.ratio == pytest.approx(2.7 / 2.62)
+    assert (rate.theirs, rate.is_within) == (178, False)
+    assert speedup.differs == ("ours has K=4, theirs isn't published",)
+
+
+def test_on_another_card_a_rate_is_shown_and_never_divided_and_a_speedup_is_with_a_caveat() -> None:
+    by_figure = found(measured(gpu="h200", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, tok_s_lo=1.0, tok_s_hi=999.0))
+    speedup, rate = by_figure["mtp-diffusion-h100", "speedup"], by_figure["mtp-diffusion-h100", "tok_s"]
+    assert rate.ratio is None and rate.is_within is None
+    assert rate.differs[0] == "measured on h200, published for h100: not compared"
+    assert speedup.is_within is True
+    assert speedup.differs[0] == "measured on h200, published for h100: each over AR on its own machine"
+
+
+def test_what_a_guard_flagged_is_shown_and_never_divided() -> None:
+    suspect = found(measured(speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, verdict="suspect"))
+    twin = suspect["mtp-diffusion-h100", "speedup"]
+    assert (twin.ratio, twin.is_within, twin.differs[0]) == (None, None, "ours is suspect: not compared")
+    [slow] = [judged for judged in PUBLISHED if judged.row.tok_s == 8.8]
+    [twin] = twins([measured("ar", 41.0, precision="bf16", k=None)], [slow._replace(verdict="suspect")])
+    assert (twin.theirs, twin.ratio, twin.differs[0]) == (8.8, None, "theirs is suspect: not compared")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"model": "gemma-4-12b"},  # its MTP is published too, with other figures
+        {"precision": "int8"},
+        {"technique": "dflash"},
+        {"concurrency": 4},
+        {"context_tokens": 8000},
+    ],
+)
+def test_another_model_precision_technique_or_load_is_no_twin(columns: dict[str, object]) -> None:
+    assert all(twin.theirs not in (178, 2.62) for twin in twins([measured(speedup=2.7, **columns)], PUBLISHED))
+
+
+def test_k_must_be_the_published_one_where_it_is_published() -> None:
+    bf16 = {"precision": "bf16", "speedup": 3.0}
+    assert ("mtp-dflash-h100", "speedup") in found(measured(k=8, **bf16))
+    assert ("mtp-dflash-h100", "speedup") not in found(measured(k=4, **bf16))
+
+
+def test_long_contexts_are_alike_within_a_tenth() -> None:
+    ar = {"technique": "ar", "k": None}
+    assert found(measured(tok_s=61.0, context_tokens=8192, **ar))["mtp-diffusion-h100", "tok_s"].theirs == 62
+    assert found(measured(tok_s=66.0, context_tokens=64, **ar))["mtp-diffusion-h100", "tok_s"].theirs == 68
+    assert not found(measured(tok_s=61.0, context_tokens=4096, **ar))
+
+
+def test_a_score_has_its_twin_by_suite_and_framework_whatever_the_card() -> None:
+    scored = {
+        "tok_s": None, "mode": None, "condition": None, "metric": "accuracy", "score_lo": 0.77, "score_hi": 0.86,
+        "gpu": "h200", "score": 0.82, "n": 198,
+    }  # fmt: skip
+    lm = found(measured(step="eval-gpqa", framework="lm-eval", **scored))["mtp-diffusion-h100", "score"]
+    inspect = found(measured(step="eval-gpqa-inspect", framework="inspect", **scored))["mtp-diffusion-h100", "score"]
+    assert (lm.theirs, lm.is_within) == (0.818, True)
+    assert (inspect.theirs, inspect.is_within) == (0.747, False)
+    haerae = measured("ar", k=None, step="eval-haerae", framework="hret", **scored)
+    assert found(haerae)["mtp-diffusion-h100", "score"].theirs == 0.898
+
+
+def test_a_streamed_or_withdrawn_figure_is_nobodys_twin() -> None:
+    qwen = measured("mtp-embedded", 147.0, model="qwen3.6-27b", k=3, speedup=1.8)
+    assert found(qwen)["mtp-diffusion-h100", "speedup"].theirs == 1.86
+
+
+def test_the_section_shows_both_figures_their_source_and_why_a_published_row_is_flagged() -> None:
+    sentence = "8.8 tok/s without prefill; this machine's memory gives 21 or more"
+    flagged = tuple(
+        each._replace(verdict="suspect", reasons=(Reason.TOO_SLOW,), sentences=(sentence,))
+        if each.row.tok_s == 8.8
+        else each
+        for each in PUBLISHED
+    )
+    view = seen(measured("ar", 41.0, precision="bf16", k=None, tok_s_lo=40.0, tok_s_hi=42.0), published=flagged)
+    page = beside_section(view)
+    assert page is not None
+    for said in ("8.8", "40.3", "mtp-transformers-h100, h100, 2026-05-05", "one JarvisLabs H100 80GB", "suspect"):
+        assert said in page
+    assert "1 published row that our guards flag" in page and "gives 21 or more" in page
+
+
+def test_without_a_twin_there_is_no_section() -> None:
+    assert beside_section(seen(row("mtp", 900.0, model="tiny-gemma4", k=4), published=PUBLISHED)) is None
+    assert beside_section(seen(measured(speedup=2.7))) is None
+    rejected = measured(speedup=2.7, verdict="rejected")
+    assert beside_section(seen(rejected, published=PUBLISHED)) is None

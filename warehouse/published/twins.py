@@ -1,0 +1,129 @@
+"""Which published row stands beside a row of ours, and which of their figures may be divided by each other.
+
+A ratio of two rates of one machine (a speedup) and a score say something about another machine's; a rate doesn't, nor
+does a latency. What else differs between the two measurements is said in words, never corrected for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from warehouse.published.figures import PublishedRow
+from warehouse.published.judged import JudgedRow
+
+SHORT_CONTEXT_TOKENS = 1024
+"""Contexts up to here are alike, whatever their length: a few MB of cache beside GB of weights. Also one that isn't
+published, which no write-up calls long."""
+
+ALIKE = 0.1
+"""Most by which longer contexts may differ, as a share: "8K" may be 8000 or 8192 tokens."""
+
+ANYWHERE = ("speedup", "score")
+"""Figures that are compared across machines."""
+
+COMPARED = ("speedup", "tok_s", "ttft_ms", "tpot_ms", "score")
+"""Figures of the dataset that are put beside published ones, under one name in both."""
+
+
+class Twin(NamedTuple):
+    """One figure of ours beside the published one."""
+
+    row: Mapping[str, Any]
+    published: JudgedRow
+    figure: str
+    differs: tuple[str, ...]
+    """What differs between the two measurements, in words."""
+
+    @property
+    def ours(self) -> float:
+        """Our figure."""
+        return float(self.row[self.figure])
+
+    @property
+    def theirs(self) -> float:
+        """The published figure."""
+        return self.published.row.figures[self.figure]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Our 95 % interval; None: there is none."""
+        low, high = self.row.get(f"{self.figure}_lo"), self.row.get(f"{self.figure}_hi")
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the two may be divided: both ok; anything of the same kind of card, of another only ratios."""
+        if (self.row["verdict"], self.published.verdict) != ("ok", "ok"):
+            return False
+        return self.figure in ANYWHERE or self.row["gpu"] == self.published.write_up.gpu
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over theirs; None: not comparable, or theirs is 0."""
+        return self.ours / self.theirs if self.is_comparable and self.theirs else None
+
+    @property
+    def is_within(self) -> bool | None:
+        """Whether the published figure lies within our interval; None: not comparable, or no interval."""
+        if self.interval is None or not self.is_comparable:
+            return None
+        return self.interval[0] <= self.theirs <= self.interval[1]
+
+
+def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[JudgedRow]) -> list[Twin]:
+    """Every figure of these rows that somebody published of the same model, precision, technique, K and load."""
+    return [twin for row in rows for judged in published if _alike(row, judged.row) for twin in _figures(row, judged)]
+
+
+def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """What is served is the same and so is the load; a K that wasn't published may be any."""
+    if any(row[name] != getattr(published, name) for name in ("model", "precision", "technique")):
+        return False
+    if published.k not in (None, row["k"]) or published.extractor is not None:
+        return False
+    if published.suite is not None:
+        return row.get("score") is not None and _same_suite(row, published)
+    if published.workload is not None or row["concurrency"] != published.concurrency:
+        return False
+    return _near(row["context_tokens"] or 0, published.context_tokens or 0)
+
+
+def _same_suite(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """By the step's name, which begins with its suite's; and by the framework where it was published."""
+    step, suite = (name.removeprefix("eval-").replace("-", "") for name in (row["step"], published.suite or ""))
+    return step.startswith(suite) and published.framework in (None, row["framework"])
+
+
+def _near(ours: int, theirs: int) -> bool:
+    if max(ours, theirs) <= SHORT_CONTEXT_TOKENS:
+        return True
+    return min(ours, theirs) > SHORT_CONTEXT_TOKENS and abs(ours - theirs) <= ALIKE * max(ours, theirs)
+
+
+def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
+    for name in COMPARED:
+        if row.get(name) is not None and name in judged.row.figures:
+            yield Twin(row, judged, name, tuple(_differences(row, judged, name)))
+
+
+def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iterator[str]:
+    """What a reader must know before dividing one by the other."""
+    theirs, gpu = judged.row, judged.write_up.gpu
+    for whose, verdict in (("ours", row["verdict"]), ("theirs", judged.verdict)):
+        if verdict != "ok":
+            yield f"{whose} is {verdict}: not compared"
+    if row["gpu"] != gpu:
+        kept = "each over AR on its own machine" if figure == "speedup" else "not a speed" if figure == "score" else ""
+        yield f"measured on {row['gpu']}, published for {gpu}: {kept or 'not compared'}"
+    if theirs.technique != "ar" and theirs.k is None and row["k"] is not None:
+        yield f"ours has K={row['k']}, theirs isn't published"
+    if theirs.checkpoint is not None and theirs.precision not in (None, "bf16"):
+        yield f"their checkpoint is {theirs.checkpoint}"
+    if figure == "score":
+        yield from [f"n is {row['n']} here"] if theirs.n != row["n"] else []
+        return
+    if theirs.output_tokens is not None and row["output_tokens"] not in (None, theirs.output_tokens):
+        yield f"{row['output_tokens']} output tokens here, {theirs.output_tokens} there"
+    if theirs.mode == "natural":
+        yield "their answers end by themselves"

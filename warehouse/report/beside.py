@@ -1,0 +1,126 @@
+"""What others published of the same cells, beside what was measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warehouse.display.figures import NOTHING, Row, figure, plural, rate, span
+from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.section import section
+from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.display.view import View
+from warehouse.published.judged import JudgedRow
+from warehouse.published.twins import Twin, twins
+
+NAMES = {
+    "speedup": "speedup over AR",
+    "tok_s": "tokens/s",
+    "ttft_ms": "TTFT, ms",
+    "tpot_ms": "TPOT, ms",
+    "score": "score",
+}
+"""Figures as people call them."""
+
+DIGITS = {"ttft_ms": 1, "score": 3}
+"""Decimals; two for any other, and for rates what rates have."""
+
+LEAD = (
+    "Of the same model, precision, technique, K and load, as far as each source says. Published figures went through "
+    "the same guards as ours, as far as what is published lets them; only ok ones are divided. A speedup is a ratio "
+    "over AR on one machine and is compared across machines, with that caveat; rates and latencies of another card "
+    "are shown and never divided. Prompts are never the same."
+)
+
+
+def beside_section(view: View) -> Markup | None:
+    """Our rows that have a published twin, and both figures; None where none has."""
+    found = twins([row for row in [*view.rows] if row["verdict"] != "rejected"], view.published)
+    if not found:
+        return None
+    rows = [{**twin.row, "twin": twin} for twin in found]
+    flagged = {id(twin.published): twin.published for twin in found if twin.published.verdict != "ok"}
+    shown = fair_share(rows, lambda row: row["cell_key"])
+    return section(
+        "beside",
+        "Published beside measured",
+        LEAD,
+        table("Published beside measured", [*naming(view.rows), *_HEADINGS], shown),
+        more(rows, "results_consolidated"),
+        _flagged([*flagged.values()]),
+        _sources(found),
+    )
+
+
+def _flagged(published: Sequence[JudgedRow]) -> Child:
+    """Why published rows of the table are not ok, in the guards' own words."""
+    if not published:
+        return None
+    items = [
+        tag("p", tag("b", f"{judged.write_up.name}, {judged.row.condition}: "), _why(judged)) for judged in published
+    ]
+    title = f"{plural(len(published), 'published row')} that our guards flag"
+    return tag("details", tag("summary", title), *items)
+
+
+def _why(judged: JudgedRow) -> str:
+    noted = "" if judged.row.note is None else f" (noted there: {judged.row.note})"
+    return f"{'; '.join(judged.sentences)}{noted}."
+
+
+def _sources(found: Sequence[Twin]) -> Markup:
+    """What each source of the table measured on and how, folded up."""
+    known = {twin.published.write_up.name: twin.published.write_up for twin in found}
+    items = [
+        tag("p", tag("b", f"{each.name}: "), f"{each.title}. {each.source}. {each.date}; {each.hardware}; "
+            f"{each.engine}. {each.method}")
+        for each in known.values()
+    ]  # fmt: skip
+    return tag("details", tag("summary", f"How {plural(len(items), 'source')} measured"), *items)
+
+
+def _twin(row: Row) -> Twin:
+    found: Twin = row["twin"]
+    return found
+
+
+def _ours(row: Row) -> str:
+    twin = _twin(row)
+    return rate(twin.ours) if twin.figure == "tok_s" else figure(twin.ours, DIGITS.get(twin.figure, 2))
+
+
+def _theirs(row: Row) -> Markup:
+    """As its source prints it, in the colour of its verdict."""
+    twin = _twin(row)
+    return tag("span", f"{twin.theirs:.10g}", class_=None if twin.published.verdict == "ok" else twin.published.verdict)
+
+
+def _interval(row: Row) -> str:
+    twin = _twin(row)
+    if twin.interval is None:
+        return NOTHING
+    digits = (0 if twin.ours >= 100 else 1) if twin.figure == "tok_s" else DIGITS.get(twin.figure, 2)
+    return span(*twin.interval, digits)
+
+
+def _source(row: Row) -> str:
+    found = _twin(row).published.write_up
+    return f"{found.name}, {found.gpu}, {found.date}"
+
+
+def _within(row: Row) -> str:
+    within = _twin(row).is_within
+    return NOTHING if within is None else "yes" if within else "no"
+
+
+_HEADINGS = (
+    Heading("figure", lambda row: NAMES[_twin(row).figure], ""),
+    Heading("ours", _ours),
+    Heading("published", _theirs),
+    Heading("ours / theirs", lambda row: figure(_twin(row).ratio)),
+    Heading("our 95 % interval", _interval),
+    Heading("theirs within", _within, ""),
+    Heading("our condition", lambda row: row["condition"] or row["metric"] or NOTHING, ""),
+    Heading("source, card, date", _source, ""),
+    Heading("their verdict", lambda row: verdict_mark({"verdict": _twin(row).published.verdict}), ""),
+    Heading("what differs", lambda row: "; ".join(_twin(row).differs) or NOTHING, "wrap"),
+)
