@@ -100,7 +100,11 @@ class Precision(Frozen):
 
 
 class Engine(Frozen):
-    """What serves the model. `environment` names a pinned environment of ours; `command` is a user's own build."""
+    """What serves the model: `command` starts a user's own build, in a container maybe, or `environment` has it.
+
+    `environment` names a pinned environment of ours, or with a / the path of a user's own virtual environment. With
+    neither, `vllm` of the PATH serves: that of the image on rented machines.
+    """
 
     name: str
     kind: Literal["vllm"] = "vllm"
