@@ -68,6 +68,10 @@ class FakeBox:
         """A driver that shows one card; `apps`: a shell command that prints who uses it."""
         self._write("nvidia-smi", FAKE_DRIVER.format(card=name, used_mib=used_mib, apps=apps or "true"))
 
+    def dead_driver(self) -> None:
+        """A driver that doesn't match its kernel module."""
+        self._write("nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 18\n")
+
     def vllm(self, version: str = "0.32.0", name: str = "vllm") -> Path:
         """A vLLM of a version; one that doesn't start where it is empty."""
         said = f"echo {version}" if version else "echo 'ImportError: libcudart.so.13 is missing' >&2; exit 1"
