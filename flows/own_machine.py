@@ -48,7 +48,7 @@ def require_machine(plan: Plan, ledger: Ledger) -> None:
     for planned in left if cards else []:  # without a driver nobody can say what is there
         _require_cards(planned, cards or [])
     for engine in {planned.cell.engine.name: planned.cell.engine for planned in left}.values():
-        program.require(engine)
+        program.require(engine, (planned.cell.technique for planned in left))
 
 
 def _left(plan: Plan, ledger: Ledger) -> Iterator[PlannedCell]:

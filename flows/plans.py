@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from configs.cell import Technique
 from configs.checkout import ROOT
 from configs.evals.spec import EvalStep
 from configs.expand import expand
-from configs.load import AUTO_GPU, load_sweep
-from configs.schema import Plan, PlannedCell
+from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
+from configs.schema import Plan, PlannedCell, Sweep
 from tasks.engine.command import overlay_name
-from tasks.engine.program import is_ours
+from tasks.engine.program import is_ours, without_module
 from tasks.family.recipe import recipe_hash
 from tasks.host import environments
 from tasks.place import gpu
@@ -36,7 +36,7 @@ def make_plan(name_or_path: str) -> Plan:
     """
     sweep = load_sweep(name_or_path)
     card = _card_here() if sweep.gpu == AUTO_GPU else None
-    return expand(sweep, recipe=recipe_hash(), available=_unavailable, card=card)
+    return expand(sweep, recipe=recipe_hash(), available=_lacking(sweep), card=card)
 
 
 def record_run(ledger: Ledger, plan: Plan) -> None:
@@ -84,7 +84,13 @@ def _card_here() -> str | None:
     return shown[0].name if shown else None
 
 
-def _unavailable(technique: Technique) -> str | None:
-    if technique.needs_module == "arctic_inference":
-        return environments.suffix_unavailable()
-    return None
+def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
+    """Says what this machine's engine lacks for a technique; what a rented machine's image has, nobody knows here."""
+    engine = load_engine(sweep.engine, library_of(sweep))
+
+    def lacking(technique: Technique) -> str | None:
+        if is_ours(engine):
+            return environments.suffix_unavailable() if technique.needs_module == "arctic_inference" else None
+        return None if sweep.cloud is not None else without_module(engine, technique)
+
+    return lacking

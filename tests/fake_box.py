@@ -77,6 +77,10 @@ class FakeBox:
         said = f"echo {version}" if version else "echo 'ImportError: libcudart.so.13 is missing' >&2; exit 1"
         return self._write(name, FAKE_VLLM.format(version=said, python=sys.executable, root=ROOT))
 
+    def vllm_script(self, version: str) -> None:
+        """A vLLM as pip writes it, by whose first line its Python is found; it only says its version."""
+        self._write("vllm", f"#!{sys.executable}\nprint({version!r})\n")
+
     def docker(self) -> None:
         """A container runtime, with one image: `an/image`."""
         text = FAKE_DOCKER.format(python=sys.executable, root=str(ROOT), folder=str(self.folder))

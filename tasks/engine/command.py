@@ -65,7 +65,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     for flag, value in options:
         if value is not None:
             argv += [flag, str(value)]
-    argv += cell.engine.args
+    argv += [*cell.engine.args, *cell.technique.engine_args]
     speculative = speculative_config(cell)
     if speculative is not None:
         argv += ["--speculative-config", json.dumps(speculative, sort_keys=True)]

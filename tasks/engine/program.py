@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from configs.cell import Engine
+from configs.cell import Engine, Technique
 from configs.errors import SpecsweepError
 from tasks.engine import container
 from tasks.host import environments
@@ -68,12 +68,13 @@ def is_ours(engine: Engine) -> bool:
     return engine.command is None and engine.environment in environments.NAMES
 
 
-def require(engine: Engine) -> None:
-    """Refuse an engine that could not serve on this machine.
+def require(engine: Engine, techniques: Iterable[Technique]) -> None:
+    """Refuse an engine that could not serve on this machine with these techniques.
 
     Raises:
-        EngineUnavailable: nothing is there, it doesn't start, or it is older than the engine's arguments.
+        EngineUnavailable: nothing is there, it doesn't start, is older than its arguments, or lacks a package.
     """
+    techniques = list(techniques)
     words = program(engine)
     if shutil.which(words[0]) is None:
         raise EngineUnavailable(f"engine {engine.name!r}: {_nowhere(engine, words[0])}")
@@ -81,12 +82,18 @@ def require(engine: Engine) -> None:
         container.require(words)
     elif says_its_release(words):
         said = release(words)
-        if unknown := unknown_arguments(engine.args, said):
+        args = [*engine.args, *(word for technique in techniques for word in technique.engine_args)]
+        if unknown := unknown_arguments(args, said):
             first = max(SINCE[flag] for flag in unknown)
             raise EngineUnavailable(
                 f"engine {engine.name!r}: vLLM {said} ({shutil.which(words[0])}) doesn't know {', '.join(unknown)}: "
                 f"install {'.'.join(map(str, first))} or newer, or copy the engine's file into `engines/` beside "
                 "your sweep, under another name, and leave that out"
+            )
+    for technique in techniques:
+        if (lacking := without_module(engine, technique)) is not None:
+            raise EngineUnavailable(
+                f"technique {technique.name!r}: {lacking}: install it there, or mark its cells `optional: true`"
             )
 
 
@@ -101,6 +108,25 @@ def _nowhere(engine: Engine, word: str) -> str:
         f"no {word!r} in any folder of the PATH ({os.environ.get('PATH', '')}): activate the environment that has it, "
         f"or copy configs/engines/vllm-own.yaml into `engines/` beside your sweep and give it {ways}"
     )
+
+
+def without_module(engine: Engine, technique: Technique) -> str | None:
+    """Why a technique can't run in the vLLM of this machine: its Python lacks a package that the technique names.
+
+    None: it lacks nothing, or nobody can tell: vLLM isn't here, lies in a container, or is started by no Python script.
+    """
+    words = program(engine)
+    script = shutil.which(words[0])
+    if technique.needs_module is None or script is None or not says_its_release(words):
+        return None
+    with Path(script).open("rb") as file:
+        first = file.readline().decode(errors="replace").strip()
+    interpreter = first.removeprefix("#!").split()
+    if not first.startswith("#!") or "python" not in Path(interpreter[-1]).name:
+        return None
+    look = f"import importlib.util as u, sys; sys.exit(u.find_spec({technique.needs_module!r}) is None)"
+    done = subprocess.run([*interpreter, "-c", look], capture_output=True, timeout=ANSWER_S, check=False)
+    return f"{' '.join(interpreter)} has no package {technique.needs_module!r}" if done.returncode == 1 else None
 
 
 def says_its_release(words: Sequence[str]) -> bool:

@@ -177,6 +177,43 @@ def test_an_engine_that_is_not_there_is_one_line_with_the_remedy(
     assert all(word in said for word in words), said
 
 
+WITH_ARGUMENTS = """name: ar
+method: ar
+engine_args: [--per-request-spec-decode-metrics=summary]
+"""
+
+WITH_A_PACKAGE = """name: ar
+method: ar
+needs_module: no_such_package
+"""
+
+
+@pytest.mark.parametrize(
+    ("technique", "words"),
+    [
+        (WITH_ARGUMENTS, ("vLLM 0.28.0", "doesn't know --per-request-spec-decode-metrics", "install 0.29")),
+        (WITH_A_PACKAGE, ("technique 'ar'", "has no package 'no_such_package'", "`optional: true`")),
+    ],
+)
+def test_what_a_technique_needs_of_its_engine_is_looked_for(
+    tmp_path: Path,
+    box: FakeBox,
+    sweep: Callable[..., str],
+    finish_sweep: Finish,
+    technique: str,
+    words: tuple[str, ...],
+) -> None:
+    box.vllm_script("0.28.0")
+    (tmp_path / "techniques").mkdir()
+    (tmp_path / "techniques" / "ar.yaml").write_text(technique)
+    code, said = finish_sweep("run", sweep(ON_THE_PATH), **box.env)
+    assert code == 1 and said.startswith("sweep: ") and said.count("\n") == 1, said
+    assert all(word in said for word in words), said
+    optional = ("technique: ar}", "technique: ar, optional: true}")
+    code, said = finish_sweep("plan", sweep(ON_THE_PATH, optional), "--json", **box.env)
+    assert code == 0 and ("no_such_package" in said) == ("package" in technique), "left out, with its reason"
+
+
 def test_without_a_driver_a_named_card_is_believed_and_auto_is_not(
     box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
 ) -> None:

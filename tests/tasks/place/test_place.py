@@ -207,3 +207,12 @@ def test_an_engine_compiles_once_per_machine_and_another_one_for_itself(tmp_path
     cell = run.planned.cell
     patched = cell.model_copy(update={"engine": cell.engine.model_copy(update={"command": (sys.executable, "mine")})})
     assert full_environment(engine_command(patched, 1, tmp_path))["VLLM_CACHE_ROOT"] != roots[0]
+
+
+def test_a_techniques_arguments_follow_the_engines_and_make_another_cell(tmp_path: Path) -> None:
+    cell = FakeRun(tmp_path).planned.cell
+    named = cell.technique.model_copy(update={"engine_args": ("--attention-backend=TRITON_ATTN",)})
+    other = cell.model_copy(update={"technique": named})
+    assert engine_command(other, 1, tmp_path).argv == (*engine_command(cell, 1, tmp_path).argv, *named.engine_args)
+    assert other.cell_key != cell.cell_key
+    assert "engine_args" not in cell.canonical_json(), "cells of before there were any keep their keys"
