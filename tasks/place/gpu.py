@@ -59,8 +59,8 @@ def holders() -> list[Holder]:
 
 
 def cuda_version() -> str | None:
-    """The newest CUDA that the driver serves, such as 13.0; None: it doesn't say."""
-    found = re.search(r"CUDA Version\s*: *(\d+\.\d+)", _asked() or "")
+    """The newest CUDA that the driver serves, such as 13.0, as the table's head says; None: it doesn't say."""
+    found = re.search(r"CUDA (?:UMD )?Version: *(\d+\.\d+)", _asked() or "")
     return found[1] if found else None
 
 

@@ -114,6 +114,21 @@ def test_a_model_on_two_cards_uses_two(flags: tuple[str, ...], tmp_path: Path, t
     assert (place["gpus"], place["gpu_uuid"]) == (2, "GPU-aaaa,GPU-bbbb")
 
 
+@pytest.mark.parametrize(
+    ("head", "version"),
+    [
+        ("| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05   CUDA Version: 13.0 |", "13.0"),
+        ("| NVIDIA-SMI 610.57.04   KMD Version: 610.57.04   CUDA UMD Version: 13.3 |", "13.3"),
+        ("| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05   CUDA Version: N/A |", None),
+    ],
+)
+def test_the_drivers_cuda_is_read_in_both_spellings(
+    head: str, version: str | None, tmp_path: Path, two_cards: None
+) -> None:
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{head}'\n")
+    assert gpu.cuda_version() == version
+
+
 def test_a_machine_without_a_card_is_its_host_and_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     run = FakeRun(tmp_path)
