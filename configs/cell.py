@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from itertools import zip_longest
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from configs.frozen import Frozen, JsonScalar
+from configs.frozen import Frozen, Grown, JsonScalar
 
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
@@ -53,8 +53,11 @@ class Model(Frozen):
         return self.held_against or self.name
 
 
-class Technique(Frozen):
-    """How tokens are decoded. `k` is set only where the technique drafts a number of tokens."""
+class Technique(Grown):
+    """How tokens are decoded. `k` is set only where the technique drafts a number of tokens.
+
+    Besides `speculative_config` it names what it needs of its engine: variables, arguments, a Python package.
+    """
 
     name: str
     method: Literal["ar", "mtp", "dflash", "draft_model", "eagle3", "ngram", "suffix", "diffusion"]
@@ -65,6 +68,9 @@ class Technique(Frozen):
     speculative_config: dict[str, JsonScalar] = Field(default_factory=dict)
     engine_env: dict[str, str] = Field(default_factory=dict)
     needs_module: str | None = None
+    engine_args: tuple[str, ...] = Field((), description="behind the engine's own, as an attention backend")
+
+    later: ClassVar[frozenset[str]] = frozenset({"engine_args"})
 
     @property
     def is_baseline(self) -> bool:
@@ -100,7 +106,11 @@ class Precision(Frozen):
 
 
 class Engine(Frozen):
-    """What serves the model. `environment` names a pinned environment of ours; `command` is a user's own build."""
+    """What serves the model: `command` starts a user's own build, in a container maybe, or `environment` has it.
+
+    `environment` names a pinned environment of ours, or with a / the path of a user's own virtual environment. With
+    neither, `vllm` of the PATH serves: that of the image on rented machines.
+    """
 
     name: str
     kind: Literal["vllm"] = "vllm"

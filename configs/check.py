@@ -10,6 +10,9 @@ from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
 
+AUTO_GPU = "auto"
+"""As a sweep's `gpu`: the card that is there, by its name by the driver."""
+
 
 def check_model(document: Document, model: Model) -> None:
     """Check that a model has exactly one source of weights.
@@ -24,10 +27,14 @@ def check_engine(document: Document, engine: Engine) -> None:
     """Check that an engine can be started.
 
     Raises:
-        ConfigError: It names no environment, no command and no image.
+        ConfigError: It names no environment, no command and no image, or an environment that has another path
+            wherever one stands.
     """
     if engine.environment is None and engine.command is None and engine.image is None:
         raise document.error((), "nothing to start; accepted: one of environment, command, image")
+    if "/" in (engine.environment or "") and not (engine.environment or "").startswith(("/", "~/")):
+        problem = f"{engine.environment!r} depends on where one stands; accepted: a path that begins with / or ~/"
+        raise document.error(("environment",), problem)
 
 
 def check_suite(document: Document, suite: Suite) -> None:
@@ -57,6 +64,7 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
     """
     for field, folder, name in _sweep_names(sweep):
         _known(document, (field,), folder, name, library)
+    _check_gpu(document, sweep, library)
     _check_design(document, sweep)
     suite = load_suite(sweep.suite)
     first_line: dict[str, int] = {}
@@ -69,6 +77,16 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
             problem = f"{cell.label} is already on line {first_line[cell.cell_key]}; accepted: one of them"
             raise document.error(here, problem)
         first_line[cell.cell_key] = line
+
+
+def _check_gpu(document: Document, sweep: Sweep, library: Library) -> None:
+    """Check that the GPU has a file, or is the card of this machine where cells run here."""
+    if sweep.gpu != AUTO_GPU:
+        _known(document, ("gpu",), "gpus", sweep.gpu, library)
+    elif sweep.cloud is not None:
+        names = ", ".join(library.files("gpus"))
+        problem = f"{AUTO_GPU!r} is the card of this machine, and these cells are rented one"
+        raise document.error(("gpu",), f"{problem}; accepted: {names}")
 
 
 def _check_design(document: Document, sweep: Sweep) -> None:
@@ -151,7 +169,6 @@ def _different(document: Document, named: list[tuple[Loc, str]]) -> None:
 def _sweep_names(sweep: Sweep) -> Iterator[tuple[str, Folder, str]]:
     """The names that a sweep itself uses: (field, folder, name)."""
     yield "engine", "engines", sweep.engine
-    yield "gpu", "gpus", sweep.gpu
     yield "suite", "suites", sweep.suite
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from configs.assemble import assemble_cell
 from configs.cell import Cell, Draft, Model, Technique
 from configs.files.library import Library
-from configs.load import library_of, load_gpu, load_suite
+from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
 from configs.schema import Plan, PlannedCell, Suite, Sweep
 from configs.step import StepSpec
 
@@ -27,7 +27,13 @@ def all_available(technique: Technique) -> str | None:
     return None
 
 
-def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | None] = all_available) -> Plan:
+def expand(
+    sweep: Sweep,
+    *,
+    recipe: str,
+    available: Callable[[Technique], str | None] = all_available,
+    card: str | None = None,
+) -> Plan:
     """Turn a sweep into its plan: all that defines a run before anything is measured.
 
     Args:
@@ -35,6 +41,7 @@ def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | 
         recipe: Hash of the demo family's recipe; it becomes the revision of every member of that family.
         available: Says why a technique can't run here; None: it can. Only cells marked `optional` are left out for
             that reason; any other stays in the plan and fails where everyone sees it.
+        card: The card of this machine, as its driver names it, for `gpu: auto`; None: there is none.
 
     Returns:
         The cells in the file's order, and what was left out with its reason.
@@ -44,7 +51,8 @@ def expand(sweep: Sweep, *, recipe: str, available: Callable[[Technique], str | 
         NoServingError: Neither a row nor the sweep has serving arguments.
     """
     library = library_of(sweep)
-    gpu, suite = load_gpu(sweep.gpu, library), load_suite(sweep.suite, library)
+    gpu = load_gpu_of_card(card, library) if sweep.gpu == AUTO_GPU else load_gpu(sweep.gpu, library)
+    suite = load_suite(sweep.suite, library)
     cells: list[PlannedCell] = []
     left_out: list[tuple[str, str]] = []
     for row in sweep.cells:

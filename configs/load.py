@@ -9,18 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from configs.cell import Engine, Gpu, Model, Precision, Technique
-from configs.check import check_engine, check_model, check_suite, check_sweep
-from configs.files.document import ConfigError, Document, read_document
+from configs.check import AUTO_GPU, check_engine, check_model, check_suite, check_sweep
+from configs.files.document import ConfigError, Document, read_document, shown_path
 from configs.files.library import Folder, Library
 from configs.files.parse import parse
 from configs.schema import Suite, Sweep
 
 __all__ = [
+    "AUTO_GPU",
     "ConfigError",
     "Library",
     "library_of",
     "load_engine",
     "load_gpu",
+    "load_gpu_of_card",
     "load_model",
     "load_precision",
     "load_suite",
@@ -69,6 +71,26 @@ def load_gpu(name: str, library: Library = SHIPPED) -> Gpu:
     return library.load("gpus", name, Gpu)
 
 
+def load_gpu_of_card(card: str | None, library: Library = SHIPPED) -> Gpu:
+    """The GPU of `gpu: auto`: the file that has the driver's name of a card in `reported_as`.
+
+    Args:
+        card: as the driver names it; None: no card is here. Such a plan can be read, with no figures of a GPU, not run.
+        library: where files are looked for.
+
+    Raises:
+        ConfigError: No file has it, or a file is wrong.
+    """
+    if card is None:
+        return Gpu.model_validate({"name": AUTO_GPU})
+    for name in names("gpus", library):
+        gpu = load_gpu(name, library)
+        if card in gpu.reported_as:
+            return gpu
+    problem = f"no file has {card!r} in `reported_as`; copy one into gpus/ beside your sweep, with this card's figures"
+    raise ConfigError(shown_path(library.roots[-1] / "gpus"), "", problem)
+
+
 def load_suite(name: str, library: Library = SHIPPED) -> Suite:
     """Read `suites/<name>.yaml`; raises `ConfigError`."""
     document = library.document("suites", name)
@@ -101,7 +123,8 @@ def _check_with_its_files(document: Document, sweep: Sweep, library: Library) ->
     """Check a sweep, and each file that it names by that file's own rules."""
     check_sweep(document, sweep, library, lambda suite: load_suite(suite, library))
     load_engine(sweep.engine, library)
-    load_gpu(sweep.gpu, library)
+    if sweep.gpu != AUTO_GPU:
+        load_gpu(sweep.gpu, library)
     for model in dict.fromkeys(row.model for row in sweep.cells):
         load_model(model, library)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection
 
 from configs.cell import Technique
 from configs.checkout import ROOT
 from configs.evals.spec import EvalStep
 from configs.expand import expand
-from configs.load import load_sweep
-from configs.schema import Plan
+from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
+from configs.schema import Plan, PlannedCell, Sweep
 from tasks.engine.command import overlay_name
+from tasks.engine.program import is_ours, without_module
 from tasks.family.recipe import recipe_hash
 from tasks.host import environments
+from tasks.place import gpu
 from tasks.prose import paragraphs
 from warehouse.ledger import Ledger
 
@@ -31,7 +34,9 @@ def make_plan(name_or_path: str) -> Plan:
     Raises:
         ConfigError: the sweep or something it names is wrong.
     """
-    return expand(load_sweep(name_or_path), recipe=recipe_hash(), available=_unavailable)
+    sweep = load_sweep(name_or_path)
+    card = _card_here() if sweep.gpu == AUTO_GPU else None
+    return expand(sweep, recipe=recipe_hash(), available=_lacking(sweep), card=card)
 
 
 def record_run(ledger: Ledger, plan: Plan) -> None:
@@ -42,6 +47,13 @@ def record_run(ledger: Ledger, plan: Plan) -> None:
     """
     ledger.write_plan(plan)
     ledger.write_prompts(paragraphs.KEPT_AS, paragraphs.to_json(paragraphs.paragraphs_here()))
+
+
+def is_rejected(ledger: Ledger, planned: PlannedCell, done: Collection[str]) -> bool:
+    """Whether the cell's gate has closed: nothing more of it is measured. Reads the store: to be asked last."""
+    gates = [step.step for step in planned.measured_steps if step.is_gate]
+    found = [ledger.read_commit(planned.cell.cell_key, gate) for gate in gates if gate in done]
+    return any(commit is not None and commit.verdict == "rejected" for commit in found)
 
 
 def family_members(plan: Plan) -> list[str]:
@@ -56,7 +68,7 @@ def family_members(plan: Plan) -> list[str]:
 def engine_environments(plan: Plan) -> list[str]:
     """Our engine environments, and the overlays on them, that serve the plan's cells, sorted."""
     cells = [planned.cell for planned in plan.cells]
-    engines = {cell.engine.environment for cell in cells if not cell.engine.command}
+    engines = {cell.engine.environment for cell in cells if is_ours(cell.engine)}
     return sorted(name for name in engines | {overlay_name(cell) for cell in cells} if name)
 
 
@@ -66,7 +78,19 @@ def framework_environments(plan: Plan) -> list[str]:
     return sorted({step.framework for step in evals})
 
 
-def _unavailable(technique: Technique) -> str | None:
-    if technique.needs_module == "arctic_inference":
-        return environments.suffix_unavailable()
-    return None
+def _card_here() -> str | None:
+    """Name by the driver of the first card that an engine would use; None: there is no card."""
+    shown = gpu.visible(gpu.cards() or [], os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return shown[0].name if shown else None
+
+
+def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
+    """Says what this machine's engine lacks for a technique; what a rented machine's image has, nobody knows here."""
+    engine = load_engine(sweep.engine, library_of(sweep))
+
+    def lacking(technique: Technique) -> str | None:
+        if is_ours(engine):
+            return environments.suffix_unavailable() if technique.needs_module == "arctic_inference" else None
+        return None if sweep.cloud is not None else without_module(engine, technique)
+
+    return lacking

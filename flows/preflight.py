@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.evals.spec import HUB, EvalStep
-from configs.schema import Plan, PlannedCell
+from configs.schema import Plan
 from flows.clusters.skypilot.task_file import load_task
+from flows.plans import is_rejected
 from warehouse.ledger import Ledger
 
 TOKEN = "HF_TOKEN"
@@ -52,15 +53,8 @@ class _Preflight:
             done = self._committed.get(planned.cell.cell_key, ())
             left = [step for step in planned.steps if isinstance(step, EvalStep) and step.step not in done]
             lacking = [said for step in left for said in (*self._without_token(step), *self._without_file(step))]
-            if lacking and not self._is_rejected(planned):
+            if lacking and not is_rejected(self._ledger, planned, done):
                 yield from lacking
-
-    def _is_rejected(self, planned: PlannedCell) -> bool:
-        """Whether the cell's gate has closed: nothing more of it is measured. Asked last, for it reads the store."""
-        key = planned.cell.cell_key
-        gates = [step.step for step in planned.measured_steps if step.is_gate]
-        found = [self._ledger.read_commit(key, gate) for gate in gates if gate in self._committed.get(key, ())]
-        return any(commit is not None and commit.verdict == "rejected" for commit in found)
 
     @cached_property
     def _takes_token(self) -> bool:

@@ -28,6 +28,7 @@ from configs.schema import Plan, PlannedCell
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run, store_url
 from flows.preflight import require_datasets
 from flows.results import result_rows
@@ -66,6 +67,7 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
     require_create_only(opened)
     ledger = Ledger(opened, run_id or (_dated_run_id(name) if dated else default_run_id(plan)))
     require_datasets(plan, ledger)
+    require_machine(plan, ledger)
     record_run(ledger, plan)
     require_budget(ledger, plan)
     outcomes = measure_all(ledger, plan)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from configs.checkout import ROOT
 from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed
+from tasks.engine import container
 from tasks.engine.machine import cell_workdir
 from tasks.host import environments, process_group
 from warehouse.outcomes import Ended
@@ -103,6 +104,7 @@ class LocalCluster:
                 self._process.kill()
                 self._process.wait()
         process_group.end_all_recorded(self._workdir)
+        container.remove_all(self._workdir)
 
     def machine_end(self, since_s: float) -> None:
         """Always None: this machine goes on."""

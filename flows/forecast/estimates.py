@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from configs.cell import Cell, Gpu
+from configs.load import AUTO_GPU
 from configs.schema import PlannedCell
 from configs.step import Load, MeasuredStep
 from configs.steps import smoke
@@ -114,7 +115,7 @@ def assumptions(
     """What the estimates rest on, as sentences, for this GPU and these techniques."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
     said = [
-        *(_cpu_sentences() if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
+        *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
@@ -143,12 +144,14 @@ def _gain_sentence(gains: str) -> str:
     )
 
 
-def _cpu_sentences() -> list[str]:
+def _cpu_sentences(gpu: Gpu) -> list[str]:
     """The basis of an estimate without a GPU."""
+    none = "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
     return [
+        *([none] if gpu.name == AUTO_GPU else []),
         f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family (measured on two "
         f"cores), no faster beyond {CPU_MOST_AT_ONCE} at a time, {CPU_START_S:g} s for an engine start. Reading the "
-        "prompt isn't counted."
+        "prompt isn't counted.",
     ]
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from configs.checkout import ROOT
 from configs.expand import default_run_id
 from configs.schema import Plan
+from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
 from flows.results import results_table
@@ -38,12 +39,14 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
         StoreError: the store can't be trusted, or the run exists with another plan.
         BudgetExceeded: what is left of it would cost more than it may.
         DatasetUnreachable: an evaluation's items could not be read where it runs.
+        OtherMachine, EngineUnavailable, ContainerUnavailable: this machine can't measure what it would have to.
     """
     plan = make_plan(name)
     store = open_store(store_url)
     require_create_only(store)
     ledger = Ledger(store, run_id or default_run_id(plan))
     require_datasets(plan, ledger)
+    require_machine(plan, ledger)
     record_run(ledger, plan)
     require_budget(ledger, plan)
     return ledger, plan

@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from configs.cell import Cell, Draft, Model
 from configs.cell import Engine as EngineSpec
-from configs.errors import SpecsweepError
+from tasks.engine import container
 from tasks.engine.machine import state_dir
+from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
-from tasks.host import environments
+from tasks.host import environments, process_group
+from tasks.host.hub_cache import hub_cache, hub_home
 
-
-class EngineUnavailable(SpecsweepError):
-    """This machine lacks something that the cell needs to be served; the text says what, and how to get it."""
+FROM_THE_SHELL = ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", process_group.ENGINE_VARIABLE)
+"""Variables of this process that an engine in a container needs too; one that isn't set stays unset there."""
 
 
 class EngineCommand(NamedTuple):
@@ -41,9 +43,12 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     Raises:
         EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing.
     """
-    weights = _checkpoint(cell.model)
+    weights, env = _checkpoint(cell.model), _environment(cell, workdir)
+    words = program(cell.engine)
+    if container.is_container(words):
+        words = container.words_inside(words, (*env, *FROM_THE_SHELL), _folders(cell, env), workdir)
     argv = [
-        *_executable(cell), "serve", weights,
+        *words, "serve", weights,
         "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
         "--max-model-len", str(cell.serving.max_model_len),
         "--enable-prefix-caching" if cell.serving.prefix_cache else "--no-enable-prefix-caching",
@@ -60,13 +65,13 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     for flag, value in options:
         if value is not None:
             argv += [flag, str(value)]
-    argv += cell.engine.args
+    argv += [*cell.engine.args, *cell.technique.engine_args]
     speculative = speculative_config(cell)
     if speculative is not None:
         argv += ["--speculative-config", json.dumps(speculative, sort_keys=True)]
     return EngineCommand(
         argv=tuple(argv),
-        env=_environment(cell, workdir),
+        env=env,
         model_revision=cell.model.revision,
         draft_revision=cell.draft.revision if cell.draft else None,
     )
@@ -95,20 +100,16 @@ def _checkpoint(source: Model | Draft) -> str:
     return str(folder)
 
 
-def _executable(cell: Cell) -> tuple[str, ...]:
-    if cell.engine.command is not None:
-        return cell.engine.command
-    name = cell.engine.environment
-    if name is None:
-        return ("vllm",)
-    python = environments.python_of(cast(environments.Name, name))
-    if python is None:
-        raise _not_installed(name)
-    return (str(python.parent / "vllm"),)
-
-
-def _not_installed(name: str) -> EngineUnavailable:
-    return EngineUnavailable(f"the environment {name!r} is not installed: run `bin/environment {name}`")
+def _folders(cell: Cell, env: Mapping[str, str]) -> list[Path]:
+    """What an engine in a container reads and writes of this machine."""
+    local = [_checkpoint(source) for source in (cell.model, cell.draft) if source is not None]
+    hub = os.environ | env
+    return [
+        hub_home(hub),
+        hub_cache(hub),
+        compile_cache(cell.engine),
+        *(Path(each) for each in local if each.startswith("/")),
+    ]
 
 
 def overlay_name(cell: Cell) -> environments.Name | None:
@@ -128,13 +129,17 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         "SPT_NOENV": "1",
         "VLLM_CACHE_ROOT": str(compile_cache(cell.engine)),
     }
+    if (venv := venv_of(cell.engine)) is not None:  # as its `activate` does: kernels are built with its ninja
+        env |= {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    if cell.engine.command is not None and container.is_container(cell.engine.command):
+        env["HF_HOME"] = str(hub_home(os.environ))
     if cell.model.family_member is not None:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     overlay = overlay_name(cell)
     if overlay is not None:
         packages = environments.overlay_of(overlay)
         if packages is None:
-            raise _not_installed(overlay)
+            raise not_installed(overlay)
         env |= interpreter.write_backend(workdir / "triton-interpreter")
         env["PYTHONPATH"] += f"{os.pathsep}{packages}"
     return env | cell.engine.env | cell.technique.engine_env

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from configs.step import MeasuredStep
+from tasks.engine import container
 from tasks.host import process_group
 
 POLL_S = 0.5
@@ -42,7 +43,8 @@ async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
     state_dir().mkdir(parents=True, exist_ok=True)
     with (state_dir() / "engine.lock").open("ab") as lock:
         await _lock(lock, lambda: tell("waiting for the engine of another cell on this machine to end"))
-        if process_group.end_all_recorded(state_dir() / "cells"):
+        left = state_dir() / "cells"
+        if process_group.end_all_recorded(left) + container.remove_all(left):
             tell("ended an engine or a framework that a killed runner had left behind")
         yield
 

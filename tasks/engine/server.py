@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from configs.errors import SpecsweepError
+from tasks.engine import container
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.host import autogroup, process_group
 
@@ -67,6 +68,7 @@ class Engine:
         """
         self._group = process_group.new_group(process_group.ENGINE_VARIABLE)
         process_group.record(self._group, self._record_path)
+        container.record(self.command.argv, self._workdir)
         self._group.scratch.mkdir(parents=True)
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
         started = time.monotonic()
@@ -138,6 +140,7 @@ class Engine:
             shutil.rmtree(self._group.scratch, ignore_errors=True)
         if self._process is not None:
             self._process.wait()
+        container.remove(self._workdir)
         self._record_path.unlink(missing_ok=True)
 
     def last_line(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
 FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "clocks.sm")
+
+CSV = ("--format=csv,noheader,nounits",)
 
 ANSWER_S = 30.0
 """Longer than a driver that has to wake its cards takes to answer."""
@@ -25,23 +28,51 @@ class Card(NamedTuple):
     clock_mhz: float | None
 
 
+class Holder(NamedTuple):
+    """A process that has memory of a card, in MiB; None where the driver doesn't say."""
+
+    uuid: str
+    pid: str
+    used_mib: float | None
+    name: str
+
+
 def cards() -> list[Card] | None:
     """All cards of this machine, in the driver's order; None: no driver is installed, or it doesn't answer."""
-    if not shutil.which("nvidia-smi"):
+    said = _asked(f"--query-gpu={','.join(FIELDS)}", *CSV)
+    if said is None:
         return None
-    argv = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_S, check=False)
-    except subprocess.TimeoutExpired:
-        return None
-    if done.returncode != 0:
-        return None
-    lines = ([field.strip() for field in line.split(",")] for line in done.stdout.splitlines())
+    lines = ([field.strip() for field in line.split(",")] for line in said.splitlines())
     return [
         Card(*fields[:4], *map(_number, fields[4:]))  # type: ignore[arg-type]
         for fields in lines
         if len(fields) == len(FIELDS)
     ]
+
+
+def holders() -> list[Holder]:
+    """Processes that have memory of a card; those outside of this container are not shown."""
+    said = _asked("--query-compute-apps=gpu_uuid,pid,used_memory,process_name", *CSV) or ""
+    lines = ([field.strip() for field in line.split(",", 3)] for line in said.splitlines())
+    rows = (fields for fields in lines if len(fields) == len(Holder._fields))
+    return [Holder(uuid, pid, _number(used), name) for uuid, pid, used, name in rows]
+
+
+def cuda_version() -> str | None:
+    """The newest CUDA that the driver serves, such as 13.0, as the table's head says; None: it doesn't say."""
+    found = re.search(r"CUDA (?:UMD )?Version: *(\d+\.\d+)", _asked() or "")
+    return found[1] if found else None
+
+
+def _asked(*words: str) -> str | None:
+    """What nvidia-smi says; None: no driver is installed, or it doesn't answer."""
+    if not shutil.which("nvidia-smi"):
+        return None
+    try:
+        done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def visible(found: Sequence[Card], said: str | None) -> list[Card]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
+
+from tasks.host.hub_cache import hub_cache
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -22,17 +23,9 @@ def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -
     """
     if revision is not None and _COMMIT.fullmatch(revision):
         return revision
-    folder = _hub_cache(env) / f"models--{hub_id.replace('/', '--')}"
+    folder = hub_cache(env) / f"models--{hub_id.replace('/', '--')}"
     ref = folder / "refs" / (revision or "main")
     if ref.is_file():
         return ref.read_text(encoding="ascii").strip()
     snapshots = [path.name for path in folder.glob("snapshots/*")]
     return snapshots[0] if len(snapshots) == 1 else None
-
-
-def _hub_cache(env: Mapping[str, str]) -> Path:
-    """HF_HUB_CACHE, else `hub` in HF_HOME, else in the user's cache."""
-    if said := env.get("HF_HUB_CACHE"):
-        return Path(said)
-    cache = env.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(env.get("HF_HOME") or f"{cache}/huggingface").expanduser() / "hub"

@@ -12,6 +12,7 @@ from configs.files.library import Folder
 from configs.load import (
     load_engine,
     load_gpu,
+    load_gpu_of_card,
     load_model,
     load_precision,
     load_suite,
@@ -49,6 +50,23 @@ def test_every_shipped_sweep_expands_into_different_cells(name: str) -> None:
     cells = plan(name).cells
     assert cells
     assert len({planned.cell.cell_key for planned in cells}) == len(cells)
+
+
+def test_every_card_has_what_a_ceiling_is_computed_from_and_its_drivers_name_leads_to_it() -> None:
+    cards = [gpu for gpu in map(load_gpu, names("gpus")) if gpu.reported_as]
+    assert {"h100", "h200", "b200", "l40s", "rtx-4090", "gb10"} <= {gpu.name for gpu in cards}
+    for gpu in cards:
+        assert gpu.memory_gib and gpu.bandwidth_gb_s, gpu.name
+        assert {load_gpu_of_card(card).name for card in gpu.reported_as} == {gpu.name}
+
+
+def test_a_gpu_of_ones_own_is_planned_for_the_card_that_is_there() -> None:
+    sweep = load_sweep("own-gpu")
+    there, none = (expand(sweep, recipe=RECIPE, card=card) for card in ("NVIDIA L40S", None))
+    assert (there.gpu.name, there.gpu.bandwidth_gb_s) == ("l40s", 864)
+    assert (none.gpu.name, none.gpu.bandwidth_gb_s) == ("auto", None)
+    assert {cell.visits for cell in there.cells} == {"mirrored"} and there.cloud is None
+    assert [planned.cell.technique.name for planned in there.cells] == ["ar", "ngram"]
 
 
 def test_full_is_the_eleven_cells_of_its_source_served_as_it_says() -> None:

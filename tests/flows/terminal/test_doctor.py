@@ -16,6 +16,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tasks.engine.server import free_port
+from tests.fake_box import FakeBox
 
 CANARY = "hf_canary0123456789"
 
@@ -136,30 +137,47 @@ def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doc
     assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]
 
 
-def script(folder: Path, name: str, text: str) -> None:
-    """An executable of a test's own."""
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(text)
-    (folder / name).chmod(0o755)
-
-
 @pytest.mark.slow
 def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor, tmp_path: Path) -> None:
-    found = tmp_path / "bin"
-    script(found, "nvidia-smi", "#!/bin/sh\necho '0, GPU-aaaa, NVIDIA H200, 580.95.05, 143771, 20480, 345'\n")
-    script(found, "python", "#!/bin/sh\necho 0.32.0\n")
-    script(found, "vllm", f"#!{found}/python\n")
-    doctor.env = {"PATH": f"{found}{os.pathsep}{os.environ['PATH']}"}
-    _, checks, _ = doctor("--store", str(tmp_path / "store"))
+    box = FakeBox(tmp_path / "bin")
+    box.card("NVIDIA H200", 20480, apps="echo 'GPU-aaaa, 4711, 20000, /usr/bin/python3'")
+    box.vllm("0.32.0")
+    doctor.env = box.env | {"HF_HOME": str(tmp_path / "hub")}
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "token").write_text(CANARY)
+    _, checks, said = doctor("--store", str(tmp_path / "store"))
     card = checks["GPU 0"]
-    assert card["detail"] == "NVIDIA H200, 140 GiB, 20.0 GiB in use, driver 580.95.05"
+    assert card["detail"] == (
+        "NVIDIA H200, 120.4 of 140.4 GiB free, driver 580.95.05, CUDA up to 13.0, "
+        "20.0 GiB in use by /usr/bin/python3 (process 4711, 19.5 GiB), `gpu: h200`"
+    )
     assert card["ok"] and card["remark"] and "no speed measured here" in card["remedy"], "somebody else is on it"
-    assert checks["vLLM on the PATH"]["detail"] == "0.32.0"
+    assert checks["vLLM on the PATH"]["detail"] == f"0.32.0, {box.folder}/vllm"
+    assert checks["disk for weights"]["ok"] and f"free in {tmp_path}/hub/hub" in checks["disk for weights"]["detail"]
+    assert f"the one in {tmp_path}/hub/token" in checks["secret HF_TOKEN"]["detail"] and CANARY not in said
 
 
 @pytest.mark.slow
-def test_a_driver_that_shows_no_card_is_a_problem(doctor: Doctor, tmp_path: Path) -> None:
-    script(tmp_path / "bin", "nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 18\n")
-    doctor.env = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor, tmp_path: Path) -> None:
+    box = FakeBox(tmp_path / "bin")
+    box.card("NVIDIA Z9")
+    box.vllm("0.24.0")
+    doctor.env = box.env
+    code, checks, _ = doctor("--store", str(tmp_path / "store"))
+    assert code == 0 and checks["GPU 0"]["remark"] and "into gpus/ beside your sweep" in checks["GPU 0"]["remedy"]
+    old = checks["vLLM on the PATH"]
+    assert old["remark"] and "--enable-per-request-metrics" in old["remedy"] and old["detail"].startswith("0.24.0, ")
+
+
+@pytest.mark.slow
+def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not_start(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    box = FakeBox(tmp_path / "bin")
+    box.dead_driver()
+    box.vllm("")
+    doctor.env = box.env
     code, checks, _ = doctor("--store", str(tmp_path / "store"))
     assert code == 1 and not checks["GPU"]["ok"] and "nvidia-smi" in checks["GPU"]["remedy"]
+    broken = checks["vLLM on the PATH"]
+    assert not broken["ok"] and "libcudart.so.13" in broken["detail"] and "mend that installation" in broken["detail"]

@@ -114,6 +114,21 @@ def test_a_model_on_two_cards_uses_two(flags: tuple[str, ...], tmp_path: Path, t
     assert (place["gpus"], place["gpu_uuid"]) == (2, "GPU-aaaa,GPU-bbbb")
 
 
+@pytest.mark.parametrize(
+    ("head", "version"),
+    [
+        ("| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05   CUDA Version: 13.0 |", "13.0"),
+        ("| NVIDIA-SMI 610.57.04   KMD Version: 610.57.04   CUDA UMD Version: 13.3 |", "13.3"),
+        ("| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05   CUDA Version: N/A |", None),
+    ],
+)
+def test_the_drivers_cuda_is_read_in_both_spellings(
+    head: str, version: str | None, tmp_path: Path, two_cards: None
+) -> None:
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{head}'\n")
+    assert gpu.cuda_version() == version
+
+
 def test_a_machine_without_a_card_is_its_host_and_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     run = FakeRun(tmp_path)
@@ -207,3 +222,12 @@ def test_an_engine_compiles_once_per_machine_and_another_one_for_itself(tmp_path
     cell = run.planned.cell
     patched = cell.model_copy(update={"engine": cell.engine.model_copy(update={"command": (sys.executable, "mine")})})
     assert full_environment(engine_command(patched, 1, tmp_path))["VLLM_CACHE_ROOT"] != roots[0]
+
+
+def test_a_techniques_arguments_follow_the_engines_and_make_another_cell(tmp_path: Path) -> None:
+    cell = FakeRun(tmp_path).planned.cell
+    named = cell.technique.model_copy(update={"engine_args": ("--attention-backend=TRITON_ATTN",)})
+    other = cell.model_copy(update={"technique": named})
+    assert engine_command(other, 1, tmp_path).argv == (*engine_command(cell, 1, tmp_path).argv, *named.engine_args)
+    assert other.cell_key != cell.cell_key
+    assert "engine_args" not in cell.canonical_json(), "cells of before there were any keep their keys"

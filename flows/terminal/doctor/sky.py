@@ -19,6 +19,7 @@ from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.offers import enabled_clouds, offers
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import load_task, sky_task
+from tasks.host.hub_cache import hub_home
 from warehouse.placement import Offer
 from warehouse.store.proof import Check
 
@@ -79,6 +80,9 @@ def _secrets() -> list[Check]:
             checks.append(Check(f"secret {name}", True, "set"))
         elif name.startswith("AWS") and aws_file.exists():
             checks.append(Check(f"secret {name}", True, f"not set; SkyPilot brings {aws_file.name} of ~/.aws to nodes"))
+        elif name == "HF_TOKEN" and (token := hub_home(os.environ) / "token").exists():
+            detail = f"not set; engines of this machine find the one in {token}"
+            checks.append(remark(f"secret {name}", detail, f"export {name}=... for rented nodes and gated datasets"))
         else:
             checks.append(remark(f"secret {name}", f"not set: {purpose}", f"export {name}=..."))
     return checks
