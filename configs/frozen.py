@@ -1,8 +1,10 @@
-"""The base class of everything that is read from `configs/`."""
+"""The base classes of everything that is read from `configs/`."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 JsonScalar = str | int | float | bool | None
 
@@ -11,3 +13,21 @@ class Frozen(BaseModel):
     """Base of every config model: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Grown(Frozen):
+    """A model that stored plans hold, and that got fields since. At their default they are not written.
+
+    So what was stored before keeps its hashes, which name it for ever.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset()
+    """The fields that came later."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        for name in self.later:
+            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
+                fields.pop(name, None)
+        return fields
