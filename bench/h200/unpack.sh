@@ -7,7 +7,7 @@ cat "$root"/parts/engine.part.* | xz -dc -T0 | tar x -C "$root/engine" &
 unpacking=$!
 xz -dc "$root/parts/node.tar.xz" | tar x -C "$root/node"
 if [ -e "$root/parts/store.tar.gz" ]; then tar xzf "$root/parts/store.tar.gz" -C "$root/store"; fi
-cp -r LICENSE bench configs flows tasks warehouse "$root/project/"
+cp -r LICENSE bench bin configs flows requirements tasks warehouse "$root/project/"
 cat >"$root/bin/vllm" <<END
 #!/bin/sh
 # the host's own PyTorch, and beside it the vLLM that was brought along

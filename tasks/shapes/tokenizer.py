@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>")
@@ -24,14 +25,13 @@ Merges = tuple[tuple[str, str], ...]
 
 def learn_merges(text: str) -> Merges:
     """Byte-pair merges of an English text, the most frequent first (Sennrich et al. 2016, arXiv:1508.07909)."""
-    words = {
-        tuple(word.replace(" ", SPACE)): count for word, count in Counter(re.findall(r" ?[A-Za-z]+", text)).items()
-    }
+    counted = Counter(re.findall(r" ?[A-Za-z]+", text))
+    words = {tuple(word.replace(" ", SPACE)): count for word, count in counted.items()}
     merges: list[tuple[str, str]] = []
     while True:
         pairs: Counter[tuple[str, str]] = Counter()
         for pieces, count in words.items():
-            for pair in zip(pieces, pieces[1:], strict=False):
+            for pair in pairwise(pieces):
                 pairs[pair] += count
         best = max(pairs, key=lambda pair: (pairs[pair], pair), default=None)
         if best is None or pairs[best] < LEAST_COUNT:
