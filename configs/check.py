@@ -107,6 +107,9 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
     _check_replay(document, here, row, technique, model)
     if model.held_against is not None:
         _known(document, (*here, "model"), "models", model.held_against, library)
+        if library.load("models", model.held_against, Model).weights != model.weights:
+            problem = f"{model.name!r} has {model.weights} weights, and its AR {model.held_against!r} has others"
+            raise document.error((*here, "model"), f"{problem}; accepted: the same kind of both")
     for name in shape_names(row, library):
         _known(document, here, "shapes", name, library)
     try:
@@ -121,7 +124,8 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
 
 def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: Suite) -> None:
     """Check that every request the suite sends to a cell fits its `max_model_len`."""
-    for what, tokens in (request for step in suite.steps for request in step.longest_requests(cell)):
+    given = [step for step in suite.steps if step.why_not(cell) is None]
+    for what, tokens in (request for step in given for request in step.longest_requests(cell)):
         if tokens > cell.serving.max_model_len:
             loc = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
             problem = f"{cell.serving.max_model_len} is too short for {what} of suite {suite.name!r}"

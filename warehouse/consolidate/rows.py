@@ -79,6 +79,8 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "gpu": step.planned.gpu.name,
         "weights": place.get("weights") or cell.model.weights,
         "acceptance_source": acceptance_source(cell),
+        "denoising_steps": cell.denoising_steps,
+        "made_up": made_up(cell),
         "step": step.name,
         **spent._asdict(),
         "attempts": step.attempts,
@@ -86,6 +88,11 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "measured_at": commit.committed_at,
         **verdict_columns(verdict),
     }
+
+
+def made_up(cell: Cell) -> str | None:
+    """What was not really so when it was served, in the cell's own words; None: nothing."""
+    return ", ".join(cell.unreal) or None
 
 
 def acceptance_source(cell: Cell) -> str | None:
