@@ -110,7 +110,12 @@ def test_intervals_of_before_visits_are_of_one_start_and_no_claim() -> None:
     ("columns", "words", "sign", "legend"),
     [
         ({"weights": "dummy"}, "dummy weights", "†", "† dummy weights"),
-        ({"acceptance_source": "replayed:anchors"}, "acceptance replayed from anchors", "‡", "‡ acceptance replayed from anchors"),
+        (
+            {"acceptance_source": "replayed:anchors"},
+            "acceptance replayed from anchors",
+            "‡",
+            "‡ acceptance replayed from anchors",
+        ),
         (
             {"weights": "dummy", "acceptance_source": "replayed:anchors"},
             "dummy weights, acceptance replayed from anchors",
