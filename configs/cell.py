@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from configs.frozen import Frozen, Grown, JsonScalar
+from configs.frozen import Frozen, Grown
 from configs.without_weights.acceptance import ReplayedAcceptance
 from configs.without_weights.shape import Shape
 
@@ -45,7 +45,7 @@ class Model(Grown):
     active_params_b: float = Field(gt=0, description="parameters read per token, billions")
     kv: KvShape | None = None
     reasoning_parser: str | None = None
-    chat_template_kwargs: dict[str, JsonScalar] = Field(default_factory=dict)
+    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
     held_against: str | None = Field(None, description="name of the model whose AR cell it is compared with; its own")
     shape: str | None = Field(None, description="name of a file in shapes/: the checkpoint's config, without weights")

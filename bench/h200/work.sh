@@ -14,7 +14,7 @@ if ! alive; then
     PATH=$root/bin:$PATH PYTHONPATH=$root/node:. PYTHONUNBUFFERED=1 SPECSWEEP_STATE=$root/state \
         SPECSWEEP_GIT_SHA=$(cut -d' ' -f1 "$root/parts/commit") SPECSWEEP_GIT_DIRTY=$(cut -d' ' -f2 "$root/parts/commit") \
         setsid nohup python3 bench/h200/worker.py --store "$root/store" --logs "$root/logs" \
-        --seconds "${LEASE_S:-1500}" --least "${LEAST_S:-480}" "$@" >>"$root/logs/worker.log" 2>&1 </dev/null &
+        --seconds "${LEASE_S:-1380}" --least "${LEAST_S:-600}" "$@" >>"$root/logs/worker.log" 2>&1 </dev/null &
     echo $! >"$root/worker.pid"
     sleep 1
 fi
