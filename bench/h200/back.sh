@@ -5,4 +5,4 @@ store=$(realpath -m "$2")
 mkdir -p "$store" "$store-logs"
 tar xzf "$1" -C "$store" --strip-components=1 store
 tar xzf "$1" -C "$store-logs" --strip-components=1 logs
-find "$store/runs" -name '*.json' -path '*commit*' | sort
+find "$store/runs" -name commit.json | sort
