@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
+from configs.cell import Cell, Draft, Engine, Model, Precision, Serving, Technique
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep
+from configs.without_weights.acceptance import PublishedAcceptance, ReplayedAcceptance
+from configs.without_weights.shape import Shape
 
 
 class NoServingError(SpecsweepError):
@@ -41,14 +43,35 @@ def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
 
     Raises:
         ConfigError: A name has no file, or its file is wrong.
+        KTooLong: The row replays an acceptance that was not published up to its K.
         NoServingError: Neither row nor sweep has serving arguments.
     """
+    model = library.load("models", row.model, Model)
     return Cell(
-        model=library.load("models", row.model, Model),
+        model=model,
         precision=library.load("precisions", row.precision, Precision),
         technique=library.load("techniques", row.technique, Technique),
         k=row.k,
         draft=row.draft,
         engine=library.load("engines", sweep.engine, Engine),
         serving=serving_of(sweep, row),
+        shapes=shapes_of(model, row.draft, library),
+        acceptance=_acceptance_of(row, library),
+        denoising_steps=row.denoising_steps,
     )
+
+
+def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[Shape, ...]:
+    """The shapes that a model and its draft name, each once.
+
+    Raises:
+        ConfigError: A name has no file, or its file is wrong.
+    """
+    named = [source.shape for source in (model, draft) if source is not None and source.shape is not None]
+    return tuple(library.load("shapes", name, Shape) for name in dict.fromkeys(named))
+
+
+def _acceptance_of(row: CellRow, library: Library) -> ReplayedAcceptance | None:
+    if row.acceptance is None or row.k is None:
+        return None
+    return library.load("replays", row.acceptance.replay, PublishedAcceptance).at(row.k)

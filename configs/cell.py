@@ -11,9 +11,11 @@ import json
 from itertools import zip_longest
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
-from configs.frozen import Frozen, Grown, JsonScalar
+from configs.frozen import Frozen, Grown
+from configs.without_weights.acceptance import ReplayedAcceptance
+from configs.without_weights.shape import Shape
 
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
@@ -31,8 +33,8 @@ class KvShape(Frozen):
     head_dim: int = Field(gt=0)
 
 
-class Model(Frozen):
-    """A target checkpoint and its facts. Exactly one of `hub_id` and `family_member` names its weights."""
+class Model(Grown):
+    """A target checkpoint and its facts. Exactly one of `hub_id`, `family_member` and `shape` names its weights."""
 
     name: str
     family: str
@@ -43,9 +45,12 @@ class Model(Frozen):
     active_params_b: float = Field(gt=0, description="parameters read per token, billions")
     kv: KvShape | None = None
     reasoning_parser: str | None = None
-    chat_template_kwargs: dict[str, JsonScalar] = Field(default_factory=dict)
+    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
     held_against: str | None = Field(None, description="name of the model whose AR cell it is compared with; its own")
+    shape: str | None = Field(None, description="name of a file in shapes/: the checkpoint's config, without weights")
+
+    later: ClassVar[frozenset[str]] = frozenset({"shape"})
 
     @property
     def compared_as(self) -> str:
@@ -65,7 +70,7 @@ class Technique(Grown):
     lossless: bool = True
     greedy: bool = True
     needs_draft: bool = False
-    speculative_config: dict[str, JsonScalar] = Field(default_factory=dict)
+    speculative_config: dict[str, JsonValue] = Field(default_factory=dict)
     engine_env: dict[str, str] = Field(default_factory=dict)
     needs_module: str | None = None
     engine_args: tuple[str, ...] = Field((), description="behind the engine's own, as an attention backend")
@@ -88,12 +93,15 @@ class Technique(Grown):
         return not self.is_baseline and not self.denoises
 
 
-class Draft(Frozen):
-    """A technique's second checkpoint. Exactly one of `hub_id` and `family_member` is set."""
+class Draft(Grown):
+    """A technique's second checkpoint. Exactly one of `hub_id`, `family_member` and `shape` is set."""
 
     hub_id: str | None = None
     revision: str | None = None
     family_member: str | None = None
+    shape: str | None = None
+
+    later: ClassVar[frozenset[str]] = frozenset({"shape"})
 
 
 class Precision(Frozen):
@@ -157,7 +165,7 @@ class Serving(Frozen):
     prefix_cache: bool = False
 
 
-class Cell(Frozen):
+class Cell(Grown):
     """Model x precision x technique x engine x serving arguments: one thing that can be served."""
 
     model: Model
@@ -167,6 +175,11 @@ class Cell(Frozen):
     draft: Draft | None = None
     engine: Engine
     serving: Serving
+    shapes: tuple[Shape, ...] = Field((), description="those that its model and its draft name")
+    acceptance: ReplayedAcceptance | None = Field(None, description="none: whatever its drafts earn")
+    denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
+
+    later: ClassVar[frozenset[str]] = frozenset({"shapes", "acceptance", "denoising_steps"})
 
     def canonical_json(self) -> str:
         """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash.
@@ -217,4 +230,19 @@ class Cell(Frozen):
     def label(self) -> str:
         """Short human name, e.g. `gemma-4-31b fp8 mtp K=4`."""
         tail = f" K={self.k}" if self.k is not None else ""
-        return f"{self.model.name} {self.precision.name} {self.technique.name}{tail}"
+        unreal = f" ({', '.join(self.unreal)})" if self.unreal else ""
+        return f"{self.model.name} {self.precision.name} {self.technique.name}{tail}{unreal}"
+
+    @property
+    def unreal(self) -> tuple[str, ...]:
+        """What was made up, in the words that stand wherever the cell is shown; nothing: the model was really run."""
+        is_dummy, steps = self.model.weights == "dummy", self.denoising_steps
+        return (
+            *(["weights=dummy"] if is_dummy else []),
+            *([f"acceptance={self.acceptance.label}"] if self.acceptance else []),
+            *([f"denoising_steps={steps}" + (" (replayed)" if is_dummy else "")] if steps else []),
+        )
+
+    def shape_named(self, name: str) -> Shape:
+        """The shape that the model or the draft names."""
+        return next(shape for shape in self.shapes if shape.name == name)

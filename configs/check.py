@@ -9,18 +9,31 @@ from configs.cell import Cell, Draft, Engine, Model, Technique
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
+from configs.without_weights.acceptance import KTooLong
 
 AUTO_GPU = "auto"
 """As a sweep's `gpu`: the card that is there, by its name by the driver."""
 
 
 def check_model(document: Document, model: Model) -> None:
-    """Check that a model has exactly one source of weights.
+    """Check that a model has exactly one source of weights, and that a shape's are dummy.
 
     Raises:
-        ConfigError: It has none or two.
+        ConfigError: It has none or two, or real weights of a shape.
     """
     _one_source(document, (), model)
+    if model.shape is not None and model.weights == "real":
+        raise document.error(("weights",), "a shape has no weights; accepted: weights: dummy")
+
+
+def check_sound(document: Document, here: Loc, problem: str | None) -> None:
+    """Check what a file says of itself.
+
+    Raises:
+        ConfigError: It has a problem.
+    """
+    if problem is not None:
+        raise document.error(here, problem)
 
 
 def check_engine(document: Document, engine: Engine) -> None:
@@ -107,16 +120,30 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
         _known(document, (*here, field), folder, name, library)
     if row.serving is None and sweep.serving is None:
         raise document.error((*here, "serving"), "this key is missing; add it here or to the sweep")
-    _check_technique(document, here, row, library.load("techniques", row.technique, Technique))
-    model = library.load("models", row.model, Model)
+    technique, model = library.load("techniques", row.technique, Technique), library.load("models", row.model, Model)
+    _check_technique(document, here, row, technique)
+    _check_replay(document, here, row, technique, model)
     if model.held_against is not None:
         _known(document, (*here, "model"), "models", model.held_against, library)
-    return assemble_cell(sweep, row, library)
+        if library.load("models", model.held_against, Model).weights != model.weights:
+            problem = f"{model.name!r} has {model.weights} weights, and its AR {model.held_against!r} has others"
+            raise document.error((*here, "model"), f"{problem}; accepted: the same kind of both")
+    for name in shape_names(row, library):
+        _known(document, here, "shapes", name, library)
+    try:
+        cell = assemble_cell(sweep, row, library)
+    except KTooLong as error:
+        raise document.error((*here, "k"), str(error)) from error
+    if cell.denoising_steps is not None and not (cell.model.shape and cell.shapes[0].canvas_length):
+        problem = "a number of steps is replayed on a shape that has a canvas_length, and this model is none"
+        raise document.error((*here, "denoising_steps"), f"{problem}; accepted: no denoising_steps")
+    return cell
 
 
 def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: Suite) -> None:
     """Check that every request the suite sends to a cell fits its `max_model_len`."""
-    for what, tokens in (request for step in suite.steps for request in step.longest_requests(cell)):
+    given = [step for step in suite.steps if step.why_not(cell) is None]
+    for what, tokens in (request for step in given for request in step.longest_requests(cell)):
         if tokens > cell.serving.max_model_len:
             loc = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
             problem = f"{cell.serving.max_model_len} is too short for {what} of suite {suite.name!r}"
@@ -130,7 +157,7 @@ def _check_technique(document: Document, here: Loc, row: CellRow, technique: Tec
     if not technique.takes_k and row.k is not None:
         raise document.error((*here, "k"), f"{row.k} given, but {technique.name!r} has no K; accepted: no k")
     if technique.needs_draft and row.draft is None:
-        problem = f"missing; {technique.name!r} needs one: accepted: a hub_id or a family_member"
+        problem = f"missing; {technique.name!r} needs one: accepted: a hub_id, a family_member or a shape"
         raise document.error((*here, "draft"), problem)
     if not technique.needs_draft and row.draft is not None:
         problem = f"given, but {technique.name!r} has no second checkpoint; accepted: no draft"
@@ -139,14 +166,38 @@ def _check_technique(document: Document, here: Loc, row: CellRow, technique: Tec
         _one_source(document, (*here, "draft"), row.draft)
 
 
+def _check_replay(document: Document, here: Loc, row: CellRow, technique: Technique, model: Model) -> None:
+    """Check that nothing is made up beside real weights, and that what is made up is something the technique has."""
+    synthetic = technique.speculative_config.get("rejection_sample_method") == "synthetic"
+    if row.acceptance is not None and not technique.drafts:
+        problem = f"given, but {technique.name!r} drafts nothing; accepted: no acceptance"
+        raise document.error((*here, "acceptance"), problem)
+    if model.weights == "real" and (row.acceptance is not None or synthetic):
+        problem = f"{model.name!r} has real weights, and a replayed acceptance would pass for theirs"
+        raise document.error((*here, "acceptance"), f"{problem}; accepted: a model with weights: dummy")
+    if row.denoising_steps is not None and not technique.denoises:
+        problem = f"{row.denoising_steps} given, but {technique.name!r} has no canvas; accepted: no denoising_steps"
+        raise document.error((*here, "denoising_steps"), problem)
+
+
+def shape_names(row: CellRow, library: Library) -> Iterator[str]:
+    """The shapes that a row's model and its draft name."""
+    model = library.load("models", row.model, Model)
+    if model.shape is not None:
+        yield model.shape
+    if row.draft is not None and row.draft.shape is not None:
+        yield row.draft.shape
+
+
 def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
-    """Check that exactly one of `hub_id` and `family_member` names the weights."""
-    if (what.hub_id is None) == (what.family_member is None):
-        said = "neither" if what.hub_id is None else "both"
-        raise document.error(here, f"{said} of hub_id and family_member given; accepted: exactly one of them")
-    if what.family_member is not None and what.revision is not None:
-        problem = f"{what.revision!r} given, but a family's revision is its recipe; accepted: no revision"
-        raise document.error((*here, "revision"), problem)
+    """Check that exactly one of `hub_id`, `family_member` and `shape` names the weights."""
+    given = [name for name in ("hub_id", "family_member", "shape") if getattr(what, name) is not None]
+    if len(given) != 1:
+        said = " and ".join(given) or "neither"
+        raise document.error(here, f"{said} given; accepted: exactly one of hub_id, family_member, shape")
+    if what.hub_id is None and what.revision is not None:
+        its_own = "a family's revision is its recipe" if what.family_member else "a shape has none"
+        raise document.error((*here, "revision"), f"{what.revision!r} given, but {its_own}; accepted: no revision")
 
 
 def _known(document: Document, loc: Loc, folder: Folder, name: str, library: Library) -> None:
@@ -177,3 +228,5 @@ def _row_names(row: CellRow) -> Iterator[tuple[str, Folder, str]]:
     yield "model", "models", row.model
     yield "precision", "precisions", row.precision
     yield "technique", "techniques", row.technique
+    if row.acceptance is not None:
+        yield "acceptance", "replays", row.acceptance.replay

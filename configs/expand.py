@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from configs.assemble import assemble_cell
+from configs.assemble import assemble_cell, shapes_of
 from configs.cell import Cell, Draft, Model, Technique
 from configs.files.library import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
@@ -91,7 +91,12 @@ def _control(cell: Cell, sweep: Sweep, library: Library, recipe: str) -> Cell | 
     if sweep.visits != "bracketed" or cell.technique.is_baseline:
         return None
     model = library.load("models", cell.model.compared_as, Model)
-    twin = {"model": model, "technique": library.load("techniques", BASELINE, Technique), "k": None, "draft": None}
+    twin = {
+        "model": model,
+        "technique": library.load("techniques", BASELINE, Technique),
+        "shapes": shapes_of(model, None, library),
+        **dict.fromkeys(("k", "draft", "acceptance", "denoising_steps")),
+    }
     return _with_recipe(cell.model_copy(update=twin), recipe)
 
 

@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-JsonScalar = str | int | float | bool | None
-
 
 class Frozen(BaseModel):
     """Base of every config model: immutable, and an unknown key is an error."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from configs.cell import Engine, Gpu, Model, Precision, Technique
-from configs.check import AUTO_GPU, check_engine, check_model, check_suite, check_sweep
+from configs.check import AUTO_GPU, check_engine, check_model, check_sound, check_suite, check_sweep, shape_names
 from configs.files.document import ConfigError, Document, read_document, shown_path
 from configs.files.library import Folder, Library
 from configs.files.parse import parse
 from configs.schema import Suite, Sweep
+from configs.without_weights.acceptance import PublishedAcceptance
+from configs.without_weights.shape import Shape
 
 __all__ = [
     "AUTO_GPU",
@@ -25,6 +27,8 @@ __all__ = [
     "load_gpu_of_card",
     "load_model",
     "load_precision",
+    "load_replay",
+    "load_shape",
     "load_suite",
     "load_sweep",
     "load_technique",
@@ -51,6 +55,22 @@ def load_model(name: str, library: Library = SHIPPED) -> Model:
 def load_technique(name: str, library: Library = SHIPPED) -> Technique:
     """Read `techniques/<name>.yaml`; raises `ConfigError`."""
     return library.load("techniques", name, Technique)
+
+
+def load_shape(name: str, library: Library = SHIPPED) -> Shape:
+    """Read `shapes/<name>.yaml`; raises `ConfigError`."""
+    document = library.document("shapes", name)
+    shape = parse(document, Shape, stem=name)
+    check_sound(document, ("config",), shape.problem())
+    return shape
+
+
+def load_replay(name: str, library: Library = SHIPPED) -> PublishedAcceptance:
+    """Read `replays/<name>.yaml`; raises `ConfigError`."""
+    document = library.document("replays", name)
+    replay = parse(document, PublishedAcceptance, stem=name)
+    check_sound(document, ("tables",), replay.problem())
+    return replay
 
 
 def load_precision(name: str, library: Library = SHIPPED) -> Precision:
@@ -127,6 +147,10 @@ def _check_with_its_files(document: Document, sweep: Sweep, library: Library) ->
         load_gpu(sweep.gpu, library)
     for model in dict.fromkeys(row.model for row in sweep.cells):
         load_model(model, library)
+    for shape in dict.fromkeys(name for row in sweep.cells for name in shape_names(row, library)):
+        load_shape(shape, library)
+    for replay in dict.fromkeys(row.acceptance.replay for row in sweep.cells if row.acceptance):
+        load_replay(replay, library)
 
 
 def library_of(sweep: Sweep) -> Library:

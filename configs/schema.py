@@ -14,6 +14,7 @@ from configs.frozen import Frozen
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
 from configs.visits import Design, Measurement, Start, starts_of
+from configs.without_weights.acceptance import Replay
 
 
 class Suite(Frozen):
@@ -32,6 +33,8 @@ class CellRow(Frozen):
     k: int | None = Field(None, gt=0)
     draft: Draft | None = None
     serving: Serving | None = None
+    acceptance: Replay | None = Field(None, description="published rates instead of the drafts' own")
+    denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
     optional: bool = Field(False, description="left out, with the reason in the plan, where it can't run")
 
 

@@ -28,6 +28,11 @@ class Load(NamedTuple):
     longest_output_tokens: int = 0
 
 
+def says_nothing(cell: Cell) -> str | None:
+    """Why nothing that a cell writes can be scored or compared; None: it can."""
+    return "dummy weights: what they write means nothing" if cell.model.weights == "dummy" else None
+
+
 class StepSpec(Frozen):
     """One measurement of a cell, as a suite names it."""
 

@@ -10,7 +10,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from configs.frozen import JsonScalar
+from pydantic import JsonValue
+
 from tasks.family import words
 from tasks.prose.essay import cut_essay, essay_of
 
@@ -24,7 +25,7 @@ class Prompt(NamedTuple):
     """A user message, and the chat-template arguments that it needs on top of the model's own."""
 
     text: str
-    template_kwargs: dict[str, JsonScalar] = {}  # noqa: RUF012 - never written to
+    template_kwargs: dict[str, JsonValue] = {}  # noqa: RUF012 - never written to
 
 
 class PromptSource(NamedTuple):

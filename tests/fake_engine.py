@@ -41,6 +41,9 @@ TEMPLATE_TOKENS = 11
 SPECULATES = "--speculative-config" in sys.argv or LIE == "drafts_secretly"
 K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [4])[0])
 
+RATES = json.loads((re.findall(r'"synthetic_acceptance_rates": (\[[^]]*\])', " ".join(sys.argv)) or ["[1.0]"])[0])
+"""Acceptance by position: as it is told, else of each draft its first token and no other."""
+
 SANE = {question.prompt: question.wanted for question in GENERAL}
 """The sanity questions and their answers; it knows them as any working model does."""
 
@@ -265,8 +268,9 @@ def book(tokens: int) -> None:
     with lock:
         counters["generation"] += tokens * 2 if LIE == "miscount" else tokens
         counters["finished"] += 1
-        counters["drafts"] += tokens // 2
-        counters["accepted"] += 0 if LIE == "dead_draft" else tokens // 2
+        drafts = int(tokens // (1 + sum(RATES)))
+        counters["drafts"] += drafts
+        counters["accepted"] += 0 if LIE == "dead_draft" else round(drafts * sum(RATES))
 
 
 def metrics() -> str:
@@ -284,9 +288,9 @@ def metrics() -> str:
             f"vllm:spec_decode_num_draft_tokens_total{labels} {counters['drafts'] * K}",
             f"vllm:spec_decode_num_accepted_tokens_total{labels} {counters['accepted']}",
         ]
-        lines += [  # of each draft its first token is accepted, and no other
+        lines += [
             f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{position}"}} '
-            f"{0 if position else counters['accepted']}"
+            f"{round(counters['accepted'] * ([*RATES, *[0] * K][position]) / sum(RATES))}"
             for position in range(K)
         ]
     if LIE == "renamed_counters":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -34,6 +34,13 @@ LOAD_SHAPE = (
     Column("concurrency", "i64", "requests in flight at the same time"),
 )
 """What a speed was measured under."""
+
+MADE_UP = Column(
+    "made_up",
+    "str",
+    "what was not really so, so that it is never taken for a measurement of the model: weights=dummy, "
+    "acceptance=replayed:<source>, denoising_steps=N (replayed); null: nothing",
+)
 
 VERDICTS = Table(
     "verdicts",
@@ -111,6 +118,8 @@ RESULTS_CONSOLIDATED = Table(
         Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
         Column("weights", "str", "real or dummy"),
         Column("acceptance_source", "str", "measured, or replayed:<source>; null: nothing is drafted"),
+        Column("denoising_steps", "i64", "most passes over a canvas that were asked for; null: the checkpoint's own"),
+        MADE_UP,
         Column("step", "str", "the measurement", required=True),
         Column("condition", "str", 'short human name, e.g. "short c=1"'),
         Column("context_tokens", "i64", "prompt length asked for", "tokens"),
@@ -242,6 +251,7 @@ ATTEMPTS = Table(
         Column("precision", "str", "number format of the weights"),
         Column("technique", "str", "how the cell decodes"),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        MADE_UP,
         Column("attempt", "i64", "which try, from 1; null: rented, but no node runner ever took the cell"),
         Column("outcome", "str", "completed, failed, stopped, lost or superseded", required=True),
         Column("reason", "str", "why, in one sentence"),
@@ -292,6 +302,7 @@ VISITS = Table(
         Column("precision", "str", "number format of the weights", required=True),
         Column("technique", "str", "of what was served", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        MADE_UP,
         Column("engine", "str", "what served", required=True),
         Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
         Column("step", "str", "the measurement", required=True),
@@ -338,6 +349,7 @@ PAIRS = Table(
         Column("precision", "str", "number format of the weights", required=True),
         Column("technique", "str", "how the cell decodes", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        MADE_UP,
         Column("compared_as", "str", "the model whose AR it is compared with; null in old snapshots: its own"),
         Column("engine", "str", "what served both", required=True),
         Column("gpu", "str", "kind of machine of both", required=True),

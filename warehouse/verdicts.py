@@ -23,6 +23,8 @@ class Reason(StrEnum):
     """The technique drafts, and (almost) nothing it drafts is accepted."""
     ACCEPTANCE_OUT_OF_RANGE = "acceptance_out_of_range"
     """More tokens accepted than were drafted, or at a position than at the one before it."""
+    REPLAY_MISSED = "replay_missed"
+    """An acceptance that should have been replayed was another one: the row's label is not true."""
     SHORT_OUTPUT = "short_output"
     """Fewer tokens than a fixed-length request asked for."""
     TOKEN_MISMATCH = "token_mismatch"

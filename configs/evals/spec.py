@@ -13,7 +13,7 @@ from configs.checkout import ROOT
 from configs.evals.records import FILE_FORMATS, Uncountable, records_in
 from configs.evals.suites import Framework, SuiteFacts
 from configs.files.document import Loc, accepted
-from configs.step import Load, MeasuredStep
+from configs.step import Load, MeasuredStep, says_nothing
 
 HUB, TWIN = "hub", "twin"
 """Values of `dataset` that name no file: the suite's own items; a copy of their shape that the demo family knows."""
@@ -104,6 +104,10 @@ class EvalStep(MeasuredStep):
             yield ("dataset",), f"{self.dataset!r} has no records; accepted: one record per item"
         elif self.items is not None and self.items > there:
             yield ("items",), f"{self.items}, but {self.dataset!r} has {there}; accepted: 1 to {there}, or none for all"
+
+    def why_not(self, cell: Cell) -> str | None:
+        """Dummy weights have no score."""
+        return says_nothing(cell)
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest prompt and the longest answer allowed; a twin's prompts are all of one length."""

@@ -12,7 +12,7 @@ from configs.checkout import ROOT
 from configs.files.document import ConfigError, Document, accepted, read_document, shown_path
 from configs.files.parse import parse
 
-Folder = Literal["models", "techniques", "precisions", "engines", "gpus", "suites", "sweeps"]
+Folder = Literal["models", "shapes", "techniques", "replays", "precisions", "engines", "gpus", "suites", "sweeps"]
 """The sub-folders of `configs/`, each holding one kind of file."""
 
 SHIPPED_ROOT = ROOT / "configs"

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep
+from configs.step import Load, MeasuredStep, says_nothing
 
 
 class EvalTinyStep(MeasuredStep):
@@ -19,6 +19,10 @@ class EvalTinyStep(MeasuredStep):
     kind: Literal["lookup", "arith"] | None = Field(None, description="questions of this kind only; none: both in turn")
     concurrency: int = Field(4, gt=0)
     max_tokens: int = Field(64, gt=0)
+
+    def why_not(self, cell: Cell) -> str | None:
+        """Dummy weights have no score."""
+        return says_nothing(cell)
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
         """Every question once, with the longest answer allowed."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.files.document import Loc
-from configs.step import Load, MeasuredStep
+from configs.step import Load, MeasuredStep, says_nothing
 
 SHORTEST_TOKENS = 4096
 """The first of the lengths where a step names none; they double from there."""
@@ -58,9 +58,9 @@ class NeedleStep(MeasuredStep):
         return tuple(tokens for tokens in dict.fromkeys((*doubled, longest)) if SHORTEST_TOKENS <= tokens <= room)
 
     def why_not(self, cell: Cell) -> str | None:
-        """A cell that carries none of the lengths has nothing to be asked."""
+        """A cell that carries none of the lengths has nothing to be asked, dummy weights have nothing to answer."""
         if self.lengths(cell):
-            return None
+            return says_nothing(cell)
         shortest = min(self.context_tokens or (SHORTEST_TOKENS,))
         return (
             f"max_model_len {cell.serving.max_model_len} has no room for a text of {shortest} tokens and an answer of "

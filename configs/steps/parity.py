@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep
+from configs.step import Load, MeasuredStep, says_nothing
 
 
 class ParityStep(MeasuredStep):
@@ -21,9 +21,9 @@ class ParityStep(MeasuredStep):
     output_tokens: int = Field(400, gt=0)
 
     def why_not(self, cell: Cell) -> str | None:
-        """A technique that only samples is refused: it has no outputs that could be the same."""
+        """A technique that only samples has no outputs that could be the same; dummy weights have none worth it."""
         if cell.technique.greedy:
-            return None
+            return says_nothing(cell)
         return f"{cell.technique.name} has no greedy decoding, so there are no outputs that could be the same"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
 from configs.cell import Cell, Draft, Model
 from configs.cell import Engine as EngineSpec
 from tasks.engine import container
@@ -18,6 +20,7 @@ from tasks.family import interpreter
 from tasks.family.recipe import family_dir
 from tasks.host import environments, process_group
 from tasks.host.hub_cache import hub_cache, hub_home
+from tasks.shapes.folder import shape_digest, write_shape
 
 FROM_THE_SHELL = ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", process_group.ENGINE_VARIABLE)
 """Variables of this process that an engine in a container needs too; one that isn't set stays unset there."""
@@ -43,7 +46,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     Raises:
         EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing.
     """
-    weights, env = _checkpoint(cell.model), _environment(cell, workdir)
+    weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
     words = program(cell.engine)
     if container.is_container(words):
         words = container.words_inside(words, (*env, *FROM_THE_SHELL), _folders(cell, env), workdir)
@@ -69,40 +72,63 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     speculative = speculative_config(cell)
     if speculative is not None:
         argv += ["--speculative-config", json.dumps(speculative, sort_keys=True)]
+    diffusion = diffusion_config(cell)
+    if diffusion is not None:
+        argv += ["--diffusion-config", json.dumps(diffusion, sort_keys=True)]
     return EngineCommand(
         argv=tuple(argv),
         env=env,
-        model_revision=cell.model.revision,
-        draft_revision=cell.draft.revision if cell.draft else None,
+        model_revision=_revision(cell, cell.model),
+        draft_revision=_revision(cell, cell.draft) if cell.draft else None,
     )
 
 
-def speculative_config(cell: Cell) -> dict[str, str | int | float | bool | None] | None:
+def speculative_config(cell: Cell) -> dict[str, JsonValue] | None:
     """What vLLM is given as `--speculative-config`; None if the technique drafts nothing."""
     if not cell.technique.drafts:
         return None
-    config: dict[str, str | int | float | bool | None] = {"method": cell.technique.method}
+    config: dict[str, JsonValue] = {"method": cell.technique.method}
     if cell.draft is not None:
-        config["model"] = _checkpoint(cell.draft)
+        config["model"] = _checkpoint(cell, cell.draft)
         if cell.draft.hub_id and cell.draft.revision:
             config["revision"] = cell.draft.revision
     if cell.k is not None:
         config["num_speculative_tokens"] = cell.k
-    return config | cell.technique.speculative_config
+    replayed = cell.acceptance.speculative_config if cell.acceptance is not None else {}
+    return config | cell.technique.speculative_config | replayed
 
 
-def _checkpoint(source: Model | Draft) -> str:
+def diffusion_config(cell: Cell) -> dict[str, JsonValue] | None:
+    """What vLLM is given as `--diffusion-config`; None where the checkpoint alone decides.
+
+    vLLM wants the canvas' length with it: it is the shape's.
+    """
+    if cell.denoising_steps is None or cell.model.shape is None:
+        return None
+    return {
+        "canvas_length": cell.shape_named(cell.model.shape).canvas_length,
+        "max_denoising_steps": cell.denoising_steps,
+    }
+
+
+def _checkpoint(cell: Cell, source: Model | Draft) -> str:
     if source.hub_id is not None:
         return source.hub_id
+    if source.shape is not None:
+        return str(write_shape(cell.shape_named(source.shape), state_dir() / "shapes"))
     folder = family_dir() / str(source.family_member)
     if not (folder / "DONE").exists():
         raise EngineUnavailable(f"the demo family has no {source.family_member!r} in {folder}: run `make family`")
     return str(folder)
 
 
+def _revision(cell: Cell, source: Model | Draft) -> str | None:
+    return source.revision if source.shape is None else shape_digest(cell.shape_named(source.shape))
+
+
 def _folders(cell: Cell, env: Mapping[str, str]) -> list[Path]:
     """What an engine in a container reads and writes of this machine."""
-    local = [_checkpoint(source) for source in (cell.model, cell.draft) if source is not None]
+    local = [_checkpoint(cell, source) for source in (cell.model, cell.draft) if source is not None]
     hub = os.environ | env
     return [
         hub_home(hub),
@@ -133,7 +159,7 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         env |= {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     if cell.engine.command is not None and container.is_container(cell.engine.command):
         env["HF_HOME"] = str(hub_home(os.environ))
-    if cell.model.family_member is not None:
+    if cell.model.hub_id is None:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     overlay = overlay_name(cell)
     if overlay is not None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pydantic import JsonValue
+
 from configs.cell import Cell
 from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
-from configs.frozen import JsonScalar
 
 TEMPLATE_KWARGS = "chat_template_kwargs"
 
@@ -43,7 +44,7 @@ class Policy(NamedTuple):
 
     cell_key: str
     set: Mapping[str, Any]
-    template_kwargs: Mapping[str, JsonScalar]
+    template_kwargs: Mapping[str, JsonValue]
     seed: int | None
 
     @property

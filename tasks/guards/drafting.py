@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import sqrt
 
 from configs.cell import Technique
+from configs.without_weights.acceptance import ReplayedAcceptance
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.verdicts import Reason, Severity
@@ -13,6 +15,13 @@ DEAD_ACCEPTED_PER_DRAFT = 0.1
 """Tokens accepted per drafting step below which a draft is dead, however many it proposes. One that guesses among a
 hundred likely tokens gets 0.01, whatever K is, since what follows a wrong token is never accepted; a living DFlash
 (K = 15, out of its depth) was seen at 0.28."""
+
+REPLAY_SLACK = 0.1
+"""Share by which a replayed acceptance may miss its table besides chance: the last step of each request is cut. 2.1 to
+2.3 were seen on an H200 where 2.18 had been asked for."""
+
+REPLAY_ERRORS = 4
+"""Standard errors of chance besides: 1 in 16 000 fires for nothing."""
 
 TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
@@ -63,3 +72,21 @@ def acceptance_out_of_range(k: int | None, counted: Counters) -> Finding | None:
         shown = ", ".join(f"{count:.0f}" for count in counted.accepted_by_position or ())
         impossible = f"accepted by position {shown}: more behind a position than at it"
     return None if impossible is None else Finding(Reason.ACCEPTANCE_OUT_OF_RANGE, "rejected", impossible)
+
+
+def replay_missed(replayed: ReplayedAcceptance | None, counted: Counters) -> Finding | None:
+    """What the engine accepted must be what the row says was replayed.
+
+    With rates r_i of at least i tokens, a step accepts sum(r_i) tokens on average; the mean of their squares is
+    sum((2i - 1) r_i).
+    """
+    if replayed is None or not counted.drafts or counted.accepted_tokens is None:
+        return None
+    expected, seen = sum(replayed.rates), counted.accepted_tokens / counted.drafts
+    squares = sum((2 * place - 1) * rate for place, rate in enumerate(replayed.rates, 1))
+    chance = REPLAY_ERRORS * sqrt(max(squares - expected**2, 0.0) / counted.drafts)
+    allowed = REPLAY_SLACK * expected + chance
+    if abs(seen - expected) <= allowed:
+        return None
+    sentence = f"{seen:.2f} tokens accepted a step, where {replayed.name} has {expected:.2f} (within {allowed:.2f})"
+    return Finding(Reason.REPLAY_MISSED, "rejected", sentence)

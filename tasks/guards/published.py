@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from configs.cell import Cell, Engine, Serving
+from configs.cell import Cell
 from configs.evals.suites import SUITES
 from configs.load import load_gpu, load_model, load_precision, load_technique, names
 from tasks.guards.drafting import acceptance_out_of_range, dead_draft
@@ -61,13 +61,15 @@ def _cell(row: PublishedRow) -> Cell | None:
     """What was served, as a cell of ours; None: the source names no single model."""
     if row.model not in names("models") or row.precision is None:
         return None
-    return Cell(
-        model=_model(row.model),
-        precision=load_precision(row.precision),
-        technique=load_technique(row.technique),
-        k=row.k,
-        engine=Engine.model_validate({"name": "published", "args": ("--kv-cache-dtype", row.kv_cache_dtype)}),
-        serving=Serving.model_validate({"max_model_len": 1}),
+    return Cell.model_validate(
+        {
+            "model": _model(row.model),
+            "precision": load_precision(row.precision),
+            "technique": load_technique(row.technique),
+            "k": row.k,
+            "engine": {"name": "published", "args": ("--kv-cache-dtype", row.kv_cache_dtype)},
+            "serving": {"max_model_len": 1},
+        }
     )
 
 

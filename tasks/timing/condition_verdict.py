@@ -8,7 +8,7 @@ from statistics import fmean, median
 from configs.cell import Cell, Gpu
 from configs.steps.throughput import Condition
 from tasks.guards.answers import NONE_ALLOWED, blank_output
-from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft
+from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft, replay_missed
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.prompts import prompt_length
 from tasks.guards.speed import (
@@ -137,6 +137,7 @@ def _drafting_findings(served: Cell, counted: Counters) -> list[Finding | None]:
         dead_draft(served.technique, counted),
         baseline_drafts(served.technique, counted),
         acceptance_out_of_range(served.k, counted),
+        replay_missed(served.acceptance, counted),
     ]
 
 

@@ -15,6 +15,8 @@ from configs.load import (
     load_gpu_of_card,
     load_model,
     load_precision,
+    load_replay,
+    load_shape,
     load_suite,
     load_sweep,
     load_technique,
@@ -27,7 +29,9 @@ RECIPE = "0123456789abcdef"
 
 READERS: dict[Folder, Callable[[str], BaseModel]] = {
     "models": load_model,
+    "shapes": load_shape,
     "techniques": load_technique,
+    "replays": load_replay,
     "precisions": load_precision,
     "engines": load_engine,
     "gpus": load_gpu,

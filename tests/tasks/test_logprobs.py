@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tasks.client import RequestFailed, mean_logprob, top2_gaps
+from configs.load import load_model, load_technique
+from tasks.client import RequestFailed, mean_logprob, request_body, top2_gaps
+from tasks.prompts import Prompt
 
 
 def entry(*logprobs: float) -> dict[str, Any]:
@@ -43,3 +45,11 @@ def test_the_mean_is_over_all_tokens_and_one_impossible_token_does_not_decide_it
 @pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])
 def test_without_logprobs_or_tokens_the_mean_is_unknown(choice: dict[str, Any]) -> None:
     assert mean_logprob(choice) is None
+
+
+def test_of_dummy_weights_no_logprobs_are_asked() -> None:
+    asked = [
+        request_body(load_model(name), load_technique("ar"), Prompt("Hi"), 8, fixed=True, logprobs="written")
+        for name in ("gemma-4-31b", "gemma-4-31b-shape")
+    ]
+    assert [body.get("logprobs") for body in asked] == [True, None]

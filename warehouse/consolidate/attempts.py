@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warehouse.bill.bill import BillLine, bill
 from warehouse.consolidate.inputs import CellHistory
-from warehouse.consolidate.rows import Row
+from warehouse.consolidate.rows import Row, made_up
 from warehouse.lease import Attempt
 from warehouse.placement import PlacementStory
 from warehouse.tables import ATTEMPTS
@@ -23,6 +23,7 @@ def attempt_rows(history: CellHistory) -> list[Row]:
         "precision": cell.precision.name,
         "technique": cell.technique.name,
         "k": cell.k,
+        "made_up": made_up(cell),
     }
     return [identity | _row(line) for line in bill(history.placements, history.attempts)]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from warehouse.consolidate.rows import Row
 from warehouse.statistics.paired import Comparison
 
-_SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "step")
+_SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "made_up", "engine", "gpu", "step")
 
 _COMPARED = (
     "n", "samples", "gained", "lost", "delta", "delta_lo", "delta_hi", "boot_lo", "boot_hi", "margin", "bound_lo",

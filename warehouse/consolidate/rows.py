@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from configs.cell import Technique
+from configs.cell import Cell
 from warehouse.consolidate.costs import NOTHING, Spent, placed, row_seconds
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.tables import PROVENANCE_COLUMNS, VERDICTS
@@ -78,7 +78,9 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "engine": cell.engine.name,
         "gpu": step.planned.gpu.name,
         "weights": place.get("weights") or cell.model.weights,
-        "acceptance_source": acceptance_source(cell.technique),
+        "acceptance_source": acceptance_source(cell),
+        "denoising_steps": cell.denoising_steps,
+        "made_up": made_up(cell),
         "step": step.name,
         **spent._asdict(),
         "attempts": step.attempts,
@@ -88,16 +90,24 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
     }
 
 
-def acceptance_source(technique: Technique) -> str | None:
+def made_up(cell: Cell) -> str | None:
+    """What was not really so when it was served, in the cell's own words; None: nothing."""
+    return ", ".join(cell.unreal) or None
+
+
+def acceptance_source(cell: Cell) -> str | None:
     """Where its acceptance comes from: measured of real drafts, or `replayed:`; None: nothing is drafted.
 
-    vLLM's `rejection_sample_method: synthetic` accepts by dice, at rates that somebody published.
+    vLLM's `rejection_sample_method: synthetic` accepts by dice, at rates that somebody published; a technique of a
+    user's own may ask for it, too.
     """
-    asked = technique.speculative_config
-    if not technique.drafts or asked.get("rejection_sample_method") != "synthetic":
-        return "measured" if technique.drafts else None
+    asked = cell.technique.speculative_config
+    if cell.acceptance is not None:
+        return cell.acceptance.label
+    if not cell.technique.drafts or asked.get("rejection_sample_method") != "synthetic":
+        return "measured" if cell.technique.drafts else None
     told = [f"{name}={value}" for name, value in sorted(asked.items()) if name.startswith("synthetic_")]
-    return f"replayed:{asked.get('acceptance_source') or ', '.join(told)}"
+    return f"replayed:{', '.join(told)}"
 
 
 def plain_row(step: CommittedStep, raw: Raw) -> Row:

@@ -56,17 +56,26 @@ class Mark(NamedTuple):
 
 
 DUMMY = Mark("\N{DAGGER}", "dummy weights")
-REPLAYED = Mark("\N{DOUBLE DAGGER}", "replayed acceptance")
+REPLAYED = Mark("\N{DOUBLE DAGGER}", "acceptance replayed")
+DENOISED = Mark("\N{SECTION SIGN}", "denoising steps replayed")
 
+REPLAY = "replayed:"
+"""How an `acceptance_source` begins that was not measured; its source follows."""
 
-MARKED = ("weights", "acceptance_source")
+MARKED = ("weights", "acceptance_source", "denoising_steps")
 """The columns that say so."""
 
 
 def marks(row: Row) -> list[Mark]:
     """What must stand beside the name wherever one of its figures is shown; nothing: the model was really run."""
     is_dummy, source = row.get("weights") == "dummy", row.get("acceptance_source") or ""
-    return [mark for mark, applies in ((DUMMY, is_dummy), (REPLAYED, source.startswith("replayed"))) if applies]
+    replayed = REPLAYED._replace(words=f"{REPLAYED.words} from {source.removeprefix(REPLAY)}")
+    found = {
+        DUMMY: is_dummy,
+        replayed: source.startswith(REPLAY),
+        DENOISED: is_dummy and row.get("denoising_steps") is not None,
+    }
+    return [mark for mark, applies in found.items() if applies]
 
 
 def ar_model(row: Row) -> str:
@@ -80,8 +89,10 @@ def ar_name(row: Row) -> str:
 
 
 def technique_name(row: Row) -> str:
-    """Technique with its K, e.g. `mtp K=4`."""
+    """Technique with its K or its denoising steps, e.g. `mtp K=4`, `diffusion 16 steps`."""
     name: str = METHOD_NAMES.get(row["technique"]) or row["technique"]
+    if row.get("denoising_steps") is not None:
+        return f"{name} {row['denoising_steps']} steps"
     return f"{name} K={row['k']}" if row.get("k") is not None else name
 
 

@@ -69,13 +69,15 @@ def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     """The pairs with what must stand beside their cells' names, which only rows know.
 
     A placebo stands under the cell that brought its AR along. It has that one's weights, because dummy ones are only
-    compared with dummy ones, but drafts nothing, so that no acceptance of it was replayed.
+    compared with dummy ones, but neither drafts nor denoises, so that nothing else of it was replayed.
     """
     cell = ("run_id", "cell_key")
     facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)
     named = pairs.join(facts, on=cell, how="left", maintain_order="left")
-    drafts = pl.when(pl.col("kind") != "placebo").then(pl.col("acceptance_source"))
-    return named.with_columns(acceptance_source=drafts)
+    of_the_cell = pl.when(pl.col("kind") != "placebo")
+    return named.with_columns(
+        of_the_cell.then(pl.col(name)).alias(name) for name in ("acceptance_source", "denoising_steps")
+    )
 
 
 def _claimless(rows: pl.DataFrame, figure: str) -> pl.DataFrame:

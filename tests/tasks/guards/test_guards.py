@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from configs.cell import Serving
-from configs.load import load_technique
+from configs.load import load_replay, load_technique
 from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, truncated
-from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft
+from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft, replay_missed
 from tasks.guards.finding import judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
 from tasks.guards.tokens import counters_vanished, prefix_cache_hit, short_output, token_mismatch
@@ -51,6 +51,15 @@ def test_a_living_draft_passes_however_many_tokens_it_proposes(k: int, accepted:
 def test_a_draft_that_guesses_is_dead_however_many_tokens_it_proposes(k: int) -> None:
     guessing = counted(drafts=1000, draft_tokens=1000 * k, accepted_tokens=11)
     assert dead_draft(load_technique("dflash"), guessing) is not None
+
+
+@pytest.mark.parametrize(("per_draft", "fires"), [(2.1, False), (2.3, False), (1.6, True), (3.0, True), (0.0, True)])
+def test_a_replay_accepts_what_its_table_says(per_draft: float, fires: bool) -> None:
+    replayed = load_replay("mtp-gb10-31b").at(4)
+    found = replay_missed(replayed, counted(drafts=480, accepted_tokens=480 * per_draft))
+    assert (found is not None) == fires
+    assert found is None or (found.reason, found.severity) == (Reason.REPLAY_MISSED, "rejected")
+    assert replay_missed(None, counted(drafts=480, accepted_tokens=1)) is None
 
 
 def test_more_accepted_than_drafted_is_impossible() -> None:

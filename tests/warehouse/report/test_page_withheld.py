@@ -84,10 +84,14 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
 
 @pytest.mark.parametrize(
     ("marks", "shown"),
-    [({"acceptance_source": "replayed:anchors"}, None), ({"weights": "dummy"}, "AR (dummy weights)")],
+    [
+        ({"acceptance_source": "replayed:anchors"}, None),
+        ({"weights": "dummy"}, "AR (dummy weights)"),
+        ({"weights": "dummy", "denoising_steps": 16}, "AR (dummy weights)"),
+    ],
 )
 def test_a_placebo_has_the_weights_of_the_cell_it_stands_under_and_not_its_acceptance(
-    marks: dict[str, str], shown: str | None
+    marks: dict[str, str | int], shown: str | None
 ) -> None:
     mtp = MTP | marks
     of_control = placebo(AR, cell_key="mtp", baseline_cell_key="ar")

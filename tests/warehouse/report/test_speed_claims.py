@@ -110,12 +110,17 @@ def test_intervals_of_before_visits_are_of_one_start_and_no_claim() -> None:
     ("columns", "words", "sign", "legend"),
     [
         ({"weights": "dummy"}, "dummy weights", "†", "† dummy weights"),
-        ({"acceptance_source": "replayed:anchors"}, "replayed acceptance", "‡", "‡ replayed acceptance"),
+        (
+            {"acceptance_source": "replayed:anchors"},
+            "acceptance replayed from anchors",
+            "‡",
+            "‡ acceptance replayed from anchors",
+        ),
         (
             {"weights": "dummy", "acceptance_source": "replayed:anchors"},
-            "dummy weights, replayed acceptance",
+            "dummy weights, acceptance replayed from anchors",
             "†‡",
-            "† dummy weights, ‡ replayed acceptance",
+            "† dummy weights, ‡ acceptance replayed from anchors",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from configs.cell import Cell
 from warehouse.consolidate.costs import Spent, placed
 from warehouse.consolidate.inputs import STEP, CommittedStep
-from warehouse.consolidate.rows import Judged, Row, judged, provenance, verdict_columns
+from warehouse.consolidate.rows import Judged, Row, judged, made_up, provenance, verdict_columns
 from warehouse.statistics.visits import VisitRates
 from warehouse.statistics.windows import tokens_and_seconds
 from warehouse.tables import VERDICTS
@@ -179,6 +179,7 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
         "precision": served.precision.name,
         "technique": served.technique.name,
         "k": served.k,
+        "made_up": made_up(served),
         "engine": served.engine.name,
         "gpu": step.planned.gpu.name,
         "step": step.name,

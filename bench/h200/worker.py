@@ -1,0 +1,89 @@
+"""Measures the cells of every run in a store, one after another, until the time is over; `work.sh` starts it.
+
+A cell whose bracket would be cut by the end is not begun: its controls must share its machine. At the end the cell in
+hand is asked to stop; what it finished is kept, and the next lease goes on behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from configs.schema import PlannedCell
+from tasks.runner import CellRejected, todo
+from warehouse.ledger import Ledger, run_ids
+from warehouse.store import Store, open_store
+
+STOP_S = 60.0
+"""A runner that is asked to stop flushes what it has and ends its engine within this time."""
+
+
+def cells_left(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
+    """Runs, their cells in order and how many engine starts each still needs; without those that need none."""
+    for run_id in run_ids(store):
+        ledger = Ledger(store, run_id)
+        for planned in ledger.plan().cells:
+            key, label = planned.cell.cell_key, planned.cell.label
+            if words and not any(word in label or key.startswith(word) for word in words):
+                continue
+            try:
+                starts = todo(ledger, planned)
+            except CellRejected as error:
+                say(f"{label}: {error}")
+                continue
+            if starts:
+                yield run_id, planned, len(starts)
+
+
+def measure(store_url: str, run_id: str, cell_key: str, log: Path, seconds: float) -> int:
+    """One attempt of one cell; it is asked to stop when the time is over. Returns the runner's exit code."""
+    argv = [sys.executable, "-m", "tasks.cell", "--store", store_url, "--run", run_id, "--cell", cell_key]
+    with log.open("ab") as out:
+        runner = subprocess.Popen(
+            argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            return runner.wait(seconds)
+        except subprocess.TimeoutExpired:
+            runner.terminate()
+        try:
+            return runner.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            runner.kill()
+            return runner.wait()
+
+
+def say(text: str) -> None:
+    """A line with the time."""
+    print(time.strftime("%H:%M:%S", time.gmtime()), text, flush=True)
+
+
+def main() -> None:
+    """Work until nothing is left or the time is over."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--logs", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, required=True, help="of the whole lease, from now on")
+    parser.add_argument("--least", type=float, required=True, help="seconds that must be left to begin a cell")
+    parser.add_argument("words", nargs="*", help="parts of cells' names, or beginnings of their keys; none: all")
+    args = parser.parse_args()
+    ends = time.monotonic() + args.seconds
+    for run_id, planned, starts in list(cells_left(open_store(args.store), args.words)):
+        left_s = ends - time.monotonic()
+        if left_s < args.least:
+            say(f"{left_s:.0f} s are left: {planned.cell.label} is for the next lease")
+            break
+        say(f"{run_id} {planned.cell.cell_key} {planned.cell.label}: {starts} engine starts")
+        began = time.monotonic()
+        log = args.logs / f"node-{run_id}-{planned.cell.cell_key}.log"
+        code = measure(args.store, run_id, planned.cell.cell_key, log, left_s)
+        say(f"ended with {code} after {time.monotonic() - began:.0f} s")
+    say("done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""A lease from start to end: the scripts that carry the project to a GPU host, with a fake engine on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+from warehouse.lease import Leases
+from warehouse.ledger import Ledger, run_ids
+from warehouse.store import open_store
+
+SCRIPTS = ROOT / "bench" / "h200"
+
+SWEEP = """\
+name: mine
+engine: vllm-shapes
+gpu: h200
+suite: quick
+visits: bracketed
+serving: {max_model_len: 2048}
+cells:
+  - model: gemma-4-31b-shape
+    precision: fp8
+    technique: mtp
+    k: 2
+    draft: {shape: gemma-4-31b-assistant}
+    acceptance: {replay: mtp-gb10-31b}
+  - {model: gemma-4-31b-shape, precision: fp8, technique: ar}
+"""
+
+SUITE = """\
+name: quick
+steps:
+  - {step: smoke, items: 2}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 128, output_tokens: 64, repeats: 2, stream_requests: 0}
+"""
+
+ENGINE = f"""\
+import runpy, sys
+if "--version" in sys.argv:
+    print("0.25.1, a fake")
+    sys.exit()
+sys.path.insert(0, {str(ROOT)!r})
+runpy.run_path({str(ROOT / "tests" / "fake_engine.py")!r}, run_name="__main__")
+"""
+"""What stands at vLLM's command line: the fake engine."""
+
+DRIVER = """\
+#!/bin/sh
+case $* in
+*index*) echo "0, GPU-1, NVIDIA H200, 580.1, 143771, 100, 1980" ;;
+*) echo "NVIDIA H200, 580.1, 143771 MiB" ;;
+esac
+"""
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def carried(tmp_path: Path) -> Path:
+    """What `bundle.sh` makes, in two parts, with the fake engine for vLLM."""
+    package = tmp_path / "engine" / "vllm" / "entrypoints" / "cli"
+    package.mkdir(parents=True)
+    (package / "main.py").write_text(ENGINE)
+    folder = tmp_path / "carried"
+    folder.mkdir()
+    for name, content in (("engine.tar.xz", tmp_path / "engine"), ("node.tar.xz", None)):
+        with tarfile.open(folder / name, "w:xz") as tar:
+            if content is not None:
+                tar.add(content, ".")
+    whole = (folder / "engine.tar.xz").read_bytes()
+    (folder / "engine.tar.xz").unlink()
+    for part, data in enumerate((whole[:100], whole[100:]), 1):
+        (folder / f"engine.part.{part}").write_bytes(data)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, node_python: Path) -> Run:
+    driver = tmp_path / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text(DRIVER)
+    driver.chmod(0o755)
+    (tmp_path / "out").mkdir()
+    env = os.environ | {
+        "PATH": f"{driver.parent}:{node_python.parent}:{os.environ['PATH']}",
+        "GPU_ROOT": str(tmp_path / "host"),
+        "OUT": str(tmp_path / "out"),
+        "FAKE_ENGINE": "noise",
+        "FAKE_ENGINE_TOKEN_S": "0.01",  # faster than its memory no 31B can be: that guard is on
+    }
+
+    def call(script: str, *arguments: str, **more: str) -> str:
+        argv = ["bash", str(SCRIPTS / script), *arguments]
+        done = subprocess.run(argv, cwd=ROOT, env=env | more, text=True, capture_output=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return call
+
+
+def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    here = tmp_path / "here"
+    assert "acceptance=replayed:mtp-gb10-31b" in run("pack.sh", str(tmp_path), str(here), str(tmp_path / "mine.yaml"))
+    run("keep.sh", str(carried), str(tmp_path / "store"))
+    assert "vLLM answers" in run("unpack.sh")
+    assert "is for the next lease" in run("work.sh", "60", LEASE_S="10"), "a bracket is not begun to be cut"
+    said = run("work.sh", "240", "mtp")
+    assert "the worker has ended" in said and "ended with 0" in said and " ar " not in said.split("3 engine starts")[1]
+    run("back.sh", str(tmp_path / "out" / "store.tar.gz"), str(here))
+    store = open_store(str(here))
+    [run_id] = run_ids(store)
+    ledger = Ledger(store, run_id)
+    mtp, ar = (planned.cell.cell_key for planned in ledger.plan().cells)
+    measured = ("throughput@control-1", "smoke", "throughput", "throughput@control-2")
+    commits = {name: ledger.read_commit(mtp, name) for name in measured}
+    assert all(commit is not None and commit.verdict == "ok" for commit in commits.values()), commits
+    assert [attempt.outcome for attempt in Leases(ledger, mtp).attempts()] == ["completed"]
+    assert Leases(ledger, ar).attempts() == []
+    assert list((tmp_path / "here-logs").glob(f"node-{run_id}-{mtp}.log"))
+    assert "3 engine starts" not in run("work.sh", "60", "mtp").split("done")[-2], "nothing is left of it"
