@@ -42,20 +42,20 @@ def speed_section(view: View) -> Markup:
         plot(f"Tokens per second, {shape}", _bench_note(rows), rate_bars(rows)) for shape, rows in _by_shape(rates)
     ]
     if not others:
-        return section("speed", "Speed", SPEED_LEAD, _plots(drawings), tag("p", "Nothing but AR has been measured."))
+        return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), tag("p", "Nothing but AR has been measured."))
     columns = [
         *naming(view.rows),
         CONDITION,
         Heading("speedup", lambda row: figure(row["speedup"])),
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        Heading("claim", lambda row: _claim(view, row), ""),
+        Heading("claim", lambda row: claim_cell(view, row), ""),
         Heading("verdict", verdict_mark, ""),
         *rate_columns(others)[1:],
     ]
-    return section("speed", "Speed", SPEED_LEAD, _plots(drawings), table("Speedups over AR", columns, others))
+    return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
 
 
-def _claim(view: View, row: Row) -> str:
+def claim_cell(view: View, row: Row) -> str:
     """What the row's comparison with AR says, corrected for the run's other cells; a dash without a comparison."""
     pair = view.speed_pair(row)
     return NOTHING if pair is None else str(pair["conclusion"])
@@ -94,7 +94,7 @@ def acceptance_section(view: View) -> Markup:
         *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
     ]
     shown = table("Acceptance", columns, drafted)
-    return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, _plots(drawings), shown)
+    return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, plots_of(drawings), shown)
 
 
 def latency_section(view: View) -> Markup:
@@ -162,5 +162,6 @@ def _bench_note(rows: Sequence[Row]) -> str:
     return f"{first['model']} {usual_precision(rows)}, {first['engine']} on {first['gpu']}."
 
 
-def _plots(drawings: Sequence[Markup]) -> Markup | None:
+def plots_of(drawings: Sequence[Markup]) -> Markup | None:
+    """Drawings side by side, as many as fit; None: there is none."""
     return tag("div", *drawings, class_="plots") if drawings else None

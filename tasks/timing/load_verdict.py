@@ -1,0 +1,91 @@
+"""What the guards say about one concurrency of a load step, and about each category at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from configs.cell import Cell, Gpu
+from configs.steps.load import condition_name
+from tasks.guards.answers import blank_output
+from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, tokens_in_one_chunk, tokens_per_step
+from tasks.guards.steadiness import client_starved
+from tasks.guards.tokens import engine_preemption, prefix_cache_hit, token_mismatch
+from tasks.meters import Counters
+from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
+from warehouse.parts import Row
+from warehouse.steps.load import MODE
+
+SHORTEST_OUTPUT = 1
+"""Tokens of an answer as the ceiling takes them: natural ones may be as short, so the ceiling stays above the truth."""
+
+
+def judge_concurrency(
+    served: Cell, gpu: Gpu, concurrency: int, windows: Sequence[Row], requests: Sequence[Row]
+) -> list[Judgement]:
+    """What the guards say about the whole suite at a concurrency, and about each of its categories.
+
+    The engine counts all requests together, so what its counters show is said of every category; texts are a
+    category's own.
+
+    Args:
+        served: the cell that the engine serves: in a control's visit the control.
+        gpu: as planned.
+        concurrency: requests in flight.
+        windows: rows of `load_windows` at it.
+        requests: rows of `load_requests` at it; those of an attempt that was killed have no window.
+    """
+    counted = counted_in(windows)
+    shared = [*_work_findings(served, windows, counted), _impossible(served, gpu, concurrency, windows, requests)]
+    categories: dict[str, list[Row]] = {}
+    for row in requests:
+        categories.setdefault(row["category"], []).append(row)
+    said = [judge(condition_name(concurrency), MODE, [*shared, *_answer_findings(served, requests)])]
+    for category, rows in sorted(categories.items()):
+        found = [*shared, *_answer_findings(served, rows)]
+        said.append(judge(condition_name(concurrency, category), MODE, found))
+    return said
+
+
+def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
+    """What the guards say about a few prompts before hours are spent."""
+    tokens = sum(row["completion_tokens"] for row in requests)
+    return [
+        token_mismatch(tokens, counted),
+        *drafting_findings(served, counted),
+        *_answer_findings(served, requests),
+    ]
+
+
+def _work_findings(served: Cell, windows: Sequence[Row], counted: Counters) -> list[Finding | None]:
+    return [
+        token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
+        *drafting_findings(served, counted),
+        prefix_cache_hit(counted, served.serving),
+        engine_preemption(counted),
+        client_starved(windows),
+    ]
+
+
+def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | None]:
+    real = served.model.weights == "real"
+    chunks = [(row["completion_tokens"], row["chunks"]) for row in requests]
+    return [
+        blank_output([row["text"] for row in requests]) if real else None,
+        None if served.technique.denoises else tokens_in_one_chunk(chunks, (served.k or 0) + 1),
+        *text_findings(served, requests),
+    ]
+
+
+def _impossible(
+    served: Cell, gpu: Gpu, concurrency: int, windows: Sequence[Row], requests: Sequence[Row]
+) -> Finding | None:
+    """Of all windows together, ramp and tail included: slower than the rate that is published, so never too strict."""
+    seconds, tokens = fsum(row["wall_s"] for row in windows), sum(row["completion_tokens"] for row in windows)
+    if not seconds:
+        return None
+    shortest = min((row["prompt_tokens"] or 0 for row in requests), default=0)
+    bytes_read = step_bytes(served, shortest, SHORTEST_OUTPUT, concurrency)
+    per_step = tokens_per_step(served, tokens, counted_in(windows))
+    return impossible_speed(tokens / seconds, ceiling_tok_s(served, gpu, bytes_read, per_step, concurrency))
