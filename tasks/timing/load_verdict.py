@@ -9,8 +9,8 @@ from configs.cell import Cell, Gpu
 from configs.steps.load import condition_name
 from tasks.guards.answers import blank_output
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, tokens_in_one_chunk, tokens_per_step
-from tasks.guards.steadiness import client_starved
+from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
+from tasks.guards.steadiness import BURSTS, client_starved
 from tasks.guards.tokens import engine_preemption, prefix_cache_hit, token_mismatch
 from tasks.meters import Counters
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
@@ -41,11 +41,19 @@ def judge_concurrency(
     categories: dict[str, list[Row]] = {}
     for row in requests:
         categories.setdefault(row["category"], []).append(row)
-    said = [judge(condition_name(concurrency), MODE, [*shared, *_answer_findings(served, requests)])]
+    starved = _starved(windows)
+    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], starved)]
     for category, rows in sorted(categories.items()):
+        own = [row for row in windows if row["category"] == category]
         found = [*shared, *_answer_findings(served, rows)]
-        said.append(judge(condition_name(concurrency, category), MODE, found))
+        said.append(_judged(condition_name(concurrency, category), found, _starved(own) if own else starved))
     return said
+
+
+def _judged(condition: str, found: Sequence[Finding | None], starved: Finding | None) -> Judgement:
+    """A client that slept while streams came explains their lumps: the engine is not accused of them."""
+    kept = [each for each in found if each is not None and (starved is None or each.reason not in BURSTS)]
+    return judge(condition, MODE, [*kept, starved])
 
 
 def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
@@ -64,16 +72,26 @@ def _work_findings(served: Cell, windows: Sequence[Row], counted: Counters) -> l
         *drafting_findings(served, counted),
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
-        client_starved(windows),
     ]
+
+
+def _starved(windows: Sequence[Row]) -> Finding | None:
+    """Over all windows behind a figure together: one request at a time, a category's may be short."""
+    seconds = fsum(row["wall_s"] for row in windows)
+    if not seconds:
+        return None
+    waited = [(row["client_late_share"] or 0.0) * row["wall_s"] for row in windows]
+    late_ms = max(row["client_late_ms"] for row in windows)
+    together = {"mode": MODE, "wall_s": seconds, "client_late_ms": late_ms, "client_late_share": fsum(waited) / seconds}
+    return client_starved([together])
 
 
 def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | None]:
     real = served.model.weights == "real"
-    chunks = [(row["completion_tokens"], row["chunks"]) for row in requests]
+    chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in requests]
     return [
         blank_output([row["text"] for row in requests]) if real else None,
-        None if served.technique.denoises else tokens_in_one_chunk(chunks, (served.k or 0) + 1),
+        None if served.technique.denoises else streamed_in_lumps(chunks, (served.k or 0) + 1),
         *text_findings(served, requests),
     ]
 

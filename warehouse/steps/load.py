@@ -21,7 +21,8 @@ MODE = "natural"
 
 _OF_AN_ANSWER = (
     "prompt_tokens", "completion_tokens", "wall_s", "finish_reason", "tpot_ms", "chunks", "largest_chunk_tokens",
-    "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share", "compressed_share", "text",
+    "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share", "compressed_share",
+    "mean_logprob", "text",
 )  # fmt: skip
 
 LOAD_REQUESTS = Table(
