@@ -10,12 +10,14 @@ from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import View, bench, headline_condition
+from warehouse.display.view import LOAD, View, bench, headline_condition
 
 
-def baseline_section(view: View) -> Markup:
+def baseline_section(view: View) -> Markup | None:
     """The AR table: the denominator of every speedup."""
-    rows = _by_load([row for row in view.rates() if row["technique"] == "ar"])
+    if _is_load_only(view):
+        return None
+    rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] != LOAD])
     lead = (
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
@@ -34,10 +36,13 @@ SPEED_LEAD = (
 )
 
 
-def speed_section(view: View) -> Markup:
+def speed_section(view: View) -> Markup | None:
     """Bars per bench, and the table of speedups."""
-    rates = _by_load([row for row in view.rates() if row["verdict"] != "rejected"])
-    others = _by_load([row for row in view.rates() if row["technique"] != "ar"])
+    if _is_load_only(view):
+        return None
+    timed = [row for row in view.rates() if row["step"] != LOAD]
+    rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
+    others = _by_load([row for row in timed if row["technique"] != "ar"])
     drawings = [
         plot(f"Tokens per second, {shape}", _bench_note(rows), rate_bars(rows)) for shape, rows in _by_shape(rates)
     ]
@@ -53,6 +58,12 @@ def speed_section(view: View) -> Markup:
         *rate_columns(others)[1:],
     ]
     return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
+
+
+def _is_load_only(view: View) -> bool:
+    """Whether all rates are those of prompt suites, which have sections of their own."""
+    rates = view.rates()
+    return bool(rates) and all(row["step"] == LOAD for row in rates)
 
 
 def claim_cell(view: View, row: Row) -> str:
@@ -97,8 +108,10 @@ def acceptance_section(view: View) -> Markup:
     return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, plots_of(drawings), shown)
 
 
-def latency_section(view: View) -> Markup:
+def latency_section(view: View) -> Markup | None:
     """Streamed TTFT and TPOT, medians in ms."""
+    if _is_load_only(view):
+        return None
     rows = [row for row in view.rows if row["mode"] == "stream"]
     lead = (
         "Medians of streamed requests of the same shape. TPOT is computed from token counts, never from chunks, and a "
