@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from configs.prompt_suites import CATEGORIES, PLACEHOLDER
 from configs.steps.load import LoadStep
 from tasks.evals.data.unavailable import DatasetUnavailable
+from tasks.host.environments import ensure
 from tasks.prompt_suites.suite import PromptSuite, prompt_suite
+from tests.fake_hub import COMMIT, FakeHub, fake_hub
 
 
 def suite(tmp_path: Path, **fields: Any) -> PromptSuite:
@@ -67,3 +70,24 @@ def test_placeholders_are_named_with_what_fills_them_in(tmp_path: Path) -> None:
 def test_a_record_without_category_or_turn_is_named_by_its_row(tmp_path: Path, record: dict[str, Any]) -> None:
     with pytest.raises(DatasetUnavailable, match=r"row 2 is no prompt with a category; accepted: a `category`"):
         of_file(tmp_path, asked("a", "x"), record)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    ensure("lm-eval")
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with fake_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        yield hub
+
+
+def test_speed_bench_comes_from_the_hub_once_at_its_pinned_commit(hub: FakeHub, tmp_path: Path) -> None:
+    records = [asked(category, f"{category} {number}") for category in CATEGORIES for number in range(3)]
+    hub.put("nvidia/SPEED-Bench", "qualitative", "test", records)
+    found = suite(tmp_path, dataset="speed-bench", requests_per_category=3)
+    assert (len(found.prompts), found.revision) == (33, COMMIT)
+    assert any("487aa718444e816458d1a0a52bfce7a454285cf4" in path for path in hub.asked)
+    hub.refusal = (500, "")
+    assert suite(tmp_path, dataset="speed-bench", requests_per_category=3) == found, "a second use needs no network"
