@@ -75,13 +75,11 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
     run = _Run(ctx, spec, suite, requests, windows)
     for concurrency in spec.concurrencies:
         await run.measure(concurrency)
-    return [
-        said
-        for concurrency in spec.concurrencies
-        for said in judge_concurrency(
-            ctx.cell, ctx.planned.gpu, concurrency, _at(concurrency, windows), _at(concurrency, requests)
-        )
-    ]
+    said: list[Judgement] = []
+    for concurrency in spec.concurrencies:
+        asked = [ctx.stamp(row) for row in _at(concurrency, requests)]
+        said += judge_concurrency(ctx.cell, ctx.planned.gpu, concurrency, _at(concurrency, windows), asked)
+    return said
 
 
 _REQUEST = ("concurrency", "prompt_id")

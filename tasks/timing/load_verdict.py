@@ -10,10 +10,11 @@ from configs.steps.load import condition_name
 from tasks.guards.answers import blank_output
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
-from tasks.guards.steadiness import BURSTS, client_starved
+from tasks.guards.steadiness import BURSTS, client_starved, unsteady
 from tasks.guards.tokens import engine_preemption, prefix_cache_hit, token_mismatch
 from tasks.meters import Counters
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
+from warehouse.loads.windows import windows_of
 from warehouse.parts import Row
 from warehouse.steps.load import MODE
 
@@ -34,7 +35,7 @@ def judge_concurrency(
         gpu: as planned.
         concurrency: requests in flight.
         windows: rows of `load_windows` at it.
-        requests: rows of `load_requests` at it; those of an attempt that was killed have no window.
+        requests: stamped rows of `load_requests` at it; those of an attempt that was killed may have no window.
     """
     counted = counted_in(windows)
     shared = [*_work_findings(served, windows, counted), _impossible(served, gpu, concurrency, windows, requests)]
@@ -42,7 +43,8 @@ def judge_concurrency(
     for row in requests:
         categories.setdefault(row["category"], []).append(row)
     starved = _starved(windows)
-    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], starved)]
+    whole = [*shared, _unsteady(concurrency, requests), *_answer_findings(served, requests)]
+    said = [_judged(condition_name(concurrency), whole, starved)]
     for category, rows in sorted(categories.items()):
         own = [row for row in windows if row["category"] == category]
         found = [*shared, *_answer_findings(served, rows)]
@@ -73,6 +75,16 @@ def _work_findings(served: Cell, windows: Sequence[Row], counted: Counters) -> l
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
     ]
+
+
+def _unsteady(concurrency: int, requests: Sequence[Row]) -> Finding | None:
+    """Repeats of the whole suite have the same share of every category, so their rates must agree.
+
+    Those of a category are few prompts, which may differ by what they are about.
+    """
+    windows = windows_of([dict(row) for row in requests], MODE)
+    repeats = [row for row in windows if row["condition"] == condition_name(concurrency)]
+    return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")
 
 
 def _starved(windows: Sequence[Row]) -> Finding | None:

@@ -196,3 +196,21 @@ def test_a_client_that_slept_makes_its_own_category_suspect_and_no_other(tmp_pat
     found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
     assert found.pop("load c=1, coding") == ["client_starved"]
     assert {reason for reasons in found.values() for reason in reasons} == set()
+
+
+def test_repeats_that_disagree_make_the_whole_suite_suspect_and_no_category(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.accepted = None
+        stream = client.stream
+
+        async def slower(body: Any) -> Any:
+            client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8  # every fourth: one repeat
+            return await stream(body)
+
+        client.stream = slower  # type: ignore[method-assign]
+
+    ar = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    done = attempt(tmp_path, ar, step(1), prepare=prepare)
+    found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
+    assert found.pop("load c=1") == ["unsteady"]
+    assert {reason for reasons in found.values() for reason in reasons} == set()
