@@ -17,6 +17,7 @@ from tasks.timing.condition_verdict import counted_in, drafting_findings, text_f
 from warehouse.loads.windows import windows_of
 from warehouse.parts import Row
 from warehouse.steps.load import MODE
+from warehouse.verdicts import Reason
 
 SHORTEST_OUTPUT = 1
 """Tokens of an answer as the ceiling takes them: natural ones may be as short, so the ceiling stays above the truth."""
@@ -27,8 +28,8 @@ def judge_concurrency(
 ) -> list[Judgement]:
     """What the guards say about the whole suite at a concurrency, and about each of its categories.
 
-    The engine counts all requests together, so what its counters show is said of every category; texts are a
-    category's own.
+    The engine counts all requests together, so what its counters show is said of every category, and so is an
+    unsteady machine; texts are a category's own.
 
     Args:
         served: the cell that the engine serves: in a control's visit the control.
@@ -38,13 +39,16 @@ def judge_concurrency(
         requests: stamped rows of `load_requests` at it; those of an attempt that was killed may have no window.
     """
     counted = counted_in(windows)
-    shared = [*_work_findings(served, windows, counted), _impossible(served, gpu, concurrency, windows, requests)]
+    shared = [
+        *_work_findings(served, windows, counted),
+        _impossible(served, gpu, concurrency, windows, requests),
+        _unsteady(concurrency, requests),
+    ]
     categories: dict[str, list[Row]] = {}
     for row in requests:
         categories.setdefault(row["category"], []).append(row)
     starved = _starved(windows)
-    whole = [*shared, _unsteady(concurrency, requests), *_answer_findings(served, requests)]
-    said = [_judged(condition_name(concurrency), whole, starved)]
+    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], starved)]
     for category, rows in sorted(categories.items()):
         own = [row for row in windows if row["category"] == category]
         found = [*shared, *_answer_findings(served, rows)]
@@ -69,6 +73,9 @@ def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> 
 
 
 def _work_findings(served: Cell, windows: Sequence[Row], counted: Counters) -> list[Finding | None]:
+    if not windows:  # killed between its last answer and its window
+        lost = "what the engine counted of these answers was lost with the attempt that asked"
+        return [Finding(Reason.NO_ENGINE_COUNTERS, "suspect", lost)]
     return [
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
         *drafting_findings(served, counted),

@@ -17,6 +17,7 @@ from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
 from tasks.steps.load import measure, smoke
+from tasks.timing.load_verdict import judge_concurrency
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger import Ledger
@@ -198,7 +199,7 @@ def test_a_client_that_slept_makes_its_own_category_suspect_and_no_other(tmp_pat
     assert {reason for reasons in found.values() for reason in reasons} == set()
 
 
-def test_repeats_that_disagree_make_the_whole_suite_suspect_and_no_category(tmp_path: Path, mtp: PlannedCell) -> None:
+def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         client.accepted = None
         stream = client.stream
@@ -212,5 +213,11 @@ def test_repeats_that_disagree_make_the_whole_suite_suspect_and_no_category(tmp_
     ar = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
     done = attempt(tmp_path, ar, step(1), prepare=prepare)
     found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
-    assert found.pop("load c=1") == ["unsteady"]
-    assert {reason for reasons in found.values() for reason in reasons} == set()
+    assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())
+
+
+def test_counts_that_were_lost_with_an_attempt_are_no_dead_draft(tmp_path: Path, mtp: PlannedCell) -> None:
+    requests = attempt(tmp_path, mtp, step(1)).requests
+    said = judge_concurrency(mtp.cell, mtp.gpu, 1, [], requests)
+    assert {finding.reason for each in said for finding in each.findings} == {"no_engine_counters"}
+    assert {each.verdict for each in said} == {"suspect"}
