@@ -46,8 +46,10 @@ def test_a_killed_runner_keeps_the_categories_that_were_finished(tmp_path: Path,
 
 def test_an_engine_that_sends_bursts_is_rejected_in_every_category(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE.replace("  - {step: smoke, items: 5}\n", ""))
-    assert run.finish(node_python, "bursts")[0] == 0
+    assert run.finish(node_python, "bursts", FAKE_ENGINE_TOKEN_S="0.01")[0] == 0
     verdicts = run.rows("load", "verdicts")
     assert len(verdicts) == 2 * 12
-    assert {row["verdict"] for row in verdicts} == {"rejected"}
-    assert all("stream_burst" in row["reasons"] for row in verdicts)
+    # beside a busy neighbour a client may have waited in a short window: then it accuses nobody
+    told = [row for row in verdicts if "client_starved" not in row["reasons"]]
+    assert told and {row["verdict"] for row in told} == {"rejected"}
+    assert all("stream_burst" in row["reasons"] for row in told)
