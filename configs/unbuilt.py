@@ -13,7 +13,6 @@ class UnbuiltStep(StepSpec):
     """A step that this version plans and names, but can't measure. One that gets built moves to the class below."""
 
     step: Literal[
-        "load",
         "depth",
         "prompts",
         "memory",
@@ -31,6 +30,7 @@ class OnceUnbuiltStep(StepSpec):
     """
 
     step: Literal[
+        "load",
         "needle",
         "eval-gpqa",
         "eval-gpqa-inspect",

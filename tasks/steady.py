@@ -11,15 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.steps.throughput import STEADY_ROUNDS
-from warehouse.statistics.windows import tokens_and_seconds
-
-
-class Span(NamedTuple):
-    """One request in a window: when it was sent and answered, on any one clock, and its output tokens."""
-
-    sent_s: float
-    ended_s: float
-    tokens: int
+from warehouse.statistics.windows import Span, steady_bounds, tokens_and_seconds, tokens_within
 
 
 class Steady(NamedTuple):
@@ -38,15 +30,10 @@ def steady_state(spans: Sequence[Span], concurrency: int) -> Steady | None:
     """
     if concurrency == 1 or len(spans) < STEADY_ROUNDS * concurrency:
         return None
-    begin, end = min(span.ended_s for span in spans), max(span.sent_s for span in spans)
+    begin, end = steady_bounds(spans)
     if end <= begin:
         return None
-    tokens = 0.0
-    for span in spans:
-        inside_s = min(span.ended_s, end) - max(span.sent_s, begin)
-        if inside_s > 0:
-            tokens += span.tokens * inside_s / (span.ended_s - span.sent_s)
-    return Steady(end - begin, tokens)
+    return Steady(end - begin, sum(tokens for tokens, _ in tokens_within(spans, begin, end)))
 
 
 def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -50,12 +50,17 @@ VISIT_ORDER = (
 """Order of `visits`: those of one machine in the order in which they were made."""
 
 
+LOAD_ORDER = ("model", "precision", "technique", "k", "step", "concurrency", "category", "run_id", "cell_key")
+"""Order of `load`: the whole suite before its categories."""
+
+
 class Consolidated(NamedTuple):
     """Rows of the product tables, in their fixed order."""
 
     results: list[Row]
     pairs: list[Row]
     visits: list[Row]
+    load: list[Row]
     attempts: list[Row]
 
 
@@ -69,6 +74,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     results: list[Row] = []
     pairs: list[Row] = []
     visits: list[Row] = []
+    load: list[Row] = []
     unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
     for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
         raw = Raw(store, [step for group in batch for step in group])
@@ -77,12 +83,14 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
             results += made.results
             pairs += made.pairs
             visits += made.visits
+            load += made.load
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
     speeds = settled_speeds(barred(results, failed), barred_visits(visits, failed))
     return Consolidated(
         results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
         pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
         visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
+        load=sorted(load, key=lambda row: _order(row, LOAD_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
 

@@ -32,6 +32,7 @@ def product_rows(built: Consolidated) -> dict[str, list[Row]]:
         "results_consolidated": [*built.results],
         "pairs": [*built.pairs],
         "visits": [*built.visits],
+        "load": [*built.load],
         "attempts": [*built.attempts],
     }
 

@@ -451,5 +451,56 @@ PAIRS = Table(
     ),
 )
 
-PRODUCT_TABLES = {table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, VISITS, ATTEMPTS)}
+PERCENTILES = (50, 90, 95, 99)
+"""Of latencies under load."""
+
+LATENCIES = {
+    "ttft": "request sent to first token",
+    "tpot": "(last token - first token) / tokens after the first chunk: per token, also where chunks hold several",
+    "chunk": "(last token - first token) / (chunks - 1): what a reader waits between two pieces of text",
+    "e2e": "request sent to last byte",
+}
+"""Latencies under load, in ms per request; each has a column per percentile."""
+
+LOAD = Table(
+    "load",
+    "a prompt suite, or one category of it, at one concurrency: latencies and goodput of a cell, of all its visits on "
+    "the machine of its row of `results_consolidated` (same run, cell, step and condition), which has rate and speedup",
+    (
+        Column("run_id", "str", "the run", required=True),
+        Column("cell_key", "str", "the cell", required=True),
+        Column("model", "str", "the target's short name", required=True),
+        Column("precision", "str", "number format of the weights", required=True),
+        Column("technique", "str", "how the cell decodes", required=True),
+        Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("engine", "str", "what served", required=True),
+        Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
+        Column("machine", "str", "host and card"),
+        Column("step", "str", "the measurement", required=True),
+        Column("condition", "str", 'as in `results_consolidated`, e.g. "load c=4, coding"', required=True),
+        Column("concurrency", "i64", "requests in flight", required=True),
+        Column("category", "str", "of the prompts; null: the whole suite"),
+        Column("requests", "i64", "requests behind the latencies: those sent together at the start are left out"),
+        Column("prompts", "i64", "different prompts among them: what certifies a percentile"),
+        Column("answer_tokens", "f64", "tokens of an answer, mean", "tokens"),
+        Column("cut_off", "i64", "answers that the cap ended"),
+        *(
+            Column(
+                f"{name}_p{percent}_ms",
+                "f64",
+                f"{percent}th percentile over requests: {meaning}; null: so few prompts can't bound it (95 %)",
+                "ms",
+            )
+            for name, meaning in LATENCIES.items()
+            for percent in PERCENTILES
+        ),
+        Column("ttft_limit_ms", "f64", "what a request must keep to count for goodput; null: no such limit", "ms"),
+        Column("tpot_limit_ms", "f64", "likewise", "ms"),
+        Column("requests_s", "f64", "requests finished per second: concurrency over their mean time in a slot", "1/s"),
+        Column("goodput_s", "f64", "those of them that kept every limit; null: none was stated", "1/s"),
+        Column("goodput_share", "f64", "the same, as a share of all, 0 to 1"),
+    ),
+)
+
+PRODUCT_TABLES = {table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, VISITS, LOAD, ATTEMPTS)}
 """The tables of a snapshot, by name."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from configs.checkout import ROOT
 from configs.errors import SpecsweepError
+from configs.files.document import Loc, accepted
 
 
 class Uncountable(SpecsweepError):
@@ -29,6 +31,29 @@ def records_in(file: Path) -> int:
     except (ValueError, csv.Error) as error:  # of a text's encoding, of JSON, and all of Arrow's own
         reason = " ".join(str(error).split())
         raise Uncountable(f"dataset {str(file)!r} is no {file.suffix[1:]} file: {reason}") from None
+
+
+def file_problems(said: str, file: Path, others: Sequence[str]) -> Iterator[tuple[Loc, str]]:
+    """Why the value of a step's `dataset` names no file of records; nothing where it does.
+
+    Args:
+        said: the value.
+        file: what it names.
+        others: values that name no file.
+    """
+    if file.suffix not in FILE_FORMATS:
+        problem = f"{said!r} is no dataset; {accepted(said, list(others))}"
+        yield ("dataset",), f"{problem}, or a file that ends in {', '.join(FILE_FORMATS)}"
+    elif not file.is_file():
+        yield ("dataset",), f"no file {str(file)!r}; accepted: a file that is there, relative to {ROOT}"
+    else:
+        try:
+            there = records_in(file)
+        except Uncountable as error:
+            yield ("dataset",), f"{error}; accepted: one record per item"
+            return
+        if not there:
+            yield ("dataset",), f"{said!r} has no records; accepted: one record per item"
 
 
 @lru_cache(maxsize=64)

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.checkout import ROOT
-from configs.evals.records import FILE_FORMATS, Uncountable, records_in
+from configs.evals.records import file_problems, records_in
 from configs.evals.suites import Framework, SuiteFacts
-from configs.files.document import Loc, accepted
+from configs.files.document import Loc
 from configs.step import Load, MeasuredStep, says_nothing
 
 HUB, TWIN = "hub", "twin"
@@ -86,23 +86,9 @@ class EvalStep(MeasuredStep):
         file = self.dataset_file
         if file is None:
             return
-        if file.suffix not in FILE_FORMATS:
-            said = f"{self.dataset!r} is no dataset; {accepted(self.dataset, [HUB, TWIN])}"
-            yield ("dataset",), f"{said}, or a file that ends in {', '.join(FILE_FORMATS)}"
-        elif not file.is_file():
-            yield ("dataset",), f"no file {str(file)!r}; accepted: a file that is there, relative to {ROOT}"
-        else:
-            yield from self._record_problems(file)
-
-    def _record_problems(self, file: Path) -> Iterator[tuple[Loc, str]]:
-        try:
-            there = records_in(file)
-        except Uncountable as error:
-            yield ("dataset",), f"{error}; accepted: one record per item"
-            return
-        if not there:
-            yield ("dataset",), f"{self.dataset!r} has no records; accepted: one record per item"
-        elif self.items is not None and self.items > there:
+        problems = [*file_problems(self.dataset, file, [HUB, TWIN])]
+        yield from problems
+        if not problems and self.items is not None and self.items > (there := records_in(file)):
             yield ("items",), f"{self.items}, but {self.dataset!r} has {there}; accepted: 1 to {there}, or none for all"
 
     def why_not(self, cell: Cell) -> str | None:

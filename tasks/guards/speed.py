@@ -35,6 +35,9 @@ of its rate: 0.8 ms a token."""
 STREAM_MOST = 2.0
 """Beyond this factor streams are rejected however much they scatter: they show bursts, not tokens."""
 
+LUMPS_SHARE = 0.1
+"""Share of streams that may come so: a client that once slept is not an engine that holds answers back."""
+
 STREAM_ALPHA = 0.05
 """Error of the interval by which chance widens the bounds."""
 
@@ -143,6 +146,21 @@ def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) ->
         f"(ratio {ratio:.2f}, bounds {low:.2f} to {high:.2f})"
     )
     return Finding(Reason.STREAM_MISMATCH, "rejected", sentence)
+
+
+def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> Finding | None:
+    """Tokens of a streamed answer must come as they are made: one that comes in halves has a TPOT of its own making.
+
+    Args:
+        answers: tokens of each, and of its largest chunk.
+        step_tokens: most that one decoding step makes; answers of up to two steps aren't judged.
+    """
+    longer = [(tokens, largest) for tokens, largest in answers if tokens > 2 * step_tokens]
+    lumps = sum(2 * largest >= tokens for tokens, largest in longer)
+    if lumps <= LUMPS_SHARE * len(longer):
+        return None
+    sentence = f"{lumps} of {len(longer)} streams brought half of their tokens or more at once: no TPOT is in them"
+    return Finding(Reason.STREAM_BURST, "rejected", sentence)
 
 
 def _chance(streamed: Sequence[float], fixed: Sequence[float]) -> float:

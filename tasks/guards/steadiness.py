@@ -42,12 +42,13 @@ def half_width(rates: Sequence[float]) -> float:
     return student_quantile(0.025, len(rates) - 1) * stdev(map(log, rates)) / sqrt(len(rates))
 
 
-def unsteady(paces: Sequence[float], within: float | None) -> Finding | None:
+def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding steps/s") -> Finding | None:
     """Repeats of a visit must agree, and have settled their pace where a width was asked for.
 
     Args:
         paces: of each repeat of one visit, decoding steps per second: tok/s would scatter by prompt where drafts do.
         within: the half-width that was asked for, as a share; None: a fixed number of repeats.
+        what: the paces are, for the sentence.
     """
     number = len(paces)
     if number < 2:
@@ -58,7 +59,7 @@ def unsteady(paces: Sequence[float], within: float | None) -> Finding | None:
     cv, half = stdev(paces) / mean(paces), half_width(paces)
     said = []
     if cv > CV_BOUND:
-        said.append(f"decoding steps/s of {number} repeats differ by {cv:.1%} (their cv, bound {CV_BOUND:.0%})")
+        said.append(f"{what} of {number} repeats differ by {cv:.1%} (their cv, bound {CV_BOUND:.0%})")
     if within is not None and half > within:
         said.append(f"{number} repeats leave the decoding steps/s within ±{half:.1%}, asked was ±{within:.1%}")
     return Finding(Reason.UNSTEADY, "suspect", "; ".join(said)) if said else None

@@ -81,10 +81,10 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
     return [
         short_output(asked_tokens, lengths),
         token_mismatch(sum(lengths), counted),
-        *_drafting_findings(served, counted),
+        *drafting_findings(served, counted),
         blank_output([row["text"] for row in rows], NONE_ALLOWED) if real else None,
         prompt_length(rows[0]["context_tokens"], [row["prompt_tokens"] for row in rows]),
-        *_text_findings(served, rows),
+        *text_findings(served, rows),
     ]
 
 
@@ -123,15 +123,16 @@ def _work_findings(
     return [
         short_output(condition.output_tokens, [row["completion_tokens"] for row in requests]),
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
-        *_drafting_findings(served, counted),
+        *drafting_findings(served, counted),
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
-        *_text_findings(served, requests),
+        *text_findings(served, requests),
         prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in requests]),
     ]
 
 
-def _drafting_findings(served: Cell, counted: Counters) -> list[Finding | None]:
+def drafting_findings(served: Cell, counted: Counters) -> list[Finding | None]:
+    """What an engine's counters give away about drafts: those of a dead one, of AR's own, or ones that can't be."""
     return [
         counters_vanished(served.technique, counted),
         dead_draft(served.technique, counted),
@@ -141,7 +142,7 @@ def _drafting_findings(served: Cell, counted: Counters) -> list[Finding | None]:
     ]
 
 
-def _text_findings(served: Cell, rows: Sequence[Row]) -> list[Finding | None]:
+def text_findings(served: Cell, rows: Sequence[Row]) -> list[Finding | None]:
     """Made-up weights write nonsense, and are published as made up."""
     if served.model.weights == "dummy":
         return []

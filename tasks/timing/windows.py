@@ -14,8 +14,9 @@ from tasks.guards.steadiness import is_starved
 from tasks.guards.text_measures import text_columns
 from tasks.meters import Counters
 from tasks.prompts import prompt_seed
-from tasks.steady import Span, steady_state
+from tasks.steady import steady_state
 from tasks.timing.client_watch import ClientWatch
+from warehouse.statistics.windows import Span
 
 MOST_TRIES = 3
 """How often a window is measured whose client was starved; what is still starved then is kept, and suspect."""
@@ -104,7 +105,7 @@ async def _window(
         "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
         "chars": sum(row["chars"] for row in rows),
         "completion_tokens": sum(reply.completion_tokens for reply in replies),
-        **_engine_columns(counted),
+        **engine_columns(counted),
     }
     return window, rows
 
@@ -175,7 +176,8 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
     return row
 
 
-def _engine_columns(counted: Counters) -> dict[str, Any]:
+def engine_columns(counted: Counters) -> dict[str, Any]:
+    """What the engine counted, as columns of a window."""
     positions = counted.accepted_by_position
     return {
         "engine_generation_tokens": _whole(counted.generation_tokens),

@@ -9,8 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from tasks.steady import Span, paces_of, steady_state
-from warehouse.statistics.windows import rate_of
+from tasks.steady import paces_of, steady_state
+from warehouse.statistics.windows import Span, rate_of
 
 TOKENS = 256
 SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)

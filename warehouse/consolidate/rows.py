@@ -18,11 +18,12 @@ Row = dict[str, Any]
 
 
 class Made(NamedTuple):
-    """What a step's file makes of its commits: rows of `results_consolidated`, of `pairs` and of `visits`."""
+    """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`."""
 
     results: list[Row]
     pairs: list[Row]
     visits: Sequence[Row] = ()
+    load: Sequence[Row] = ()
 
 
 class Judged(NamedTuple):

@@ -7,29 +7,19 @@ every figure in it is also in a table beside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from warehouse.display.figures import TIMES, Mark, Row, ar_name, figure, marks, rate, technique_label, technique_sign
+from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
+from warehouse.display.figures import TIMES, Row, ar_name, figure, rate, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
-from warehouse.display.scale import Scale, apart, tick_label
+from warehouse.display.scale import Scale, apart
 from warehouse.statistics.compare import wilson_interval
-
-WIDTH = 330.0
-"""Width of every drawing."""
 
 LABELS = 108.0
 """Room for names left of bars."""
 
-COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
-"""Techniques with a colour of their own, the same in every plot; all others share one more."""
-
 BAR, GAP = 13.0, 5.0
 """Height of a bar and the space below it."""
-
-
-def colour(technique: str) -> str:
-    """CSS class that colours a technique."""
-    return f"c{COLOURS.index(technique) if technique in COLOURS else len(COLOURS)}"
 
 
 def rate_bars(rows: Sequence[Row]) -> Markup:
@@ -39,9 +29,9 @@ def rate_bars(rows: Sequence[Row]) -> Markup:
     scale = Scale(0, longest * 1.04, LABELS, WIDTH - 40)
     bars = [_bar(row, usual, scale, number * (BAR + GAP)) for number, row in enumerate(rows)]
     bottom = len(rows) * (BAR + GAP)
-    axis = _below(scale, bottom, 0, "tokens per second")
+    axis = axis_below(scale, bottom, 0, "tokens per second")
     description = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
-    return _svg("Tokens per second", description, bottom + 34, [axis, *bars], rows)
+    return svg("Tokens per second", description, bottom + 34, [axis, *bars], rows)
 
 
 def usual_precision(rows: Sequence[Row]) -> str:
@@ -63,10 +53,10 @@ def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
     label = cell_name(row, usual) + ("" if trusted else " !")
     return join(
         [
-            _text(LABELS - 6, middle + 4, label, "end"),
+            text(LABELS - 6, middle + 4, label, "end"),
             tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2, class_=kind),
-            None if low is None else _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
-            _text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
+            None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+            text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
         ]
     )
 
@@ -79,27 +69,27 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
     across, up = Scale(1, x_high, left, WIDTH - 78), Scale(0, y_high, bottom, 12)
     bound = min(x_high, y_high)
     drawn: list[Child] = [
-        _left(up, left, WIDTH - 4),
-        _below(across, bottom, None, "tokens per decoding step"),
-        _line(across.at(1), up.at(1), across.at(bound), up.at(bound), "bound"),
-        _line(left, up.at(1), WIDTH - 4, up.at(1), "one"),
-        _text(left + 4, 24, f"{TIMES} AR", "axis"),
+        axis_left(up, left, WIDTH - 4),
+        axis_below(across, bottom, None, "tokens per decoding step"),
+        line(across.at(1), up.at(1), across.at(bound), up.at(bound), "bound"),
+        line(left, up.at(1), WIDTH - 4, up.at(1), "one"),
+        text(left + 4, 24, f"{TIMES} AR", "axis"),
     ]
     places = apart([up.at(row["speedup"]) + 4 for row in rows], 13, 16, bottom - 2)
     for row, place in zip(rows, places, strict=True):
         x, y = across.at(steps_of(row)), up.at(row["speedup"])
         if row["speedup_lo"] is not None:
-            drawn.append(_line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
+            drawn.append(line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
         drawn += [
             tag("circle", cx=x, cy=y, r=4.5, class_=f"fill {colour(row['technique'])}"),
-            _text(x + 8, place, technique_sign(row), "name"),
+            text(x + 8, place, technique_sign(row), "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} {ar_name(row)}, "
         f"{figure(steps_of(row))} tokens a step"
         for row in rows
     )
-    return _svg("Speedup against tokens per step", description, height, drawn, rows)
+    return svg("Speedup against tokens per step", description, height, drawn, rows)
 
 
 def steps_of(row: Row) -> float:
@@ -114,8 +104,8 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
     longest = max(len(row["acceptance_by_position"]) for row in rows)
     across, up = Scale(1, max(longest, 2), left + 8, WIDTH - 88), Scale(0, 1, bottom, 12)
     drawn: list[Child] = [
-        _left(up, left, WIDTH - 4),
-        _below(across, bottom, None, "draft position", [float(place) for place in range(1, longest + 1)]),
+        axis_left(up, left, WIDTH - 4),
+        axis_below(across, bottom, None, "draft position", [float(place) for place in range(1, longest + 1)]),
     ]
     ends = apart([up.at(row["acceptance_by_position"][-1]) + 4 for row in rows], 13, 16, bottom - 2)
     for row, end in zip(rows, ends, strict=True):
@@ -128,13 +118,13 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
                 class_=f"line {colour(row['technique'])}",
             ),
             *(tag("circle", cx=px, cy=py, r=3.0, class_=f"fill {colour(row['technique'])}") for px, py in points),
-            _line(x + 4, y, x + 12, end - 4, "lead"),
-            _text(x + 14, end, technique_sign(row), "name"),
+            line(x + 4, y, x + 12, end - 4, "lead"),
+            text(x + 14, end, technique_sign(row), "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows
     )
-    return _svg("Acceptance by draft position", description, height, drawn, rows)
+    return svg("Acceptance by draft position", description, height, drawn, rows)
 
 
 def score_dots(rows: Sequence[Row]) -> Markup:
@@ -148,14 +138,14 @@ def score_dots(rows: Sequence[Row]) -> Markup:
         if low is None or high is None:  # a snapshot of before the columns, when every item had one answer
             low, high = wilson_interval(row["score"], row["n"])
         drawn += [
-            _text(LABELS - 6, middle + 4, cell_name(row, usual), "end"),
-            _line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+            text(LABELS - 6, middle + 4, cell_name(row, usual), "end"),
+            line(scale.at(low), middle, scale.at(high), middle, "whisker"),
             tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=f"fill {colour(row['technique'])}"),
         ]
     top = 12 + len(rows) * 20.0 - 6
     description = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)
-    axis = _below(scale, top, 0, "accuracy, with the 95 % interval of each score")
-    return _svg("Accuracy", description, top + 32, [axis, *drawn], rows)
+    axis = axis_below(scale, top, 0, "accuracy, with the 95 % interval of each score")
+    return svg("Accuracy", description, top + 32, [axis, *drawn], rows)
 
 
 PHASE_COLOURS = {"measure": "c1", "lost": "c2"}
@@ -170,65 +160,11 @@ def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
         top = number * (BAR + GAP)
         colour_class = f"fill {PHASE_COLOURS.get(name, 'c0')}"
         drawn += [
-            _text(LABELS - 36, top + BAR / 2 + 4, name, "end"),
+            text(LABELS - 36, top + BAR / 2 + 4, name, "end"),
             tag(
                 "rect", x=scale.start, y=top, width=scale.at(share) - scale.start, height=BAR, rx=2, class_=colour_class
             ),
-            _text(scale.at(share) + 5, top + BAR / 2 + 4, label, "value"),
+            text(scale.at(share) + 5, top + BAR / 2 + 4, label, "value"),
         ]
     description = "; ".join(f"{name} {label}" for name, _, label in phases)
-    return _svg("The bill by phase", description, len(phases) * (BAR + GAP), drawn)
-
-
-LEGEND = 16.0
-"""Height of the line below a drawing that says what its signs mean."""
-
-
-def _svg(title: str, description: str, height: float, children: Iterable[Child], rows: Sequence[Row] = ()) -> Markup:
-    signs: dict[Mark, None] = dict.fromkeys(mark for row in rows for mark in marks(row))
-    legend = ", ".join(f"{mark.sign} {mark.words}" for mark in signs)
-    return tag(
-        "svg",
-        tag("title", title),
-        tag("desc", description),
-        *children,
-        _text(4, height + LEGEND - 5, legend, "axis") if legend else None,
-        view_box=f"0 0 {WIDTH:g} {height + (LEGEND if legend else 0):g}",
-        role="img",
-        xmlns="http://www.w3.org/2000/svg",
-    )
-
-
-def _text(x: float, y: float, text: str, kind: str) -> Markup:
-    return tag("text", text, x=x, y=y, class_=kind)
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
-
-
-def _below(scale: Scale, bottom: float, top: float | None, title: str, ticks: Sequence[float] | None = None) -> Markup:
-    """An axis below the drawing, with grid lines up to `top` if there is one."""
-    marks = [
-        join(
-            [
-                _line(scale.at(tick), bottom if top is None else top, scale.at(tick), bottom + 4, "grid"),
-                _text(scale.at(tick), bottom + 15, tick_label(tick), "axis middle"),
-            ]
-        )
-        for tick in (scale.ticks() if ticks is None else ticks)
-    ]
-    return join([*marks, _text((scale.start + scale.end) / 2, bottom + 29, title, "axis middle")])
-
-
-def _left(scale: Scale, left: float, right: float) -> Markup:
-    """An axis at the left with grid lines to `right`."""
-    return join(
-        join(
-            [
-                _line(left, scale.at(tick), right, scale.at(tick), "grid"),
-                _text(left - 5, scale.at(tick) + 4, tick_label(round(tick, 9)), "axis end"),
-            ]
-        )
-        for tick in scale.ticks()
-    )
+    return svg("The bill by phase", description, len(phases) * (BAR + GAP), drawn)

@@ -10,12 +10,14 @@ from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import View, bench, headline_condition
+from warehouse.display.view import LOAD, View, bench, headline_condition
 
 
-def baseline_section(view: View) -> Markup:
+def baseline_section(view: View) -> Markup | None:
     """The AR table: the denominator of every speedup."""
-    rows = _by_load([row for row in view.rates() if row["technique"] == "ar"])
+    if _is_load_only(view):
+        return None
+    rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] != LOAD])
     lead = (
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
@@ -34,28 +36,37 @@ SPEED_LEAD = (
 )
 
 
-def speed_section(view: View) -> Markup:
+def speed_section(view: View) -> Markup | None:
     """Bars per bench, and the table of speedups."""
-    rates = _by_load([row for row in view.rates() if row["verdict"] != "rejected"])
-    others = _by_load([row for row in view.rates() if row["technique"] != "ar"])
+    if _is_load_only(view):
+        return None
+    timed = [row for row in view.rates() if row["step"] != LOAD]
+    rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
+    others = _by_load([row for row in timed if row["technique"] != "ar"])
     drawings = [
         plot(f"Tokens per second, {shape}", _bench_note(rows), rate_bars(rows)) for shape, rows in _by_shape(rates)
     ]
     if not others:
-        return section("speed", "Speed", SPEED_LEAD, _plots(drawings), tag("p", "Nothing but AR has been measured."))
+        return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), tag("p", "Nothing but AR has been measured."))
     columns = [
         *naming(view.rows),
         CONDITION,
         Heading("speedup", lambda row: figure(row["speedup"])),
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        Heading("claim", lambda row: _claim(view, row), ""),
+        Heading("claim", lambda row: claim_cell(view, row), ""),
         Heading("verdict", verdict_mark, ""),
         *rate_columns(others)[1:],
     ]
-    return section("speed", "Speed", SPEED_LEAD, _plots(drawings), table("Speedups over AR", columns, others))
+    return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
 
 
-def _claim(view: View, row: Row) -> str:
+def _is_load_only(view: View) -> bool:
+    """Whether all rates are those of prompt suites, which have sections of their own."""
+    rates = view.rates()
+    return bool(rates) and all(row["step"] == LOAD for row in rates)
+
+
+def claim_cell(view: View, row: Row) -> str:
     """What the row's comparison with AR says, corrected for the run's other cells; a dash without a comparison."""
     pair = view.speed_pair(row)
     return NOTHING if pair is None else str(pair["conclusion"])
@@ -94,11 +105,13 @@ def acceptance_section(view: View) -> Markup:
         *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
     ]
     shown = table("Acceptance", columns, drafted)
-    return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, _plots(drawings), shown)
+    return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, plots_of(drawings), shown)
 
 
-def latency_section(view: View) -> Markup:
+def latency_section(view: View) -> Markup | None:
     """Streamed TTFT and TPOT, medians in ms."""
+    if _is_load_only(view):
+        return None
     rows = [row for row in view.rows if row["mode"] == "stream"]
     lead = (
         "Medians of streamed requests of the same shape. TPOT is computed from token counts, never from chunks, and a "
@@ -162,5 +175,6 @@ def _bench_note(rows: Sequence[Row]) -> str:
     return f"{first['model']} {usual_precision(rows)}, {first['engine']} on {first['gpu']}."
 
 
-def _plots(drawings: Sequence[Markup]) -> Markup | None:
+def plots_of(drawings: Sequence[Markup]) -> Markup | None:
+    """Drawings side by side, as many as fit; None: there is none."""
     return tag("div", *drawings, class_="plots") if drawings else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from configs.steps.load import category_of
 from warehouse.display.figures import Row
 from warehouse.published.judged import JudgedRow
 from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
@@ -22,6 +23,9 @@ PESSIMISM = ("worse", "inconclusive", "non-inferior")
 
 SMOKE = "smoke"
 """Metric of the smoke step, whose handful of questions is no evaluation."""
+
+LOAD = "load"
+"""Step whose rates are those of a mix of prompts; they have sections of their own."""
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -49,6 +53,8 @@ class View:
     """Engine starts of the runs that are shown; empty for a snapshot of before the table."""
     published: Sequence[JudgedRow] = ()
     """What others published, judged; no part of a snapshot."""
+    load: Sequence[Row] = ()
+    """Latencies under load of the rows that are shown; likewise."""
 
     def of(self, **columns: Any) -> list[Row]:
         """Rows that have all of these values."""
@@ -60,8 +66,12 @@ class View:
         return [row for row in rows if all(row[name] == value for name, value in columns.items())]
 
     def rates(self) -> list[Row]:
-        """Rows with a headline rate, whatever their verdict."""
-        return [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
+        """Rows with a headline rate, whatever their verdict.
+
+        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it; those of single
+        categories never are.
+        """
+        return self._rates
 
     def scores(self) -> list[Row]:
         """Scores that count, of whole evaluations."""
@@ -100,6 +110,24 @@ class View:
 
     def _pairs(self, row: Row, kind: str) -> list[Row]:
         return self._pairs_by_cell.get((row["run_id"], row["cell_key"], kind), [])
+
+    def latencies(self, row: Row) -> Row | None:
+        """The row of `load` beside a row of a prompt suite; None: there is none."""
+        return self._load_by_condition.get((row["run_id"], row["cell_key"], row["condition"]))
+
+    @cached_property
+    def _rates(self) -> list[Row]:
+        rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
+        timed = {bench(row) for row in rated if row["step"] != LOAD}
+        return [
+            row
+            for row in rated
+            if row["step"] != LOAD or (bench(row) not in timed and category_of(row["condition"]) is None)
+        ]
+
+    @cached_property
+    def _load_by_condition(self) -> dict[tuple[str, str, str], Row]:
+        return {(row["run_id"], row["cell_key"], row["condition"]): row for row in self.load}
 
     @cached_property
     def _scores(self) -> list[Row]:

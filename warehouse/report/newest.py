@@ -23,13 +23,14 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
     """Pick what is shown: the newest run of every cell and step on every machine, and the AR that it was held against.
 
     Args:
-        tables: of one snapshot; `visits` may be missing, as it is in those of before schema 4.
+        tables: of one snapshot; `visits` and `load` may be missing, as they are in those of before schema 4 and 5.
     """
     everything = _claimless(tables["results_consolidated"], "speedup")
     kept = _newest(everything)
     shown = everything.join(kept, on=kept.columns, how="semi", maintain_order="left")
     runs = shown.select("run_id", "gpu").unique()
     visits = tables.get("visits")
+    load = tables.get("load")
     started = None if visits is None else visits.join(runs, on=runs.columns, how="semi", maintain_order="left")
     return View(
         rows=[*shown.to_dicts()],
@@ -37,6 +38,7 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
         attempts=[*tables["attempts"].to_dicts()],
         older_rows=everything.height - shown.height,
         visits=[] if started is None else [*started.to_dicts()],
+        load=[] if load is None else [*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
     )
 
 

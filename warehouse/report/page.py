@@ -44,7 +44,7 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest, publis
     """The report as one self-contained HTML page.
 
     Args:
-        tables: the product tables of one snapshot; those of before schema 4 have no `visits`.
+        tables: the product tables of one snapshot; those of before schema 4 have no `visits`, before 5 no `load`.
         manifest: the snapshot's.
         published: what is put beside rows of the same cell.
     """

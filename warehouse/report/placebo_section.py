@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import sqrt
 
+from configs.steps.load import category_of
 from warehouse.display.claims import has_interval, withheld_for
 from warehouse.display.figures import NOTHING, Row, figure, plural, signed, span
 from warehouse.display.markup import Child, Markup, join, tag
@@ -101,8 +102,11 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
         Heading("starts", lambda pair: figure(pair["visits"] + pair["baseline_visits"], 0)),
         Heading("machine", lambda pair: pair["machine"] or NOTHING, ""),
     ]
-    shown = fair_share(pairs, lambda pair: pair["run_id"])
-    return join([table("AR against AR", columns, shown), more(pairs, "pairs")])
+    calm = [pair for pair in pairs if pair["conclusion"] == "inconclusive" and category_of(pair["condition"])]
+    told = [pair for pair in pairs if not any(pair is each for each in calm)]
+    shown = fair_share(told, lambda pair: pair["run_id"])
+    said = f"{len(calm)} more by category of prompts, inconclusive as they must be: in pairs.parquet."
+    return join([table("AR against AR", columns, shown), more(told, "pairs"), tag("p", said) if calm else None])
 
 
 def _conclusion(pair: Row) -> Markup:

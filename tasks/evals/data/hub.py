@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from configs.checkout import ROOT
-from configs.evals.suites import Framework, SuiteFacts
+from configs.evals.suites import Framework
 from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
@@ -29,6 +29,21 @@ TELL_EVERY_S = 0.5
 REMEDY = "or set `dataset:` to a local file"
 
 
+class HubDataset(Protocol):
+    """What must be known of a dataset to fetch it, as `SuiteFacts` does."""
+
+    @property
+    def title(self) -> str: ...  # noqa: D102
+    @property
+    def hub_id(self) -> str: ...  # noqa: D102
+    @property
+    def subsets(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def split(self) -> str: ...  # noqa: D102
+    @property
+    def gated(self) -> bool: ...  # noqa: D102
+
+
 class Fetched(NamedTuple):
     """Raw records, each with the subset that it is of, and the commit that they were read at."""
 
@@ -37,7 +52,7 @@ class Fetched(NamedTuple):
 
 
 def fetched(
-    suite: SuiteFacts, revision: str | None, framework: Framework, cache: Path, tell: Callable[[str], None]
+    suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Callable[[str], None]
 ) -> Fetched:
     """All records of the suite's split; a second use needs no network.
 
@@ -65,7 +80,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _fetch(
-    suite: SuiteFacts,
+    suite: HubDataset,
     revision: str,
     framework: Framework,
     folder: Path,
@@ -111,7 +126,7 @@ def _watched(argv: list[str], hub_id: str, tell: Callable[[str], None]) -> subpr
     raise DatasetUnavailable(f"fetching {hub_id} took over {FETCH_S:.0f} s: try again, {REMEDY}")
 
 
-def explained(suite: SuiteFacts, revision: str, kind: str, said: str, subset: str) -> str:
+def explained(suite: HubDataset, revision: str, kind: str, said: str, subset: str) -> str:
     """One line: what the hub lacked or refused, and what to do."""
     name, page = suite.hub_id, f"huggingface.co/datasets/{suite.hub_id}"
     if kind == "unreachable":

@@ -13,6 +13,7 @@ from tasks.guards.speed import (
     impossible_speed,
     step_bytes,
     stream_mismatch,
+    streamed_in_lumps,
     tokens_per_step,
     too_slow,
 )
@@ -196,3 +197,11 @@ def test_the_card_must_be_the_one_that_was_planned(gpu: str, name: str | None, c
     found = other_gpu(load_gpu(gpu), name)
     assert (found is not None) is caught
     assert found is None or (found.reason, found.severity) == ("other_gpu", "suspect")
+
+
+def test_streams_that_bring_half_of_their_tokens_at_once_are_no_streams() -> None:
+    steady, lumps, short = (100, 5), (100, 50), (9, 5)
+    assert streamed_in_lumps([steady] * 9 + [lumps], 5) is None, "a client may have slept once"
+    found = streamed_in_lumps([steady] * 8 + [lumps] * 2, 5)
+    assert found is not None and found.reason == "stream_burst" and "2 of 10 streams" in found.sentence
+    assert streamed_in_lumps([short] * 10, 5) is None, "two steps of a draft are an answer"

@@ -163,12 +163,12 @@ def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
     return {
         "chars_s": None if chars is None else chars / wall_s,
         "mbu": bandwidth_use(planned, windows, cards, row["prompt_tokens"]),
-        **(_acceptance(windows) if planned.cell.technique.drafts else {}),
+        **(acceptance_of(windows) if planned.cell.technique.drafts else {}),
         "tokens_per_step": _tokens_per_step(visits[0], windows),
     }
 
 
-def _acceptance(windows: Rows) -> Row:
+def acceptance_of(windows: Rows) -> Row:
     """Acceptance length 1 + accepted / drafts and accepted / drafts by position, over all repeats."""
     drafts, accepted = total(windows, "engine_drafts"), total(windows, "engine_accepted_tokens")
     if not drafts or accepted is None:

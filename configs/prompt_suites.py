@@ -1,0 +1,70 @@
+"""Prompt suites for load: prompts of several categories, and what planning must know of each suite.
+
+A draft is worth more on code than on roleplay, so a speed is told per category. Categories and their names are those of
+SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from configs.checkout import ROOT
+
+CATEGORIES: Final = (
+    "coding", "humanities", "math", "multilingual", "qa", "rag", "reasoning", "roleplay", "stem", "summarization",
+    "writing",
+)  # fmt: skip
+"""Of SPEED-Bench's qualitative split, and of our own suites."""
+
+SPEED_BENCH, OURS, TWIN = "speed-bench", "ours", "twin"
+"""Values of `dataset` that name no file."""
+
+OURS_FILE: Final = ROOT / "tasks" / "prompt_suites" / "ours.jsonl"
+"""Our own prompts, in SPEED-Bench's shape."""
+
+
+class SuiteShape(NamedTuple):
+    """How large a suite is. Token figures are for planning only; what was really used is measured."""
+
+    per_category: int
+    """Prompts of each category."""
+    prompt_tokens: int
+    """Usual length of a prompt."""
+    longest_prompt_tokens: int
+    """What no prompt is taken to exceed: must fit into a cell beside the longest answer."""
+    answer_tokens: int
+    """Usual length of an answer that ends by itself."""
+
+
+SHAPES: Final = {
+    SPEED_BENCH: SuiteShape(80, 600, 8192, 1000),
+    OURS: SuiteShape(6, 90, 400, 700),
+    TWIN: SuiteShape(8, 200, 560, 80),
+}
+"""Of SPEED-Bench the number of prompts is its dataset card's; all lengths of it and of ours are our assumptions, until
+a run has measured them. What a twin's model says rarely ends before the cap."""
+
+
+class SpeedBenchFacts(NamedTuple):
+    """Where SPEED-Bench's prompts live. They are never part of this repository: its licence covers evaluation only."""
+
+    title: str = "SPEED-Bench"
+    hub_id: str = "nvidia/SPEED-Bench"
+    subsets: tuple[str, ...] = ("qualitative",)
+    split: str = "test"
+    revision: str = "487aa718444e816458d1a0a52bfce7a454285cf4"
+    """The one that SGLang's own benchmark pins (its benchmark/datasets, read 2026-11-22)."""
+    gated: bool = False
+
+
+SPEED_BENCH_FACTS: Final = SpeedBenchFacts()
+
+PLACEHOLDER: Final = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""How a turn begins that SPEED-Bench may not spread: about half of the hub's rows. NVIDIA's own script fills them in
+from their sources (Model-Optimizer, examples/specdec_bench/prepare_data.py)."""
+
+
+def suite_file(dataset: str) -> Path | None:
+    """The user's file; a relative path is relative to the checkout, which is what nodes get. None: it names none."""
+    return None if dataset in SHAPES else ROOT / Path(dataset).expanduser()

@@ -1,0 +1,128 @@
+"""What the guards say about one concurrency of a load step, and about each category at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from configs.cell import Cell, Gpu
+from configs.steps.load import condition_name
+from tasks.guards.answers import blank_output
+from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
+from tasks.guards.steadiness import BURSTS, client_starved, unsteady
+from tasks.guards.tokens import engine_preemption, prefix_cache_hit, token_mismatch
+from tasks.meters import Counters
+from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
+from warehouse.loads.windows import windows_of
+from warehouse.parts import Row
+from warehouse.steps.load import MODE
+from warehouse.verdicts import Reason
+
+SHORTEST_OUTPUT = 1
+"""Tokens of an answer as the ceiling takes them: natural ones may be as short, so the ceiling stays above the truth."""
+
+
+def judge_concurrency(
+    served: Cell, gpu: Gpu, concurrency: int, windows: Sequence[Row], requests: Sequence[Row]
+) -> list[Judgement]:
+    """What the guards say about the whole suite at a concurrency, and about each of its categories.
+
+    The engine counts all requests together, so what its counters show is said of every category, and so is an
+    unsteady machine; texts are a category's own.
+
+    Args:
+        served: the cell that the engine serves: in a control's visit the control.
+        gpu: as planned.
+        concurrency: requests in flight.
+        windows: rows of `load_windows` at it.
+        requests: stamped rows of `load_requests` at it; those of an attempt that was killed may have no window.
+    """
+    counted = counted_in(windows)
+    shared = [
+        *_work_findings(served, windows, counted),
+        _impossible(served, gpu, concurrency, windows, requests),
+        _unsteady(concurrency, requests),
+    ]
+    categories: dict[str, list[Row]] = {}
+    for row in requests:
+        categories.setdefault(row["category"], []).append(row)
+    starved = _starved(windows)
+    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], starved)]
+    for category, rows in sorted(categories.items()):
+        own = [row for row in windows if row["category"] == category]
+        found = [*shared, *_answer_findings(served, rows)]
+        said.append(_judged(condition_name(concurrency, category), found, _starved(own) if own else starved))
+    return said
+
+
+def _judged(condition: str, found: Sequence[Finding | None], starved: Finding | None) -> Judgement:
+    """A client that slept while streams came explains their lumps: the engine is not accused of them."""
+    kept = [each for each in found if each is not None and (starved is None or each.reason not in BURSTS)]
+    return judge(condition, MODE, [*kept, starved])
+
+
+def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
+    """What the guards say about a few prompts before hours are spent."""
+    tokens = sum(row["completion_tokens"] for row in requests)
+    return [
+        token_mismatch(tokens, counted),
+        *drafting_findings(served, counted),
+        *_answer_findings(served, requests),
+    ]
+
+
+def _work_findings(served: Cell, windows: Sequence[Row], counted: Counters) -> list[Finding | None]:
+    if not windows:  # killed between its last answer and its window
+        lost = "what the engine counted of these answers was lost with the attempt that asked"
+        return [Finding(Reason.NO_ENGINE_COUNTERS, "suspect", lost)]
+    return [
+        token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
+        *drafting_findings(served, counted),
+        prefix_cache_hit(counted, served.serving),
+        engine_preemption(counted),
+    ]
+
+
+def _unsteady(concurrency: int, requests: Sequence[Row]) -> Finding | None:
+    """Repeats of the whole suite have the same share of every category, so their rates must agree.
+
+    Those of a category are few prompts, which may differ by what they are about.
+    """
+    windows = windows_of([dict(row) for row in requests], MODE)
+    repeats = [row for row in windows if row["condition"] == condition_name(concurrency)]
+    return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")
+
+
+def _starved(windows: Sequence[Row]) -> Finding | None:
+    """Over all windows behind a figure together: one request at a time, a category's may be short."""
+    seconds = fsum(row["wall_s"] for row in windows)
+    if not seconds:
+        return None
+    waited = [(row["client_late_share"] or 0.0) * row["wall_s"] for row in windows]
+    late_ms = max(row["client_late_ms"] for row in windows)
+    together = {"mode": MODE, "wall_s": seconds, "client_late_ms": late_ms, "client_late_share": fsum(waited) / seconds}
+    return client_starved([together])
+
+
+def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | None]:
+    real = served.model.weights == "real"
+    chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in requests]
+    return [
+        blank_output([row["text"] for row in requests]) if real else None,
+        None if served.technique.denoises else streamed_in_lumps(chunks, (served.k or 0) + 1),
+        *text_findings(served, requests),
+    ]
+
+
+def _impossible(
+    served: Cell, gpu: Gpu, concurrency: int, windows: Sequence[Row], requests: Sequence[Row]
+) -> Finding | None:
+    """Of all windows together, ramp and tail included: slower than the rate that is published, so never too strict."""
+    seconds, tokens = fsum(row["wall_s"] for row in windows), sum(row["completion_tokens"] for row in windows)
+    if not seconds:
+        return None
+    shortest = min((row["prompt_tokens"] or 0 for row in requests), default=0)
+    bytes_read = step_bytes(served, shortest, SHORTEST_OUTPUT, concurrency)
+    per_step = tokens_per_step(served, tokens, counted_in(windows))
+    return impossible_speed(tokens / seconds, ceiling_tok_s(served, gpu, bytes_read, per_step, concurrency))

@@ -1,0 +1,79 @@
+"""What planning knows of a load step: its requests, its room, its price, and settings that contradict one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.step import Load
+from configs.steps.load import LoadStep, category_of, condition_name
+from flows.forecast.forecast import forecast
+
+
+def step(**fields: Any) -> LoadStep:
+    return LoadStep.model_validate({"step": "load", **fields})
+
+
+def test_every_prompt_is_priced_at_every_concurrency_with_its_warm_up() -> None:
+    cell = expand(load_sweep("speed-bench"), recipe="0" * 16).cells[0].cell
+    loads = step().workload(cell)
+    assert [(load.requests, load.concurrency) for load in loads] == [
+        (881, 1), (882, 2), (884, 4), (888, 8), (896, 16),
+    ]  # fmt: skip
+    assert loads[0] == Load(881, 600, 1000, 1, 4096)
+    assert step(dataset="ours", requests_per_category=2, concurrencies=[1], answer_tokens=50).workload(cell) == (
+        Load(23, 90, 50, 1, 4096),
+    )
+    assert list(step(max_tokens=100).longest_requests(cell)) == [("step 'load'", 8292)]
+
+
+@pytest.mark.parametrize(("name", "cells"), [("speed-bench", 6), ("speed-bench-tiny", 2)])
+def test_the_shipped_sweeps_plan_load_in_every_cell_and_none_is_free(name: str, cells: int) -> None:
+    expected = forecast(expand(load_sweep(name), recipe="0" * 16), {})
+    assert len(expected.cells) == cells
+    assert all(each.seconds > 0 for cell in expected.cells for each in cell.steps if each.step == "load")
+
+
+def test_a_timed_step_is_measured_in_every_visit() -> None:
+    names = [each.name for start in expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[1].starts
+             for each in start.measurements]  # fmt: skip
+    assert names == ["smoke", "load", "load@2"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"dataset": "ours", "concurrencies": [1, 17]}, "66 requests have no steady state of 17 at a time"),
+        ({"limits": {}}, "limits nothing; accepted: ttft_ms, tpot_ms or both"),
+        ({"dataset": "twins"}, "'twins' is no dataset"),
+        ({"dataset": "gone.jsonl"}, "no file"),
+    ],
+)  # fmt: skip
+def test_settings_that_contradict_are_named(fields: dict[str, Any], said: str) -> None:
+    [(_, problem)] = step(**fields).problems()
+    assert said in problem
+
+
+def test_a_file_counts_its_own_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"category": "a", "turns": ["x"]}\n' * 9, encoding="utf-8")
+    assert step(dataset=str(path), concurrencies=[1, 2]).requests == 9
+    assert list(step(dataset=str(path), concurrencies=[1, 2]).problems()) == []
+    assert list(step(dataset=str(path), concurrencies=[4]).problems()) != []
+
+
+def test_a_repeated_concurrency_is_an_error_with_its_line(write: Callable[..., str], sweep_text: str) -> None:
+    steps = "name: mine-suite\nsteps:\n  - {step: load, dataset: twin, concurrencies: [1, 1], max_tokens: 64}\n"
+    write(steps, "suites/mine-suite.yaml")
+    with pytest.raises(Exception, match="load c=1"):
+        load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite")))
+
+
+def test_a_condition_says_its_category() -> None:
+    assert condition_name(4) == "load c=4" and category_of("load c=4") is None
+    assert category_of(condition_name(4, "coding")) == "coding"

@@ -1,0 +1,57 @@
+"""The tiny twin of `speed-bench`, whole: real vLLM on the CPU, the real family, two cells there and back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from configs.checkout import ROOT
+from configs.prompt_suites import CATEGORIES
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("load")
+    env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")}
+    argv = [sys.executable, "-m", "flows.terminal", "run", "speed-bench-tiny", "--store", str(folder / "store")]
+    subprocess.run(argv, cwd=ROOT, env=env, check=True, timeout=1200, stdin=subprocess.DEVNULL)
+    return folder / "store"
+
+
+def test_rates_and_acceptance_are_there_for_every_load_and_category(store: Path) -> None:
+    rows = pl.read_parquet(store / "results_consolidated.parquet").filter(step="load")
+    assert rows.height == 2 * 3 * (1 + len(CATEGORIES)), "two cells at three concurrencies"
+    assert rows["tok_s"].null_count() == 0 and rows["mode"].unique().to_list() == ["natural"]
+    mtp = rows.filter(technique="mtp")
+    alone = mtp.filter(pl.col("concurrency") == 1)["acceptance_length"]
+    assert alone.null_count() == 0 and 1.2 < alone.min() <= alone.max() <= 5  # type: ignore[operator]
+    mixed = mtp.filter((pl.col("concurrency") > 1) & pl.col("condition").str.contains(","))
+    assert mixed["acceptance_length"].is_null().all(), "nobody can tell whose drafts they were"
+    assert mtp.filter(~pl.col("condition").str.contains(","))["acceptance_by_position"].list.len().to_list() == [4] * 3
+
+
+def test_latencies_are_told_as_far_as_the_prompts_certify_them(store: Path) -> None:
+    load = pl.read_parquet(store / "load.parquet")
+    whole, categories = load.filter(pl.col("category").is_null()), load.filter(pl.col("category").is_not_null())
+    assert whole.height == 6 and set(categories["category"]) == set(CATEGORIES)
+    for name in ("ttft_p95_ms", "tpot_p95_ms", "chunk_p50_ms", "e2e_p95_ms", "requests_s", "goodput_s"):
+        assert whole[name].null_count() == 0, name
+    assert whole["ttft_p99_ms"].is_null().all(), "88 prompts can't bound it"
+    assert categories["ttft_p90_ms"].is_null().all(), "8 prompts can't bound it"
+    assert (whole["ttft_p50_ms"] <= whole["ttft_p95_ms"]).all()
+    tokens = load.filter(technique="ar").select("condition", ar="answer_tokens").join(
+        load.filter(technique="mtp").select("condition", mtp="answer_tokens"), on="condition"
+    )  # fmt: skip
+    assert (tokens["ar"] - tokens["mtp"]).abs().max() < 2  # type: ignore[operator]
+
+
+def test_the_page_shows_both_sections(store: Path) -> None:
+    page = (store / "report.html").read_text(encoding="utf-8")
+    assert 'id="load"' in page and 'id="load-categories"' in page

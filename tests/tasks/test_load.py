@@ -1,0 +1,223 @@
+"""The load step against a fake engine of known speed, in virtual time: what is measured, kept, resumed and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import PlannedCell
+from configs.steps.load import LoadStep
+from tasks.client import RequestFailed
+from tasks.context import Progress, StepContext
+from tasks.frameworks.process import Frameworks
+from tasks.guards.finding import Judgement
+from tasks.steps.load import measure, smoke
+from tasks.timing.load_verdict import judge_concurrency
+from tests.tasks.fake_client import FakeClient
+from tests.tasks.virtual_time import Clock, run
+from warehouse.ledger import Ledger
+from warehouse.parts import decode
+from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
+from warehouse.store import open_store
+
+PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
+"""Of the twin."""
+
+
+@pytest.fixture
+def mtp() -> PlannedCell:
+    return expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[1]
+
+
+def step(*concurrencies: int) -> LoadStep:
+    fields = {"step": "load", "dataset": "twin", "concurrencies": concurrencies, "max_tokens": TOKENS}
+    return LoadStep.model_validate(fields)
+
+
+class Loaded:
+    """What one attempt at a load step brought."""
+
+    def __init__(self) -> None:
+        self.said: list[Judgement] = []
+        self.told: list[Progress] = []
+        self.rows: dict[str, list[dict[str, Any]]] = {LOAD_REQUESTS.name: [], LOAD_WINDOWS.name: []}
+        self.asked = 0
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return self.rows[LOAD_REQUESTS.name]
+
+    @property
+    def windows(self) -> list[dict[str, Any]]:
+        return self.rows[LOAD_WINDOWS.name]
+
+
+def attempt(
+    folder: Path,
+    planned: PlannedCell,
+    spec: LoadStep,
+    number: int = 1,
+    machine: str = "here",
+    prepare: Callable[[FakeClient], None] = lambda client: None,
+) -> Loaded:
+    """One attempt with slots of 10 ms a token; what fails in it leaves its rows in the store."""
+    done = Loaded()
+
+    async def whole(clock: Clock) -> Loaded:
+        ledger = Ledger(open_store(str(folder / "store")), "r1")
+        async with FakeClient(planned, clock, [0.01] * 8) as client, Frameworks(folder) as frameworks:
+            client.accepted = lambda _: 0.5
+            prepare(client)
+            ctx = StepContext(
+                planned=planned, served=planned.cell, client=client, ledger=ledger, step="load", attempt=number,
+                tell=done.told.append, kept=lambda: None, frameworks=frameworks,
+            )  # fmt: skip
+            await ctx.begin({"attempt": number, "machine": machine})
+            done.said = await measure(ctx, spec)
+            done.asked = client.asked["stream"]
+            for part in await ctx.end():
+                if part.table in done.rows:
+                    done.rows[part.table] += decode(ledger.store.get(part.key) or b"", part.key)
+        return done
+
+    return run(whole)
+
+
+def dies_after(number: int) -> Callable[[FakeClient], None]:
+    def prepare(client: FakeClient) -> None:
+        stream = client.stream
+
+        async def failing(body: Any) -> Any:
+            if client.asked["stream"] >= number:
+                raise RequestFailed("the engine is gone")
+            return await stream(body)
+
+        client.stream = failing  # type: ignore[method-assign]
+
+    return prepare
+
+
+def test_every_prompt_is_asked_at_every_concurrency_and_has_a_row(tmp_path: Path, mtp: PlannedCell) -> None:
+    done = attempt(tmp_path, mtp, step(1, 4))
+    assert [sum(row["concurrency"] == c for row in done.requests) for c in (1, 4)] == [PROMPTS, PROMPTS]
+    first = next(row for row in done.requests if row["concurrency"] == 1)
+    assert (first["condition"], first["mode"], first["completion_tokens"]) == ("load c=1", "natural", TOKENS)
+    assert first["ttft_ms"] == pytest.approx(5) and first["tpot_ms"] == first["chunk_ms"] == pytest.approx(5)
+    assert first["wall_s"] == pytest.approx(0.1)
+    assert {row["repeat"] for row in done.requests} == {0, 1, 2, 3}
+    last = done.told[-1]
+    assert (last.percent, last.line) == (100, "load c=4: 88/88 answered, 800 tok/s")
+
+
+def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_are_mixed(
+    tmp_path: Path, mtp: PlannedCell
+) -> None:
+    windows = attempt(tmp_path, mtp, step(1, 4)).windows
+    alone = [row for row in windows if row["concurrency"] == 1]
+    assert len(alone) == len({row["category"] for row in alone}) == CATEGORIES
+    assert {row["requests"] for row in alone} == {PROMPTS // CATEGORIES}
+    [mixed] = [row for row in windows if row["concurrency"] == 4]
+    assert (mixed["category"], mixed["requests"], mixed["completion_tokens"]) == (None, PROMPTS, PROMPTS * TOKENS)
+    assert all(row["engine_generation_tokens"] == row["completion_tokens"] for row in windows)
+
+
+def test_a_killed_step_goes_on_behind_the_last_stored_answer(tmp_path: Path, mtp: PlannedCell) -> None:
+    with pytest.raises(RequestFailed):
+        attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(30))
+    again = attempt(tmp_path, mtp, step(1, 4), number=2)
+    asked = [(row["concurrency"], row["prompt_id"]) for row in again.requests]
+    assert len(asked) == len(set(asked)) == 2 * PROMPTS
+    kept = [row for row in again.requests if row["attempt"] == 1]
+    assert len(kept) == 24, "three categories were finished"
+    assert again.asked == 2 * PROMPTS - len(kept) + 1 + 4, "what is left, and a warm-up per slot"
+
+
+def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell) -> None:
+    with pytest.raises(RequestFailed):
+        attempt(tmp_path, mtp, step(1), prepare=dies_after(30))
+    again = attempt(tmp_path, mtp, step(1), number=2, machine="elsewhere")
+    assert sum(row["attempt"] == 2 for row in again.requests) == PROMPTS
+
+
+def test_answers_are_stored_while_a_window_runs(tmp_path: Path, mtp: PlannedCell) -> None:
+    slow = step(4)
+
+    def prepare(client: FakeClient) -> None:
+        client.token_s = [0.5] * 8  # 10 s an answer: three are stored every 30 s
+        dies_after(40)(client)
+
+    with pytest.raises(RequestFailed):
+        attempt(tmp_path, mtp, slow, prepare=prepare)
+    again = attempt(tmp_path, mtp, slow, number=2)
+    assert sum(row["attempt"] == 1 for row in again.requests) >= 16
+
+
+def test_a_healthy_engine_is_ok_in_every_category(tmp_path: Path, mtp: PlannedCell) -> None:
+    said = {each.condition: each for each in attempt(tmp_path, mtp, step(1, 4)).said}
+    assert len(said) == 2 * (1 + CATEGORIES)
+    assert {each.verdict for each in said.values()} == {"ok"}, [each.findings for each in said.values()]
+    assert {"load c=1", "load c=4", "load c=4, coding"} <= set(said)
+
+
+def test_a_dead_draft_is_rejected_whatever_the_category(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.accepted = lambda _: 0.0
+
+    said = attempt(tmp_path, mtp, step(1), prepare=prepare).said
+    assert {each.verdict for each in said} == {"rejected"}
+    assert {finding.reason for each in said for finding in each.findings} == {"dead_draft"}
+
+
+def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path, mtp: PlannedCell) -> None:
+    async def whole(clock: Clock) -> list[Any]:
+        ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
+        async with FakeClient(mtp, clock, [0.01]) as client, Frameworks(tmp_path) as frameworks:
+            client.accepted = lambda _: 0.5
+            ctx = StepContext(
+                planned=mtp, served=mtp.cell, client=client, ledger=ledger, step="smoke", attempt=1,
+                tell=lambda _: None, kept=lambda: None, frameworks=frameworks,
+            )  # fmt: skip
+            found = await smoke(ctx, step(1), 5)
+            assert client.asked["stream"] == 5
+            return [each for each in found if each is not None]
+
+    assert run(whole) == []
+
+
+def test_a_client_that_slept_makes_its_own_category_suspect_and_no_other(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.naps[("stream", 3)] = 0.09  # behind the warm-up: of the first category, in 0.8 s
+
+    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
+    assert found.pop("load c=1, coding") == ["client_starved"]
+    assert {reason for reasons in found.values() for reason in reasons} == set()
+
+
+def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.accepted = None
+        stream = client.stream
+
+        async def slower(body: Any) -> Any:
+            client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8  # every fourth: one repeat
+            return await stream(body)
+
+        client.stream = slower  # type: ignore[method-assign]
+
+    ar = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    done = attempt(tmp_path, ar, step(1), prepare=prepare)
+    found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
+    assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())
+
+
+def test_counts_that_were_lost_with_an_attempt_are_no_dead_draft(tmp_path: Path, mtp: PlannedCell) -> None:
+    requests = attempt(tmp_path, mtp, step(1)).requests
+    said = judge_concurrency(mtp.cell, mtp.gpu, 1, [], requests)
+    assert {finding.reason for each in said for finding in each.findings} == {"no_engine_counters"}
+    assert {each.verdict for each in said} == {"suspect"}

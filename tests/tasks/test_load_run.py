@@ -1,0 +1,55 @@
+"""The load step through the whole node runner, against a fake HTTP engine: measured, killed, continued, lied to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.fake_run import FakeRun
+from tests.tasks.test_cell import kill, wait_until
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [1, 2], max_tokens: 32}
+"""
+
+
+def test_a_load_step_is_measured_through_the_runner_and_committed(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE)
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    assert code == 0, said
+    # windows of a tenth of a second, beside whatever else this machine does: the client may say that it waited
+    assert set(run.commit("load").reasons) <= {"client_starved", "unsteady"}, run.rows("load", "verdicts")
+    requests, windows = run.rows("load", "load_requests"), run.rows("load", "load_windows")
+    assert Counter(row["concurrency"] for row in requests) == {1: 22, 2: 22}
+    assert {row["finish_reason"] for row in requests} == {"stop"}
+    assert all(row["ttft_ms"] and row["tpot_ms"] and row["chunk_ms"] for row in requests)
+    assert sum(row["completion_tokens"] for row in windows) == sum(row["engine_generation_tokens"] for row in windows)
+    assert run.rows("load", "provenance")[-1]["dataset_revision"] == "twin-1"
+
+
+def test_a_killed_runner_keeps_the_categories_that_were_finished(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, suite=SUITE)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/load/parts"
+    first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.01")
+    wait_until(lambda: len(list(parts.glob("load_windows-*"))) >= 3, "three finished categories")
+    kill(first)
+    code, said = run.finish(node_python)
+    assert code == 0, said
+    requests = run.rows("load", "load_requests")
+    asked = Counter((row["concurrency"], row["prompt_id"]) for row in requests)
+    assert len(asked) == 44 and set(asked.values()) == {1}, "nothing is asked twice, nothing is left out"
+    assert {row["attempt"] for row in requests} == {1, 2}
+
+
+def test_an_engine_that_sends_bursts_is_rejected_in_every_category(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, suite=SUITE.replace("  - {step: smoke, items: 5}\n", ""))
+    assert run.finish(node_python, "bursts", FAKE_ENGINE_TOKEN_S="0.01")[0] == 0
+    verdicts = run.rows("load", "verdicts")
+    assert len(verdicts) == 2 * 12
+    # beside a busy neighbour a client may have waited in a short window: then it accuses nobody
+    told = [row for row in verdicts if "client_starved" not in row["reasons"]]
+    assert told and {row["verdict"] for row in told} == {"rejected"}
+    assert all("stream_burst" in row["reasons"] for row in told)

@@ -1,0 +1,8 @@
+"""Prompt suites under load, as rows and sections of the report.
+
+- requests: what was sent on which machine, and each request's part in the steady state
+- windows: the rate of each repeat, from slots
+- latencies: rows of `load`
+- rows: all of it together, as a step's file returns it
+- plots, section: the page
+"""

@@ -1,0 +1,86 @@
+"""Requests of a load step, each with its part in the steady state of its concurrency.
+
+A slot is one of the places of a closed loop. Between the first answer and the last sending all slots are busy, so over
+that time the rate of the whole is
+
+    tok/s = concurrency x tokens made in slots / seconds of slots
+
+and the same over the requests of one category is what it would be if that category filled the slots, at the pace that
+its requests had beside the others. One request at a time, it is tokens over wall clock. Numerators and denominators of
+the categories add up to those of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from warehouse.consolidate.costs import placed
+from warehouse.consolidate.inputs import STEP, CommittedStep
+from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.visits import machine_of
+from warehouse.statistics.windows import Span, steady_bounds, tokens_within
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    import polars as pl
+
+    from warehouse.consolidate.raw import Raw
+
+KEPT = (
+    "attempt", "condition", "concurrency", "category", "prompt_id", "repeat", "sent_s", "wall_s", "prompt_tokens",
+    "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms", "chunk_ms",
+)  # fmt: skip
+
+Machine = str | None
+
+
+def without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Times and tokens, in the order in which they were asked."""
+    return frame.select(*STEP, *KEPT).sort("concurrency", "attempt", "sent_s", "prompt_id")
+
+
+def by_machine(step: CommittedStep, raw: Raw, rows: Iterable[Row]) -> dict[Machine, list[Row]]:
+    """Rows of one commit by the machine that measured them; attempts that named none are the committing one's."""
+    machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
+    home = machines.get(step.commit.attempt)
+    found: dict[Machine, list[Row]] = {}
+    for row in rows:
+        found.setdefault(machines.get(row["attempt"]) or home, []).append(row)
+    return found
+
+
+def timed(requests: Sequence[Row]) -> list[Row]:
+    """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
+
+    A prompt that two attempts asked at a concurrency counts once. `is_steady` is false for those that were sent before
+    the first answer: they were sent together, so their prefills wait for one another.
+    """
+    first: dict[tuple[int, str], Row] = {}
+    for row in requests:
+        first.setdefault((row["concurrency"], row["prompt_id"]), row)
+    loops: dict[tuple[int, int], list[Row]] = {}
+    for row in first.values():
+        loops.setdefault((row["concurrency"], row["attempt"]), []).append(row)
+    return [row for (concurrency, _), rows in loops.items() for row in _timed(concurrency, rows)]
+
+
+def _timed(concurrency: int, rows: Sequence[Row]) -> list[Row]:
+    """Of one closed loop, which has one clock."""
+    if concurrency == 1:
+        return [row | {"slot_s": row["wall_s"], "slot_tokens": row["completion_tokens"], "is_steady": True}
+                for row in rows]  # fmt: skip
+    spans = [Span(row["sent_s"], row["sent_s"] + row["wall_s"], row["completion_tokens"]) for row in rows]
+    begin, end = steady_bounds(spans)
+    return [
+        row | {"slot_s": seconds, "slot_tokens": tokens, "is_steady": row["sent_s"] >= begin}
+        for row, (tokens, seconds) in zip(rows, tokens_within(spans, begin, end), strict=True)
+    ]
+
+
+def by_category(rows: Iterable[Mapping[str, object]]) -> dict[str | None, list[Row]]:
+    """Rows of the whole, under None, and of each category."""
+    found: dict[str | None, list[Row]] = {None: []}
+    for row in rows:
+        found[None].append(dict(row))
+        found.setdefault(str(row["category"]), []).append(dict(row))
+    return found

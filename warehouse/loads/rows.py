@@ -1,0 +1,134 @@
+"""Rows of the dataset that a load step makes: rates and speedups by the speed machinery, latencies beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+from typing import TYPE_CHECKING
+
+from configs.steps.load import LoadStep, category_of
+from warehouse.columns import Table
+from warehouse.consolidate.inputs import CommittedStep, Group, Identity
+from warehouse.consolidate.rows import Made, Row
+from warehouse.consolidate.speed.bandwidth import decoding_steps, total
+from warehouse.consolidate.speed.rows import acceptance_of, speed_rows
+from warehouse.consolidate.speed.visits import Visited, visited
+from warehouse.loads.latencies import load_row
+from warehouse.loads.requests import Machine, by_machine, timed, without_texts
+from warehouse.loads.windows import windows_of
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
+
+Place = tuple[str, Machine]
+"""Cell and machine."""
+
+
+class Measured:
+    """Requests and windows of all visits of a group's cells, by machine."""
+
+    def __init__(self) -> None:
+        self.visits: dict[Identity, list[Visited]] = {}
+        self.requests: dict[Place, list[Row]] = {}
+        self.windows: dict[Place, list[Row]] = {}
+
+
+def load_rows(group: Group, raw: Raw, requests: Table, windows: Table, mode: str) -> Made:
+    """One row per concurrency, and one per concurrency and category, with their rows of `visits` and `load`.
+
+    Args:
+        group: steps that are compared with each other.
+        raw: has their rows.
+        requests: table of what was asked.
+        windows: table of what the engine counted meanwhile.
+        mode: of the rows.
+    """
+    found = Measured()
+    for step in group:
+        if step.wrote(requests):
+            _collect(step, raw, requests, windows, mode, found)
+    made = speed_rows(group, found.visits, raw)
+    results = _charged([_with_acceptance(row, group, found) for row in made.results])
+    return made._replace(results=results, visits=_charged(made.visits), load=_latencies(results, group, found))
+
+
+def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, mode: str, found: Measured) -> None:
+    asked = by_machine(step, raw, raw.rows(step, requests, without_texts))
+    rates = [window for rows in asked.values() for window in windows_of(rows, mode)]
+    found.visits[step.identity] = visited(step, raw, rates, [])
+    if step.visit.role == "control":
+        return
+    for machine, rows in asked.items():
+        found.requests.setdefault((step.cell_key, machine), []).extend(timed(rows))
+    for machine, rows in by_machine(step, raw, raw.rows(step, windows)).items():
+        found.windows.setdefault((step.cell_key, machine), []).extend(rows)
+
+
+def _with_acceptance(row: Row, group: Group, found: Measured) -> Row:
+    """The row with what was counted while it was measured; null where categories were mixed, or nothing drafts.
+
+    Bandwidth is left out: it needs the steps of the very seconds of which the rate is.
+    """
+    if row.get("tok_s") is None:
+        return row
+    windows = [
+        window
+        for window in found.windows.get(_place(row), ())
+        if window["concurrency"] == row["concurrency"] and (category_of(row["condition"]) in (None, window["category"]))
+    ]
+    technique = next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
+    tokens = total(windows, "completion_tokens") if windows else None
+    steps = decoding_steps(technique, windows) if windows and technique.drafts else None
+    return row | {
+        "mbu": None,
+        **(acceptance_of(windows) if windows and technique.drafts else {}),
+        "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
+    }
+
+
+def _charged(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose seconds stand with the whole suite: a category is a further reading of the same answers.
+
+    The seconds that a cell's categories were given by their share go to its whole-suite rows, by theirs.
+    """
+    cells: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["cell_key"], row.get("role"), row.get("visit"), row.get("complete")), []).append(row)
+    return [charged for each in cells.values() for charged in _charged_one(each)]
+
+
+def _charged_one(rows: Sequence[Row]) -> list[Row]:
+    whole = [row for row in rows if row.get("condition") is None or category_of(row["condition"]) is None]
+    done = []
+    for row in rows:
+        is_whole = any(row is each for each in whole)
+        amounts = {name: _amount(row, name, rows, whole) if is_whole else None for name in ("gpu_s", "cost_usd")}
+        done.append(row | amounts if whole else row)
+    return done
+
+
+def _amount(row: Row, name: str, rows: Sequence[Row], whole: Sequence[Row]) -> float | None:
+    if row.get(name) is None:
+        return None
+    own, everything = fsum(each[name] or 0.0 for each in whole), fsum(each[name] or 0.0 for each in rows)
+    return float(row[name] * everything / own) if own else float(row[name])
+
+
+def _latencies(results: Sequence[Row], group: Group, found: Measured) -> list[Row]:
+    specs = {step.cell_key: step.spec for step in group if isinstance(step.spec, LoadStep)}
+    rows = []
+    for row in results:
+        category = category_of(row["condition"]) if row.get("condition") else None
+        asked = [
+            each
+            for each in found.requests.get(_place(row), ())
+            if each["concurrency"] == row.get("concurrency") and category in (None, each["category"])
+        ]
+        if asked:
+            spec = specs.get(row["cell_key"])
+            rows.append(load_row(row, category, asked, spec.limits if spec else None))
+    return rows
+
+
+def _place(row: Row) -> Place:
+    return row["cell_key"], row.get("machine")

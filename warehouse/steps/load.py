@@ -1,0 +1,71 @@
+"""Load: rates, latencies and goodput of a prompt suite against concurrency, and speedups by category."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.columns import Column, Table
+from warehouse.consolidate.inputs import Group
+from warehouse.consolidate.rows import Made
+from warehouse.display.section import Section
+from warehouse.loads.rows import load_rows
+from warehouse.loads.section import category_section, load_section
+from warehouse.steps.throughput import REQUESTS, WINDOWS
+from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
+
+MODE = "natural"
+"""Answers end by themselves; they are streamed all the same, and every rate is tokens by usage over wall clock."""
+
+_OF_AN_ANSWER = (
+    "prompt_tokens", "completion_tokens", "wall_s", "finish_reason", "tpot_ms", "chunks", "largest_chunk_tokens",
+    "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share", "compressed_share",
+    "mean_logprob", "text",
+)  # fmt: skip
+
+LOAD_REQUESTS = Table(
+    "load_requests",
+    "one streamed request of a prompt suite under load",
+    (
+        *ROW_IDENTITY,
+        *LOAD_SHAPE,
+        Column("category", "str", "of the prompt", required=True),
+        Column("prompt_id", "str", "category and 12 hex digits of sha256 over the user message", required=True),
+        Column("repeat", "i64", "which part of its category's prompts, from 0: the same in every cell", required=True),
+        Column("sent_s", "f64", "when it was sent, from the start of its window", "s", required=True),
+        Column("ttft_ms", "f64", "request sent to first token", "ms"),
+        Column("chunk_ms", "f64", "(last token - first token) / (chunks - 1)", "ms"),
+        *(column for column in REQUESTS.columns if column.name in _OF_AN_ANSWER),
+    ),
+)
+
+_OF_A_WINDOW = (
+    "requests", "wall_s", "prompt_tokens", "client_late_ms", "client_late_share", "completion_tokens",
+    *(column.name for column in WINDOWS.columns if column.name.startswith("engine_")),
+)  # fmt: skip
+
+LOAD_WINDOWS = Table(
+    "load_windows",
+    "what one attempt sent at one concurrency, in one closed loop, counted by the engine, too",
+    (
+        *ROW_IDENTITY,
+        *LOAD_SHAPE,
+        Column("category", "str", "of all its prompts: one request at a time; null: several in flight, all mixed"),
+        *(column for column in WINDOWS.columns if column.name in _OF_A_WINDOW),
+    ),
+)
+
+TABLES = (LOAD_REQUESTS, LOAD_WINDOWS)
+
+
+def rows(group: Group, raw: Raw) -> Made:
+    """One row per concurrency, of the whole suite and of each category; pairs are settled run by run."""
+    return load_rows(group, raw, LOAD_REQUESTS, LOAD_WINDOWS, MODE)
+
+
+SECTIONS = (
+    Section("load", "Load", load_section, 40),
+    Section("load-categories", "Load by category", category_section, 41),
+)
