@@ -204,7 +204,7 @@ def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: Planne
     assert [row["tries"] for row in fixed(measured)] == [3, 3, 3]
     said = measured.said["c", "fixed"]
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_starved"]
-    assert "3 of 3 windows" in said.findings[0].sentence and "1270 ms late" in said.findings[0].sentence
+    assert "3 of 3 windows" in said.findings[0].sentence and "1280 ms late" in said.findings[0].sentence
 
 
 def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
