@@ -122,6 +122,8 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """An answer begins, or a 1xx before one."""
         self._headers = []
+        if self._answer is None:
+            self.close()  # a second answer to one request: what follows would be out of step
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header is whole."""
