@@ -22,7 +22,7 @@ from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
 from tasks.client.standstill import keep_looking
 from tasks.prompts import Prompt
 from tasks.wire.patience import Patience
-from tasks.wire.transport import Transport
+from tasks.wire.transport import Transport, encoded
 
 BASE_TIMEOUT_S = 120.0
 """Time that any request may take; its output may take more on top, by `SLOWEST_TOK_S`."""
@@ -109,7 +109,7 @@ class Client:
         if streams:
             sent |= {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         whole_s = BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
-        return Ready(self._post("/v1/chat/completions", sent, self._patience._replace(whole_s=whole_s)), body, streams)
+        return self._ready("/v1/chat/completions", sent, body, streams, whole_s)
 
     async def hear(self, ready: Ready) -> Heard:
         """Send a request and collect its answer, whatever its status; nothing is decoded.
@@ -118,14 +118,13 @@ class Client:
             Unanswered: no connection, or no progress.
             RequestFailed: the answer was cut short, or is no HTTP.
         """
-        asked = f"a request of {ready.body.get('max_tokens')} tokens" if "max_tokens" in ready.body else "a request"
         try:
-            response = await self._http.send(ready.request)
+            answer, ended_s = await self._wire.exchange(self._http.base_url, ready.data, ready.patience)
         except (httpx.TimeoutException, httpx.ConnectError) as error:
-            raise Unanswered(f"{asked} to {ready.request.url}: {error}") from error
+            raise Unanswered(f"{self._name(ready)}: {error}") from error
         except httpx.TransportError as error:
-            raise RequestFailed(f"{asked} to {ready.request.url}: {error}") from error
-        return Heard(ready.body, response.status_code, response.content, response.extensions["arrivals"])
+            raise RequestFailed(f"{self._name(ready)}: {error}") from error
+        return Heard(ready.body, answer.status, answer.content, answer.arrivals(ended_s))
 
     async def complete(self, body: Mapping[str, Any]) -> Reply:
         """Send one non-streamed request.
@@ -155,8 +154,7 @@ class Client:
         wanted: dict[str, Any] = {"add_generation_prompt": True}
         wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
         try:
-            request = self._post("/tokenize", wanted, self._patience._replace(whole_s=BASE_TIMEOUT_S))
-            answer = (await self.hear(Ready(request, wanted, streams=False))).json()
+            answer = (await self.hear(self._ready("/tokenize", wanted, wanted, False, BASE_TIMEOUT_S))).json()
         except RequestFailed as error:
             need = "prompts are cut to length by the engine's own tokenizer: serve with one that has it, as vLLM does"
             raise RequestFailed(f"/tokenize of {self._http.base_url}: {error}; {need}") from error
@@ -179,6 +177,14 @@ class Client:
             raise RequestFailed(f"HTTP {response.status_code} from {path}")
         return response.text
 
-    def _post(self, path: str, body: Mapping[str, Any], patience: Patience) -> httpx.Request:
-        content, extensions = json.dumps(body).encode(), patience.as_extensions()
-        return self._http.build_request("POST", path, content=content, headers=JSON_HEADERS, extensions=extensions)
+    def _ready(
+        self, path: str, sent: Mapping[str, Any], body: Mapping[str, Any], streams: bool, whole_s: float
+    ) -> Ready:
+        request = self._http.build_request("POST", path, content=json.dumps(sent).encode(), headers=JSON_HEADERS)
+        return Ready(encoded(request), body, streams, self._patience._replace(whole_s=whole_s))
+
+    def _name(self, ready: Ready) -> str:
+        """A request, for an error."""
+        target = ready.data.split(b" ", 2)[1].decode()
+        tokens = f", {ready.body['max_tokens']} tokens asked" if "max_tokens" in ready.body else ""
+        return f"POST {self.base_url}{target}{tokens}"

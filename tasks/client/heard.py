@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import httpx
-
 from tasks.client.failures import RequestFailed
 from tasks.wire.answer import Arrivals
+from tasks.wire.patience import Patience
 
 EVENT = b"data: "
 """How a line of a stream begins that carries an event (WHATWG HTML, 9.2.5)."""
@@ -18,9 +17,10 @@ EVENT = b"data: "
 class Ready(NamedTuple):
     """A request that is encoded: sending it needs nothing but the wire."""
 
-    request: httpx.Request
+    data: bytes
     body: Mapping[str, Any]
     streams: bool
+    patience: Patience
 
 
 class Heard(NamedTuple):

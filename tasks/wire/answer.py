@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -13,8 +15,8 @@ class Arrivals(NamedTuple):
     """
 
     sent_s: float
-    pieces_s: list[float]
-    sizes: list[int]
+    pieces_s: Sequence[float]
+    sizes: Sequence[int]
     ended_s: float
 
 
@@ -26,8 +28,7 @@ class Answer:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.body: list[bytes] = []
-        self.pieces_s: list[float] = []
-        self.sizes: list[int] = []
+        self.pieces_s, self.sizes = array("d"), array("q")
         self.head_bytes = 0
         self.has_head = False
         self.is_anything = False
@@ -44,6 +45,11 @@ class Answer:
         self._size += len(piece)
         self.pieces_s.append(now_s)
         self.sizes.append(self._size)
+
+    @property
+    def content(self) -> bytes:
+        """The body so far."""
+        return b"".join(self.body)
 
     @property
     def ends_with_the_stream(self) -> bool:

@@ -234,7 +234,7 @@ def test_each_piece_has_the_moment_at_which_it_came() -> None:
         between_s = monotonic()
         first_seen.set()
         arrivals: Arrivals = (await asking).extensions["arrivals"]
-        assert arrivals.sizes == [3, 5]
+        assert list(arrivals.sizes) == [3, 5]
         assert arrivals.sent_s < arrivals.pieces_s[0] < between_s < arrivals.pieces_s[1] <= arrivals.ended_s
 
     talk(what, play)
