@@ -3,8 +3,8 @@
     bin/run python bench/client.py [CLIENT ...]
 
 Clients: ours, floor (a bare asyncio protocol that does nothing but this), httpx (its own transport), and the peers that
-`bench/peers.py` knows and finds installed. Each test starts a client in a process of its own, ours
-in the environment of a node. Loads are closed loops:
+`bench/peers.py` knows and finds installed. Each test starts a client in a process of its own, ours in the environment
+of a node. Loads are closed loops:
 
 - `latency`: 256 in flight, not streamed, each held 100 ms; `cost`: the same answered at once, at 1 to 256 in flight;
 - `stream`: 256 in flight, 64 tokens, the first after 50 ms, then one each 20 ms.
@@ -51,7 +51,7 @@ class Load(NamedTuple):
 
 
 LOADS = (
-    Load("latency", (100, 0, 0), False, 256, 1536),
+    Load("latency", (100, 0, 0), False, 256, 3072),
     *(Load(f"cost {concurrency}", (0, 0, 0), False, concurrency, 3000) for concurrency in (1, 16, 64, 256)),
     Load("stream", (0, 50, 20), True, 256, 768),
 )

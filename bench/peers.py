@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from configs.checkout import ROOT
 from tasks.family.recipe import family_dir
 from tasks.host import environments
 
@@ -119,9 +118,9 @@ def reported(peer: str, folder: Path) -> dict[str, Any]:
 
 def install(peer: str) -> None:
     """Make a peer's environment, at the version that was compared."""
-    subprocess.run(["uv", "venv", "--quiet", "--clear", str(home(peer))], check=True)
-    python = str(home(peer) / "bin/python")
-    subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, PINS[peer]], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(home(peer))], check=True)
+    pip = [str(home(peer) / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, PINS[peer]], check=True)
 
 
 if __name__ == "__main__":

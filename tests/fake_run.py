@@ -57,6 +57,7 @@ steps:
 ENGINE = """
 name: fake
 command: [{python}, {root}/tests/fake_engine.py]
+args: [--enable-per-request-metrics]
 start_timeout_s: 30
 """
 

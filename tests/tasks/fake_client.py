@@ -43,6 +43,8 @@ class FakeClient(Client):
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
+        self.rest_s = 0.0
+        """What the client needs before it can send the next timed request."""
         self.mean_logprob = -0.5
         """Of answers that were asked for it."""
         self.bodies: list[tuple[str, bool]] = []
@@ -74,6 +76,8 @@ class FakeClient(Client):
         return await (self._heard_stream(ready) if ready.streams else self._heard_whole(ready))
 
     async def _heard_whole(self, ready: Ready) -> Heard:
+        if self.rest_s:
+            await asyncio.sleep(self.rest_s)
         body, sent_s = ready.body, self.clock.now_s
         tokens = int(body["max_tokens"])
         kind = "prefill" if tokens == 1 else "fixed"
