@@ -7,7 +7,7 @@ streams of 50 chunks a second take it a third of a core, so a client shows its o
 that isn't streamed is answered LATENCY_MS after its last byte came; a streamed one has its first token after TTFT_MS
 and one more each TOKEN_MS. `GET /truth` has, of each chat request since the last `GET /reset`, by this machine's
 monotonic clock: when its last byte came, when its first and its last token were sent, and its tokens; besides, its
-processor seconds.
+processor seconds. `GET /book` is a text to cut prompts from.
 """
 
 from __future__ import annotations
@@ -190,6 +190,8 @@ class Mock:
             return page("application/json", json.dumps({"requests": self.truth, "cpu_s": time.process_time()}))
         if path == b"/v1/models":
             return page("application/json", json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}))
+        if path == b"/book":
+            return page("text/plain", "the fox saw the red house and went on to the river " * 4000)
         counters = {"generation_tokens": self.tokens, "request_success": self.finished, "prefix_cache_hits": 0}
         return page("text/plain", "".join(f"vllm:{name}_total {value}\n" for name, value in counters.items()))
 

@@ -74,7 +74,7 @@ def command(peer: str, shape: list[str], tokens: int, folder: Path) -> Command:
         asked = (
             f"--base-url {url}/v1 --model m --served-model-name m --tokenizer {tokenizer()} --pp 64 --tg {tokens} "
             f"--exact-tg --concurrency {concurrency} --runs {runs} --format json --save-result {folder}/benchy.json "
-            "--no-warmup --latency-mode none --skip-coherence"
+            f"--no-warmup --latency-mode none --skip-coherence --book-url {url}/book"
         )
         return Command([program, *asked.split()], OFFLINE)
     if peer == "guidellm":
@@ -89,7 +89,8 @@ def command(peer: str, shape: list[str], tokens: int, folder: Path) -> Command:
         f"--request-count {requests} --synthetic-input-tokens-mean 64 --output-tokens-mean {tokens} "
         f"--extra-inputs ignore_eos:true --use-server-token-count --artifact-dir {folder} --ui none"
     )
-    return Command([program, *asked.split(), *(["--streaming"] if how == "stream" else [])], OFFLINE)
+    # told to be offline it takes a folder for the name of a repository, and refuses it
+    return Command([program, *asked.split(), *(["--streaming"] if how == "stream" else [])], {})
 
 
 def reported(peer: str, folder: Path) -> dict[str, Any]:

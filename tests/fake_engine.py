@@ -7,7 +7,7 @@ half_wrong (every other question), no_tokenize (as an engine without that endpoi
 request), drafts_secretly (an AR engine that was told to draft all the same), renamed_counters (two counters under names
 that nobody knows), insane (it answers what nobody asked, where questions are so easy that nobody misses them), noise
 (every token is improbable to the engine itself), no_ar (it starts only to speculate), some_errors (HTTP 500 to every
-20th timed request), cuts (each stream ends half-way), drafts_apart (requests say other drafts than the counters),
+20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the counters),
 counts_chunks (a stream's usage takes a chunk for a token). After FAKE_ENGINE_AFTER chat
 requests, dies_later dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit
 and each mark is one, too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every
@@ -177,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": tokens_in(prompt), "completion_tokens": tokens}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
         if body.get("stream"):
-            self.stream(text, tokens, usage, finish)
+            self.stream(text, tokens, usage, finish, cut=LIE == "cuts" and number % 2 == 0)
         else:
             with slot() as slower:
                 time.sleep(tokens * TOKEN_S * slower)
@@ -194,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
             answer = {"choices": [choice], "usage": usage, **metrics_of(tokens)}
             self.reply(200, "application/json", json.dumps(answer))
 
-    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str) -> None:
+    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -207,11 +207,13 @@ class Handler(BaseHTTPRequestHandler):
         for sent in range(size, tokens + 1, size):
             if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
                 time.sleep(max(0.0, started + sent * TOKEN_S - time.monotonic()))
+            elif sent > size:  # so soon after the first that they are two reads, and three times too fast
+                time.sleep(size * TOKEN_S / 3)
             part = " ".join(said[sent - size : sent]) + " "
             written = sent // size if LIE == "counts_chunks" else sent
             event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": written}}
             self.event(event)
-            if LIE == "cuts" and sent >= tokens // 2:
+            if cut and sent >= tokens // 2:
                 self.close_connection = True
                 return
         if LIE == "counts_chunks":
