@@ -78,10 +78,11 @@ def command(peer: str, shape: list[str], tokens: int, folder: Path) -> Command:
         )
         return Command([program, *asked.split()], OFFLINE)
     if peer == "guidellm":
-        data = f"prompt_tokens=64,output_tokens={tokens}"
         asked = (
-            f"benchmark run --target {url} --model m --processor {tokenizer()} --profile concurrent "
-            f"--rate {concurrency} --max-requests {requests} --data {data} --output-dir {folder} --outputs json"
+            f"run --backend kind=openai_http,target={url},model=m --tokenizer kind=hf_auto,model={tokenizer()} "
+            f"--data kind=synthetic_text,prompt_tokens=64,output_tokens={tokens} --disable-console "
+            f"--profile kind=concurrent,streams={concurrency} --constraint kind=max_requests,count={requests} "
+            f"--output kind=json,path={folder}/benchmarks.json"
         )
         return Command([program, *asked.split()], OFFLINE)
     asked = (

@@ -1,20 +1,20 @@
 """A FAKE engine: a small OpenAI-compatible server that lies in a chosen way, to see whether the guards notice.
 
-Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
-honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
-prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
+Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie: honest,
+bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a prompt),
+cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
 half_wrong (every other question), no_tokenize (as an engine without that endpoint), error (HTTP 500 to every chat
 request), drafts_secretly (an AR engine that was told to draft all the same), renamed_counters (two counters under names
 that nobody knows), insane (it answers what nobody asked, where questions are so easy that nobody misses them), noise
 (every token is improbable to the engine itself), no_ar (it starts only to speculate), some_errors (HTTP 500 to every
-20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the counters),
-counts_chunks (a stream's usage takes a chunk for a token). After FAKE_ENGINE_AFTER chat
-requests, dies_later dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit
-and each mark is one, too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every
-chat request in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes
-whole ones to the file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot
-that it finds free. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
-strings inside the thinking, too.
+20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the
+counters), counts_chunks (a stream's usage takes a chunk for a token). After FAKE_ENGINE_AFTER chat requests, dies_later
+dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one,
+too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
+FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
+FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
+the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
+too.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ class Connection(asyncio.Protocol):
             httpx.TransportError: the connection broke, the answer is no HTTP, or patience ran out.
         """
         assert self._socket is not None and self._done is None
+        if self._socket.is_closing():
+            raise Closed("closed before anything was sent")
         done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         answer = Answer(monotonic())
         self._done, self._answer, self.patience = done, answer, patience

@@ -240,6 +240,18 @@ def test_each_piece_has_the_moment_at_which_it_came() -> None:
     talk(what, play)
 
 
+def test_a_connection_that_is_lost_before_anything_is_sent_is_an_error_at_once() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        lost = connection.Connection(lambda _: None)
+        host, port = server.url.removeprefix("http://").split(":")
+        await asyncio.get_running_loop().create_connection(lambda: lost, host, int(port))
+        lost.close()
+        with pytest.raises(connection.Closed, match="before anything was sent"):
+            await lost.ask(b"GET / HTTP/1.1\r\n\r\n", Patience())
+
+    assert talk(what, OK).requests == []
+
+
 def test_nobody_listens_is_a_connect_error() -> None:
     async def both() -> None:
         async with Scripted(OK) as server:
