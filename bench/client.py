@@ -207,7 +207,8 @@ def main(names: list[str]) -> int:
         for load, name in (("latency", "latency_ms"), ("stream", "ttft_ms"), ("cost 256", "cpu_ms")):
             ours, floor = found["ours"][load][name], found["floor"][load][name]
             print(f"{load}: {name} {ours:.3g}, {ours / floor:.2f} of the bare loop's {floor:.3g}")
-    print(*(f"missed: {each}" for each in missed), sep="\n")
+    for each in missed:
+        print(f"missed: {each}")
     print(json.dumps({"clients": found, "missed": missed, "load_average": os.getloadavg()}))
     return 1 if missed else 0
 
