@@ -21,7 +21,7 @@ from tasks.client.heard import Heard, Ready
 from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
 from tasks.client.standstill import keep_looking
 from tasks.prompts import Prompt
-from tasks.wire.patience import Patience
+from tasks.wire.patience import PATIENCE, Patience
 from tasks.wire.transport import Transport, encoded
 
 BASE_TIMEOUT_S = 120.0
@@ -47,7 +47,7 @@ class Client:
         base_url: str,
         model: Model,
         technique: Technique,
-        patience: Patience = Patience(),  # noqa: B008
+        patience: Patience = PATIENCE,
     ) -> None:
         """A client that has not connected.
 
@@ -75,8 +75,10 @@ class Client:
     ) -> None:
         if self._looking is not None:
             self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+            await asyncio.wait([self._looking])
         await self._http.aclose()
+        if self._looking is not None and not self._looking.cancelled():
+            self._looking.result()  # it never ends by itself: what ended it is told
 
     async def connect(self, number: int) -> None:
         """Have so many connections open and idle: call it just before a clock starts.

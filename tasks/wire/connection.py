@@ -11,7 +11,7 @@ import httptools
 import httpx
 
 from tasks.wire.answer import Answer
-from tasks.wire.patience import MOST_HEAD_BYTES, REUSE_S, Patience
+from tasks.wire.patience import MOST_HEAD_BYTES, PATIENCE, REUSE_S, Patience
 
 
 class Closed(httpx.RemoteProtocolError):
@@ -30,7 +30,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._now_s = 0.0
         self.idle_since_s = monotonic()
-        self.patience = Patience()
+        self.patience = PATIENCE
 
     async def ask(self, data: bytes, patience: Patience) -> tuple[Answer, float]:
         """Send a request; returns its answer and the moment of its last byte.

@@ -30,6 +30,10 @@ class Patience(NamedTuple):
         return {"patience": self}
 
 
+PATIENCE = Patience()
+"""Where nobody asks for another."""
+
+
 def patience_of(request: httpx.Request) -> Patience:
     """The bounds that a request brings; else those of httpx's own timeout, whose `read` is the quiet time."""
     own = request.extensions.get("patience")
@@ -37,4 +41,4 @@ def patience_of(request: httpx.Request) -> Patience:
         return own
     timeout = request.extensions.get("timeout") or {}
     connect_s = timeout.get("connect")
-    return Patience(Patience().connect_s if connect_s is None else connect_s, timeout.get("read"))
+    return Patience(PATIENCE.connect_s if connect_s is None else connect_s, timeout.get("read"))

@@ -18,7 +18,7 @@ import httpx
 
 from tasks.wire.answer import Answer
 from tasks.wire.connection import Closed, Connection
-from tasks.wire.patience import Patience, patience_of
+from tasks.wire.patience import PATIENCE, Patience, patience_of
 
 TICK_S = 1.0
 """How often requests are asked whether their patience is out; more often where it is shorter than four of these."""
@@ -46,7 +46,7 @@ class Transport(httpx.AsyncBaseTransport):
         stack = self._idle.setdefault(origin, [])
         stack[:] = [connection for connection in stack if connection.is_usable]
         while len(stack) < number:
-            stack.append(await self._open(origin, Patience().connect_s))
+            stack.append(await self._open(origin, PATIENCE.connect_s))
 
     async def exchange(self, url: httpx.URL, data: bytes, patience: Patience) -> tuple[Answer, float]:
         """Send an encoded request; returns its answer and the moment of its last byte. This is all that is timed.
