@@ -113,7 +113,7 @@ class Precision(Frozen):
     dtype: str | None = Field(None, description="vLLM's --dtype")
 
 
-class Engine(Frozen):
+class Engine(Grown):
     """What serves the model: `command` starts a user's own build, in a container maybe, or `environment` has it.
 
     `environment` names a pinned environment of ours, or with a / the path of a user's own virtual environment. With
@@ -128,6 +128,11 @@ class Engine(Frozen):
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     start_timeout_s: float = Field(600, gt=0)
+    draft_args: tuple[str, ...] = Field(
+        (), description="behind `args`, of cells that draft; vLLM refuses some elsewhere"
+    )
+
+    later: ClassVar[frozenset[str]] = frozenset({"draft_args"})
 
     def argument(self, *names: str) -> str | None:
         """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.

@@ -36,6 +36,19 @@ def steady_state(spans: Sequence[Span], concurrency: int) -> Steady | None:
     return Steady(end - begin, sum(tokens for tokens, _ in tokens_within(spans, begin, end)))
 
 
+def delivered_share(spans: Sequence[Span], concurrency: int) -> float:
+    """Mean requests in flight over those asked for, 0 to 1, while there were requests left to fill all slots.
+
+    The integral of those in flight from the first sending to the last, or to the first answer if that is later, over
+    that time and `concurrency`. Afterwards slots empty because the work ends. Below 1 the client was slow to send the
+    next request (Little's law: so much less load was offered).
+    """
+    begin = min(span.sent_s for span in spans)
+    end = max(max(span.sent_s for span in spans), min(span.ended_s for span in spans))
+    inside_s = sum(max(0.0, min(span.ended_s, end) - span.sent_s) for span in spans)
+    return inside_s / (min(concurrency, len(spans)) * (end - begin)) if end > begin else 1.0
+
+
 def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
     """Decoding steps per second of each window, of all its sequences: the machine's pace, whatever drafts are worth.
 

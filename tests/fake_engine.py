@@ -1,18 +1,20 @@
 """A FAKE engine: a small OpenAI-compatible server that lies in a chosen way, to see whether the guards notice.
 
-Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie:
-honest, bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a
-prompt), cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
+Started as `vllm serve` would be: `python fake_engine.py serve MODEL --port P ...`. FAKE_ENGINE chooses the lie: honest,
+bursts, dead_draft, short, blank, loop, miscount, at_chance, dies, forgets_late (what stands behind 80 % of a prompt),
+cut_off (the length limit ends the thinking), two_letters (another option in brackets after the announced one),
 half_wrong (every other question), no_tokenize (as an engine without that endpoint), error (HTTP 500 to every chat
 request), drafts_secretly (an AR engine that was told to draft all the same), renamed_counters (two counters under names
 that nobody knows), insane (it answers what nobody asked, where questions are so easy that nobody misses them), noise
-(every token is improbable to the engine itself), no_ar (it starts only to speculate). After FAKE_ENGINE_AFTER chat
-requests, dies_later dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit
-and each mark is one, too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every
-chat request in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes
-whole ones to the file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot
-that it finds free. While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop
-strings inside the thinking, too.
+(every token is improbable to the engine itself), no_ar (it starts only to speculate), some_errors (HTTP 500 to every
+20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the
+counters), counts_chunks (a stream's usage takes a chunk for a token). After FAKE_ENGINE_AFTER chat requests, dies_later
+dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one,
+too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
+FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
+FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
+the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
+too.
 """
 
 from __future__ import annotations
@@ -171,10 +173,14 @@ class Handler(BaseHTTPRequestHandler):
         if (LIE == "dies" and body.get("ignore_eos")) or (LIE == "dies_later" and number > AFTER):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
+        timed = body.get("ignore_eos") and not body.get("logprobs")
+        if LIE == "some_errors" and timed and number % 20 == 0:
+            self.reply(500, "application/json", json.dumps({"error": {"message": "one in twenty"}}))
+            return
         usage = {"prompt_tokens": tokens_in(prompt), "completion_tokens": tokens}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
         if body.get("stream"):
-            self.stream(text, tokens, usage, finish)
+            self.stream(text, tokens, usage, finish, cut=LIE == "cuts" and number % 2 == 0)
         else:
             with slot() as slower:
                 time.sleep(tokens * TOKEN_S * slower)
@@ -188,9 +194,10 @@ class Handler(BaseHTTPRequestHandler):
             if body.get("logprobs"):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
-            self.reply(200, "application/json", json.dumps({"choices": [choice], "usage": usage}))
+            answer = {"choices": [choice], "usage": usage, **metrics_of(tokens)}
+            self.reply(200, "application/json", json.dumps(answer))
 
-    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str) -> None:
+    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -203,9 +210,17 @@ class Handler(BaseHTTPRequestHandler):
         for sent in range(size, tokens + 1, size):
             if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
                 time.sleep(max(0.0, started + sent * TOKEN_S - time.monotonic()))
+            elif sent > size:  # so soon after the first that they are two reads, and three times too fast
+                time.sleep(size * TOKEN_S / 3)
             part = " ".join(said[sent - size : sent]) + " "
-            event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": sent}}
+            written = sent // size if LIE == "counts_chunks" else sent
+            event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": written}}
             self.event(event)
+            if cut and sent >= tokens // 2:
+                self.close_connection = True
+                return
+        if LIE == "counts_chunks":
+            usage["completion_tokens"] = tokens // size
         self.event({"choices": [{"delta": {}, "finish_reason": finish}], "usage": usage})
         book(tokens)
         self.wfile.write(b"data: [DONE]\n\n")
@@ -271,6 +286,21 @@ def book(tokens: int) -> None:
         drafts = int(tokens // (1 + sum(RATES)))
         counters["drafts"] += drafts
         counters["accepted"] += 0 if LIE == "dead_draft" else round(drafts * sum(RATES))
+
+
+def metrics_of(tokens: int) -> dict[str, Any]:
+    """A request's own account, as vLLM gives it where it is told to: its clock, and its drafts if it drafts."""
+    said: dict[str, Any] = {"time_to_first_token_ms": 1.5, "generation_time_ms": 1000 * TOKEN_S * (tokens - 1)}
+    said |= {"queue_time_ms": 0.25, "mean_itl_ms": 1000 * TOKEN_S}
+    if "--per-request-spec-decode-metrics" in sys.argv:
+        steps, accepted = tokens // 2, 0 if LIE == "dead_draft" else tokens // 2
+        said["speculative_decoding"] = {
+            "num_spec_steps": steps + (LIE == "drafts_apart"),
+            "num_draft_tokens": K * steps,
+            "num_accepted_draft_tokens": accepted,
+            "acceptance_histogram": [steps - accepted, accepted, *[0] * (K - 1)],
+        }
+    return {"metrics": said} if "--enable-per-request-metrics" in sys.argv else {}
 
 
 def metrics() -> str:

@@ -71,7 +71,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     argv += [*cell.engine.args, *cell.technique.engine_args]
     speculative = speculative_config(cell)
     if speculative is not None:
-        argv += ["--speculative-config", json.dumps(speculative, sort_keys=True)]
+        argv += ["--speculative-config", json.dumps(speculative, sort_keys=True), *cell.engine.draft_args]
     diffusion = diffusion_config(cell)
     if diffusion is not None:
         argv += ["--diffusion-config", json.dumps(diffusion, sort_keys=True)]

@@ -82,7 +82,8 @@ def require(engine: Engine, techniques: Iterable[Technique]) -> None:
         container.require(words)
     elif says_its_release(words):
         said = release(words)
-        args = [*engine.args, *(word for technique in techniques for word in technique.engine_args)]
+        drafting = engine.draft_args if any(technique.drafts for technique in techniques) else ()
+        args = [*engine.args, *drafting, *(word for technique in techniques for word in technique.engine_args)]
         if unknown := unknown_arguments(args, said):
             first = max(SINCE[flag] for flag in unknown)
             raise EngineUnavailable(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 from configs.cell import Technique
 from configs.without_weights.acceptance import ReplayedAcceptance
@@ -90,3 +92,39 @@ def replay_missed(replayed: ReplayedAcceptance | None, counted: Counters) -> Fin
         return None
     sentence = f"{seen:.2f} tokens accepted a step, where {replayed.name} has {expected:.2f} (within {allowed:.2f})"
     return Finding(Reason.REPLAY_MISSED, "rejected", sentence)
+
+
+def acceptance_mismatch(k: int | None, requests: Sequence[Mapping[str, Any]], counted: Counters) -> Finding | None:
+    """What requests say of their drafts must add up to the engine's counters, and to no more tokens than were written.
+
+    Of a request with T output tokens the first comes from the prefill; each of S draft steps commits one token and
+    those accepted, A in all; other steps commit one. So S + A <= T - 1, plus up to K that the last step accepted
+    behind the request's end (vLLM 0.32.0 counts those, `v1/core/sched/scheduler.py`; issue #56101). Sums are compared
+    only where every request says something.
+
+    Args:
+        k: tokens drafted per step; None: not fixed.
+        requests: rows of `requests`.
+        counted: by the engine, over the same requests.
+    """
+    if not requests or any(row.get("engine_draft_steps") is None for row in requests):
+        return None
+    sums = {
+        "draft steps": (_sum(requests, "engine_draft_steps"), counted.drafts),
+        "drafted tokens": (_sum(requests, "engine_draft_tokens"), counted.draft_tokens),
+        "accepted tokens": (_sum(requests, "engine_accepted_tokens"), counted.accepted_tokens),
+    }
+    for name, (said, total) in sums.items():
+        if total is not None and said != total:
+            sentence = f"requests say {said} {name}, the engine counted {total:.0f}"
+            return Finding(Reason.ACCEPTANCE_MISMATCH, "rejected", sentence)
+    for row in requests if k is not None else ():
+        steps, accepted, tokens = row["engine_draft_steps"], row["engine_accepted_tokens"], row["completion_tokens"]
+        if steps + accepted > tokens - 1 + (k or 0):
+            sentence = f"a request of {tokens} tokens says that {steps} draft steps accepted {accepted}"
+            return Finding(Reason.ACCEPTANCE_MISMATCH, "rejected", sentence)
+    return None
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int:
+    return sum(row[column] or 0 for row in rows)

@@ -1,4 +1,4 @@
-"""Guards over the steadiness of windows: do repeats agree, and did the client have a processor when it needed one?"""
+"""Guards over the steadiness of windows: do repeats agree, and did the client keep up with what was asked of it?"""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ tasks on two cores rates were off by about a quarter of it (2 % at .07 and .11, 
 
 CALM_LATE_MS = 10.0
 """A calm machine's timers are this late now and then (7 to 10 ms on two cores with a busy engine that yields)."""
+
+DELIVERED_BOUND = 0.95
+"""Least share of the asked requests that must be in flight on average: below it a rate is that of another load. Own
+client at 256 in flight on two loaded cores: 0.99; peers deliver 0.11 to 0.55 of the load there (bench/README.md)."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH)
 """What a stream looks like, too, to a client that slept while it came."""
@@ -95,6 +99,26 @@ def client_starved(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding(Reason.CLIENT_STARVED, "suspect", sentence)
 
 
+def is_client_limited(window: Mapping[str, Any]) -> bool:
+    """Whether the client kept fewer requests in flight than asked; a window of before that was measured is none."""
+    delivered = window.get("delivered_share")
+    return delivered is not None and delivered < DELIVERED_BOUND
+
+
+def client_limited(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """In each window the asked load must have been delivered."""
+    limited = [row for row in windows if is_client_limited(row)]
+    if not limited:
+        return None
+    row = min(limited, key=lambda each: float(each["delivered_share"]))
+    sentence = (
+        f"{len(limited)} of {len(windows)} windows had fewer requests in flight than asked: down to "
+        f"{row['delivered_share'] * row['concurrency']:.1f} of {row['concurrency']} on average "
+        f"(bound {DELIVERED_BOUND:.0%}, measured {row.get('tries') or 1} times)"
+    )
+    return Finding(Reason.CLIENT_LIMITED, "suspect", sentence)
+
+
 def with_steadiness(
     judgement: Judgement, windows: Sequence[Mapping[str, Any]], within: float | None = None
 ) -> Judgement:
@@ -109,4 +133,6 @@ def with_steadiness(
     # a client that slept while a stream came explains a burst: the engine is not accused of it
     kept = [each for each in judgement.findings if starved is None or each.reason not in BURSTS]
     paces = paces_of(windows) if judgement.mode == "fixed" else []
-    return judge(judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved])
+    return judge(
+        judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved, client_limited(windows)]
+    )

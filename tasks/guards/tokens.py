@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from configs.cell import Serving, Technique
 from tasks.guards.finding import Finding
@@ -17,6 +18,16 @@ def short_output(asked_tokens: int, completion_tokens: Sequence[int]) -> Finding
         return None
     sentence = f"{len(off)} of {len(completion_tokens)} outputs have not {asked_tokens} tokens (e.g. {off[0]})"
     return Finding(Reason.SHORT_OUTPUT, "rejected", sentence)
+
+
+def failed_requests(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """Every request of a window must be answered, whole: one that failed left its slot to others."""
+    failed = sum(row.get("failed") or 0 for row in windows)
+    if not failed:
+        return None
+    first = next(row["first_failure"] for row in windows if row.get("failed"))
+    asked = sum(row["requests"] for row in windows)
+    return Finding(Reason.REQUEST_FAILED, "rejected", f"{failed} of {asked} requests failed: {first}")
 
 
 def token_mismatch(client_tokens: int, counted: Counters) -> Finding | None:

@@ -8,7 +8,13 @@ from statistics import fmean, median
 from configs.cell import Cell, Gpu
 from configs.steps.throughput import Condition
 from tasks.guards.answers import NONE_ALLOWED, blank_output
-from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft, replay_missed
+from tasks.guards.drafting import (
+    acceptance_mismatch,
+    acceptance_out_of_range,
+    baseline_drafts,
+    dead_draft,
+    replay_missed,
+)
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.prompts import prompt_length
 from tasks.guards.speed import (
@@ -21,7 +27,14 @@ from tasks.guards.speed import (
     too_slow,
 )
 from tasks.guards.text import degenerate_text, improbable_text
-from tasks.guards.tokens import counters_vanished, engine_preemption, prefix_cache_hit, short_output, token_mismatch
+from tasks.guards.tokens import (
+    counters_vanished,
+    engine_preemption,
+    failed_requests,
+    prefix_cache_hit,
+    short_output,
+    token_mismatch,
+)
 from tasks.meters import Counters
 from warehouse.parts import Row
 from warehouse.statistics.windows import rate_of
@@ -82,6 +95,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
         short_output(asked_tokens, lengths),
         token_mismatch(sum(lengths), counted),
         *drafting_findings(served, counted),
+        acceptance_mismatch(served.k, rows, counted),
         blank_output([row["text"] for row in rows], NONE_ALLOWED) if real else None,
         prompt_length(rows[0]["context_tokens"], [row["prompt_tokens"] for row in rows]),
         *text_findings(served, rows),
@@ -120,10 +134,14 @@ def _work_findings(
 ) -> list[Finding | None]:
     """Was the work done that a speed is told of, streamed or not: its tokens, its drafts, its prompts, its text?"""
     counted = counted_in(windows)
+    failed = failed_requests(windows)
+    if failed is not None:  # the engine counted work of theirs, too: no sum can hold
+        return [failed, short_output(condition.output_tokens, [row["completion_tokens"] for row in requests])]
     return [
         short_output(condition.output_tokens, [row["completion_tokens"] for row in requests]),
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
         *drafting_findings(served, counted),
+        acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
         *text_findings(served, requests),

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from configs.steps.throughput import PREFILL_TRIES, Condition
-from tasks.client import Reply, StreamReply
+from tasks.client import EngineTruth, Reply, RequestFailed, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.guards.steadiness import is_starved
+from tasks.guards.steadiness import is_client_limited, is_starved
 from tasks.guards.text_measures import text_columns
 from tasks.meters import Counters
 from tasks.prompts import prompt_seed
-from tasks.steady import steady_state
+from tasks.steady import delivered_share, steady_state
+from tasks.timing.answers import answers_of
 from tasks.timing.client_watch import ClientWatch
+from tasks.timing.load_shapes import closed_loop
 from warehouse.statistics.windows import Span
 
 MOST_TRIES = 3
-"""How often a window is measured whose client was starved; what is still starved then is kept, and suspect."""
+"""How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""
 
 
 async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> float | None:
@@ -42,11 +43,12 @@ async def measured_window(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Measure one repeat; returns its row of `windows` and its rows of `requests`.
 
-    A window in which the client was starved is measured again, with prompts of its own: the last try is kept.
+    A window whose client was starved, or too slow to keep the load up, is measured again, with prompts of its own: the
+    last try is kept.
     """
     for tries in range(1, MOST_TRIES + 1):
         window, rows = await _window(ctx, prompts, condition, mode, repeat, tries)
-        if not is_starved(window):
+        if not is_starved(window) and not is_client_limited(window):
             break
     return window, rows
 
@@ -59,14 +61,13 @@ async def _window(
     name = f"{mode}-{repeat}" if tries == 1 else f"{mode}-{repeat}-try-{tries}"
     bodies = await _bodies(ctx, prompts, condition, name, number, token_ids=not is_stream)
     prefill_s = await _prefill(ctx, prompts, condition, name) if is_stream else None
-    send = ctx.client.stream if is_stream else ctx.client.complete
-    clock = asyncio.get_running_loop().time
+    requests = [ctx.client.ready(body, streams=is_stream) for body in bodies]
     before = await ctx.counters()
+    await ctx.client.connect(concurrency)
     async with ClientWatch() as watch:
-        started_s = clock()
-        answers = await _in_flight(send, bodies, concurrency)
-        wall_s = clock() - started_s
+        exchanges = await closed_loop(ctx.client.hear, requests, concurrency)
     counted = await ctx.counters_after(before, number)
+    answered = await answers_of(ctx.client, exchanges)
     shape = {
         "condition": condition.name,
         "mode": mode,
@@ -75,36 +76,38 @@ async def _window(
         "concurrency": concurrency,
         "repeat": repeat,
     }
-    replies = [reply for _, reply in answers]
-    rows = [
-        {
+    spans = [Span(heard.sent_s, heard.ended_s, reply.completion_tokens) for heard, reply in answered.each]
+    begun_s, ended_s = min(span.sent_s for span in spans), max(span.ended_s for span in spans)
+    first_ended_s = min(span.ended_s for span in spans)
+    rows = []
+    for index, (heard, reply) in zip(answered.places, answered.each, strict=True):
+        row = {
             **shape,
             **request_row(reply),
             "request_id": f"{condition.name}/{name}/{index}",
-            "prompt_chars": len(body["messages"][-1]["content"]),
+            "prompt_chars": len(bodies[index]["messages"][-1]["content"]),
+            "sent_s": heard.sent_s - begun_s,
         }
-        for index, (body, reply) in enumerate(zip(bodies, replies, strict=True))
-    ]
-    first_ended_s = min(sent_s + reply.wall_s for sent_s, reply in answers)
-    for row, (sent_s, _) in zip(rows, answers, strict=True):
-        if is_stream and concurrency > 1 and sent_s < first_ended_s:
+        if is_stream and concurrency > 1 and heard.sent_s < first_ended_s:
             row |= {"ttft_ms": None, "tpot_ms": None}  # sent in step: their prefills wait for one another
-    steady = steady_state(
-        [Span(sent_s, sent_s + reply.wall_s, reply.completion_tokens) for sent_s, reply in answers], concurrency
-    )
+        rows.append(row)
+    steady = steady_state(spans, concurrency)
     window = {
         **shape,
         "requests": number,
+        "failed": len(answered.failures),
+        "first_failure": next(iter(answered.failures), None),
         "tries": tries,
-        "wall_s": wall_s,
+        "wall_s": ended_s - begun_s,
         "steady_s": steady.seconds if steady else None,
         "steady_tokens": steady.tokens if steady else None,
+        "delivered_share": delivered_share(spans, concurrency),
         "client_late_ms": watch.lateness.late_ms,
         "client_late_share": watch.lateness.share,
         "prefill_s": prefill_s,
         "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
         "chars": sum(row["chars"] for row in rows),
-        "completion_tokens": sum(reply.completion_tokens for reply in replies),
+        "completion_tokens": sum(row["completion_tokens"] for row in rows),
         **engine_columns(counted),
     }
     return window, rows
@@ -112,30 +115,20 @@ async def _window(
 
 async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: str) -> float:
     """Seconds to the first token without streaming: wall clock minus this is the decode time of the same shape."""
-    clock, taken_s = asyncio.get_running_loop().time, []
+    taken_s = []
     before = await ctx.counters()
     for probe in range(PREFILL_TRIES):
         asked = await _bodies(ctx, prompts, condition, f"{name}-prefill-{probe}", condition.concurrency)
-        bodies = [body | {"max_tokens": 1} for body in asked]
-        started_s = clock()
-        await _in_flight(ctx.client.complete, bodies, condition.concurrency)
-        taken_s.append(clock() - started_s)
+        requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in asked]
+        await ctx.client.connect(condition.concurrency)
+        answered = await answers_of(ctx.client, await closed_loop(ctx.client.hear, requests, condition.concurrency))
+        if answered.failures:
+            raise RequestFailed(answered.failures[0])
+        heard = [each for each, _ in answered.each]
+        taken_s.append(max(each.ended_s for each in heard) - min(each.sent_s for each in heard))
     # what the engine counts late must not fall into the window that follows
     await ctx.counters_after(before, PREFILL_TRIES * condition.concurrency)
     return min(taken_s)
-
-
-async def _in_flight(
-    send: Callable[[Mapping[str, Any]], Awaitable[Any]], bodies: Sequence[dict[str, Any]], concurrency: int
-) -> list[tuple[float, Any]]:
-    """When each of `bodies` was sent, by the loop's clock, and its answer; at most `concurrency` at a time."""
-    slots, clock = asyncio.Semaphore(concurrency), asyncio.get_running_loop().time
-
-    async def one(body: dict[str, Any]) -> tuple[float, Any]:
-        async with slots:
-            return clock(), await send(body)
-
-    return list(await asyncio.gather(*(one(body) for body in bodies)))
 
 
 async def _bodies(
@@ -165,6 +158,7 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
         **text_columns(text, None if isinstance(reply, StreamReply) else reply.token_ids),
         "mean_logprob": None if isinstance(reply, StreamReply) else reply.mean_logprob,
         "text": text,
+        **_engine_truth_columns(reply.engine),
     }
     if isinstance(reply, StreamReply):
         row |= {
@@ -174,6 +168,19 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
             "largest_chunk_tokens": reply.largest_chunk_tokens,
         }
     return row
+
+
+def _engine_truth_columns(engine: EngineTruth) -> dict[str, Any]:
+    return {
+        "engine_queue_ms": engine.queue_ms,
+        "engine_ttft_ms": engine.ttft_ms,
+        "engine_generation_ms": engine.generation_ms,
+        "engine_itl_ms": engine.itl_ms,
+        "engine_draft_steps": engine.draft_steps,
+        "engine_draft_tokens": engine.draft_tokens,
+        "engine_accepted_tokens": engine.accepted_tokens,
+        "engine_accepted_histogram": engine.accepted_histogram,
+    }
 
 
 def engine_columns(counted: Counters) -> dict[str, Any]:

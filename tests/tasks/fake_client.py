@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from configs.schema import PlannedCell
 from configs.steps.throughput import ThroughputStep
 from configs.visits import Measurement
-from tasks.client import Client, Reply, StreamReply
+from tasks.client import Client, Heard, Ready
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
 from tasks.prompts import Prompt
 from tasks.steps.throughput import measure
+from tasks.wire.answer import Arrivals
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger import Ledger
 from warehouse.parts import decode
@@ -41,6 +44,8 @@ class FakeClient(Client):
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
+        self.rest_s = 0.0
+        """What the client needs before it can send the next timed request."""
         self.mean_logprob = -0.5
         """Of answers that were asked for it."""
         self.bodies: list[tuple[str, bool]] = []
@@ -65,34 +70,40 @@ class FakeClient(Client):
         self._booked["requests"] += 1
         return self.clock.now_s - started_s
 
-    async def complete(self, body: Mapping[str, Any]) -> Reply:
+    async def connect(self, number: int) -> None:
+        return
+
+    async def hear(self, ready: Ready) -> Heard:
+        return await (self._heard_stream(ready) if ready.streams else self._heard_whole(ready))
+
+    async def _heard_whole(self, ready: Ready) -> Heard:
+        if self.rest_s:
+            await asyncio.sleep(self.rest_s)
+        body, sent_s = ready.body, self.clock.now_s
         tokens = int(body["max_tokens"])
         kind = "prefill" if tokens == 1 else "fixed"
         self.bodies.append(("warm-up" if "logprobs" in body else kind, "return_token_ids" in body))
-        wall_s = await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
-        return Reply(
-            said(body, tokens),
-            "",
-            "length",
-            64,
-            tokens,
-            list(range(tokens)),
-            wall_s,
-            None,
-            self.mean_logprob if "logprobs" in body else None,
-        )
+        await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
+        choice: dict[str, Any] = {"message": {"content": said(body, tokens)}, "finish_reason": "length"}
+        choice["token_ids"] = list(range(tokens))
+        if "logprobs" in body:
+            choice["logprobs"] = {"content": [{"logprob": self.mean_logprob}] * tokens}
+        answer = {"choices": [choice], "usage": {"prompt_tokens": 64, "completion_tokens": tokens}}
+        content = json.dumps(answer).encode()
+        return Heard(body, 200, content, Arrivals(sent_s, [self.clock.now_s], [len(content)], self.clock.now_s))
 
-    async def stream(self, body: Mapping[str, Any]) -> StreamReply:
+    async def _heard_stream(self, ready: Ready) -> Heard:
+        body, sent_s = ready.body, self.clock.now_s
         tokens, number = int(body["max_tokens"]), self.asked["stream"]
         self.bodies.append(("stream", "return_token_ids" in body))
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
-        first_s = wall_s if burst else wall_s / tokens
-        return StreamReply(
-            text=said(body, tokens), finish_reason="length", prompt_tokens=64, completion_tokens=tokens,
-            first_token_s=first_s, last_token_s=wall_s, first_chunk_tokens=tokens if burst else 1,
-            largest_chunk_tokens=tokens if burst else 1, chunks=1 if burst else tokens, wall_s=wall_s,
-        )  # fmt: skip
+        events = [event("", tokens)] if burst else [event("", 1 + index) for index in range(tokens)]
+        moments = [sent_s + wall_s] if burst else [sent_s + wall_s * (1 + index) / tokens for index in range(tokens)]
+        events += [event(said(body, tokens), tokens, "length"), b"data: [DONE]\n\n"]
+        moments += [sent_s + wall_s] * 2
+        sizes = list(accumulate(map(len, events)))
+        return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, sent_s + wall_s))
 
     async def count_tokens(self, prompt: Prompt) -> int:
         return len(prompt.text.split())
@@ -109,6 +120,13 @@ class FakeClient(Client):
             f'vllm:request_success_total{{engine="0",finished_reason="length"}} {self._booked["requests"]}\n'
             f"vllm:prefix_cache_hits_total{labels} 0\nvllm:num_preemptions_total{labels} 0\n"
         )
+
+
+def event(text: str, tokens: int, finish_reason: str | None = None) -> bytes:
+    """A chunk of a stream as vLLM sends it, with the running usage."""
+    choice = {"delta": {"content": text}, "finish_reason": finish_reason}
+    usage = {"prompt_tokens": 64, "completion_tokens": tokens}
+    return f"data: {json.dumps({'choices': [choice], 'usage': usage})}\n\n".encode()
 
 
 def said(body: Mapping[str, Any], tokens: int) -> str:

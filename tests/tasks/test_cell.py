@@ -94,6 +94,10 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Pat
         ("drafts_secretly", "ar", "smoke", "baseline_drafts"),
         ("insane", "ar", "smoke", "failed_sanity"),
         ("noise", "ar", "smoke", "gibberish"),
+        ("some_errors", "ar", "throughput", "request_failed"),
+        ("cuts", "ar", "throughput", "request_failed"),
+        ("counts_chunks", "ar", "throughput", "token_mismatch"),
+        ("drafts_apart", "mtp", "smoke", "acceptance_mismatch"),
     ],
 )
 def test_a_lying_engine_is_rejected_with_its_reason(
@@ -111,6 +115,23 @@ def test_a_lying_engine_is_rejected_with_its_reason(
         assert code == 3
         assert run.ledger.read_commit(run.key, "throughput") is None, "an insane cell must not cost hours"
         assert run.finish(node_python, lie)[0] == 3, "and is not tried again"
+
+
+def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
+    tmp_path: Path, node_python: Path
+) -> None:
+    run = FakeRun(tmp_path, "mtp")
+    code, said = run.finish(node_python)
+    assert code == 0, said
+    rows = [row for row in run.rows("throughput", "requests") if row["mode"] == "fixed"]
+    assert {(row["engine_queue_ms"], row["engine_ttft_ms"], row["engine_itl_ms"]) for row in rows} == {(0.25, 1.5, 1.0)}
+    assert all(row["engine_generation_ms"] / 1000 < row["wall_s"] for row in rows)
+    assert {(row["engine_draft_steps"], row["engine_accepted_tokens"]) for row in rows} == {(64, 64)}
+    assert rows[0]["engine_accepted_histogram"] == [0, 64, 0, 0, 0]
+    windows = [row for row in run.rows("throughput", "windows") if row["mode"] == "fixed"]
+    steps = sum(row["engine_draft_steps"] for row in rows)
+    assert steps == sum(row["engine_drafts"] for row in windows), "the same drafts, counted twice"
+    assert all(0 < row["delivered_share"] <= 1 and row["failed"] == 0 for row in windows)
 
 
 def test_counters_under_other_names_are_not_counters_at_zero(tmp_path: Path, node_python: Path) -> None:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from tasks.steady import paces_of, steady_state
+from tasks.steady import delivered_share, paces_of, steady_state
 from warehouse.statistics.windows import Span, rate_of
 
 TOKENS = 256
@@ -74,3 +74,15 @@ def test_the_pace_is_that_of_decoding_steps() -> None:
     drafted = {**plain, "engine_accepted_tokens": 256}
     denoised = {**plain, "engine_denoising_steps": 64, "engine_accepted_tokens": None}
     assert [paces_of([row]) for row in (plain, drafted, denoised)] == [[256.0], [128.0], [32.0]]
+
+
+def test_slots_that_are_refilled_at_once_deliver_the_whole_load() -> None:
+    spans = list(served(32, lambda slot: TOKENS / SLOTS_TOK_S[slot]))
+    assert delivered_share(spans, len(SLOTS_TOK_S)) == pytest.approx(1.0)
+    assert delivered_share(spans[:4], len(SLOTS_TOK_S)) == pytest.approx(1.0), "one round, without any refill"
+    assert delivered_share([Span(0.0, 1.0, TOKENS)], 1) == 1.0
+
+
+def test_a_client_that_rests_between_requests_delivers_less() -> None:
+    spans = [Span(1.25 * index, 1.25 * index + 1, TOKENS) for index in range(20)]
+    assert delivered_share(spans, 1) == pytest.approx(0.8)

@@ -204,7 +204,7 @@ def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: Planne
     assert [row["tries"] for row in fixed(measured)] == [3, 3, 3]
     said = measured.said["c", "fixed"]
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_starved"]
-    assert "3 of 3 windows" in said.findings[0].sentence and "1270 ms late" in said.findings[0].sentence
+    assert "3 of 3 windows" in said.findings[0].sentence and "1280 ms late" in said.findings[0].sentence
 
 
 def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
@@ -261,3 +261,15 @@ def test_an_output_of_one_token_is_refused() -> None:
     assert [problem for _, problem in step(3, output_tokens=1).problems()] == [
         "one token is all prefill; accepted: 2 or more"
     ]
+
+
+def test_a_client_that_can_not_keep_up_is_measured_again_and_then_suspect(tmp_path: Path, planned: PlannedCell) -> None:
+    def slow(client: FakeClient) -> None:
+        client.rest_s = 0.1 * TOKENS * TOKEN_S
+
+    shape = {"requests": 16, "concurrency": 2}
+    measured = throughput(tmp_path, planned, step(2, **shape), [TOKEN_S] * 2, slow)
+    assert [row["tries"] for row in fixed(measured)] == [3, 3]
+    said = measured.said["c", "fixed"]
+    assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_limited"]
+    assert "2 of 2 windows had fewer requests in flight than asked: down to 1.8 of 2" in said.findings[0].sentence

@@ -21,8 +21,8 @@ from warehouse.verdicts import Reason
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
 
-OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds")
-"""Arguments that say where an engine listens or caches, not how it answers."""
+OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds", "--per-request-spec-decode-metrics")
+"""Arguments that say where an engine listens or caches, or what it tells of its work, not how it answers."""
 
 VERSIONS = ("engine_version", "model_revision", "draft_revision")
 """Columns of provenance that decide what answers beside the command line. The card's name isn't one of them: machines

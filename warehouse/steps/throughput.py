@@ -28,6 +28,7 @@ REQUESTS = Table(
         Column("prompt_chars", "i64", "length of the user message: with the run's prose it can be made again"),
         Column("completion_tokens", "i64", "from usage", "tokens"),
         Column("wall_s", "f64", "request sent to last byte", "s"),
+        Column("sent_s", "f64", "from the window's first sending to this one's", "s"),
         Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
         Column("ttft_ms", "f64", "streamed only: request sent to first token; null: sent in step with others", "ms"),
         Column(
@@ -35,6 +36,14 @@ REQUESTS = Table(
         ),
         Column("chunks", "i64", "streamed only: chunks that carried tokens"),
         Column("largest_chunk_tokens", "i64", "streamed only: most tokens in one chunk", "tokens"),
+        Column("engine_queue_ms", "f64", "by the engine's own clock: arrival to scheduling; null: it didn't say", "ms"),
+        Column("engine_ttft_ms", "f64", "the same: scheduling to first token, without queueing and the wire", "ms"),
+        Column("engine_generation_ms", "f64", "the same: first token to last", "ms"),
+        Column("engine_itl_ms", "f64", "the same: mean time per output token after the first", "ms"),
+        Column("engine_draft_steps", "i64", "steps that verified a draft of this request; null: the engine didn't say"),
+        Column("engine_draft_tokens", "i64", "tokens drafted for it", "tokens"),
+        Column("engine_accepted_tokens", "i64", "of them accepted, some perhaps behind the request's end", "tokens"),
+        Column("engine_accepted_histogram", "list[i64]", "its draft steps that accepted 0, 1, ..., K tokens"),
         Column("chars", "i64", "length of the output text", "characters"),
         Column("loop_share", "f64", "share of the output's 4-grams of words that repeat an earlier one, 0 to 1"),
         Column("token_loop_share", "f64", "the same of runs of 16 token ids"),
@@ -53,8 +62,15 @@ WINDOWS = Table(
         *ROW_IDENTITY,
         *LOAD_SHAPE,
         Column("repeat", "i64", "which repeat of the condition, from 0", required=True),
-        Column("requests", "i64", "requests finished in the window"),
-        Column("tries", "i64", "times it was measured, the last is kept: in those before it the client was starved"),
+        Column("requests", "i64", "requests sent in the window"),
+        Column("failed", "i64", "of them got an error, or an answer that was cut off; they have no row in `requests`"),
+        Column("first_failure", "str", "what the first of them got"),
+        Column(
+            "delivered_share", "f64", "mean requests in flight over those asked, while some were left to send, 0 to 1"
+        ),
+        Column(
+            "tries", "i64", "times it was measured, the last is kept: in those before it the client couldn't keep up"
+        ),
         Column("wall_s", "f64", "first request sent to last response", "s"),
         Column("steady_s", "f64", "several in flight: seconds in which all of them were; ramp and tail left out", "s"),
         Column("steady_tokens", "f64", "output tokens in that time, a request's spread evenly over its own", "tokens"),

@@ -7,10 +7,16 @@ import pytest
 from configs.cell import Serving
 from configs.load import load_replay, load_technique
 from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, truncated
-from tasks.guards.drafting import acceptance_out_of_range, baseline_drafts, dead_draft, replay_missed
+from tasks.guards.drafting import (
+    acceptance_mismatch,
+    acceptance_out_of_range,
+    baseline_drafts,
+    dead_draft,
+    replay_missed,
+)
 from tasks.guards.finding import judge
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
-from tasks.guards.tokens import counters_vanished, prefix_cache_hit, short_output, token_mismatch
+from tasks.guards.tokens import counters_vanished, failed_requests, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
 from warehouse.verdicts import Reason, worst
 
@@ -175,3 +181,53 @@ def test_the_worst_finding_is_the_verdict() -> None:
     assert worst([]) == "ok"
     assert worst(["suspect", "rejected"]) == "rejected"
     assert judge("c", "fixed", [None, None]).verdict == "ok"
+
+
+def drafted(steps: int | None, accepted: int | None, tokens: int = 64) -> dict[str, int | None]:
+    """A row of `requests` with K = 4."""
+    drafts = None if steps is None else 4 * steps
+    return {
+        "completion_tokens": tokens,
+        "engine_draft_steps": steps,
+        "engine_draft_tokens": drafts,
+        "engine_accepted_tokens": accepted,
+    }
+
+
+@pytest.mark.parametrize("rows", [[drafted(15, 46)] * 4, [drafted(20, 44)] * 2, [drafted(0, 0)], [drafted(15, 52)]])
+def test_drafts_by_request_that_add_up_are_believed(rows: list[dict[str, int]]) -> None:
+    sums = {name: sum(row[f"engine_{name}"] for row in rows) for name in ("draft_steps", "accepted_tokens")}
+    drafted_tokens = 4 * sums["draft_steps"]
+    engine = counted(drafts=sums["draft_steps"], draft_tokens=drafted_tokens, accepted_tokens=sums["accepted_tokens"])
+    assert acceptance_mismatch(4, rows, engine) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "engine", "said"),
+    [
+        ([drafted(15, 46)], counted(drafts=16, draft_tokens=60, accepted_tokens=46), "15 draft steps"),
+        ([drafted(15, 46)], counted(drafts=15, draft_tokens=60, accepted_tokens=45), "46 accepted tokens"),
+        ([drafted(15, 46)], counted(drafts=15, draft_tokens=64, accepted_tokens=46), "60 drafted tokens"),
+        ([drafted(30, 60)], counted(drafts=30, draft_tokens=120, accepted_tokens=60), "a request of 64 tokens"),
+    ],
+)
+def test_drafts_by_request_that_can_not_be_are_rejected(
+    rows: list[dict[str, int]], engine: Counters, said: str
+) -> None:
+    found = acceptance_mismatch(4, rows, engine)
+    assert found is not None and (found.reason, found.severity) == (Reason.ACCEPTANCE_MISMATCH, "rejected")
+    assert said in found.sentence
+
+
+def test_an_engine_that_says_nothing_of_its_drafts_by_request_is_not_accused() -> None:
+    engine = counted(drafts=15, draft_tokens=60, accepted_tokens=46)
+    assert acceptance_mismatch(4, [drafted(15, 46), drafted(None, None)], engine) is None
+    assert acceptance_mismatch(4, [], engine) is None
+
+
+def test_a_window_with_a_failed_request_is_rejected_with_what_it_got() -> None:
+    whole = {"requests": 8, "failed": 0, "first_failure": None}
+    found = failed_requests([whole, whole | {"failed": 1, "first_failure": "request 3: HTTP 500"}])
+    assert found is not None and (found.reason, found.severity) == (Reason.REQUEST_FAILED, "rejected")
+    assert found.sentence == "1 of 16 requests failed: request 3: HTTP 500"
+    assert failed_requests([whole, {"requests": 8}]) is None, "older windows have no such column"

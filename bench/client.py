@@ -1,0 +1,218 @@
+"""Whether our client tells the truth, and what it costs, beside its peers and a bare loop, against one mock engine.
+
+    bin/run python bench/client.py [CLIENT ...]
+
+Clients: ours, floor (a bare asyncio protocol that does nothing but this), httpx (its own transport), and the peers that
+`bench/peers.py` knows and finds installed. Each test starts a client in a process of its own, ours in the environment
+of a node. Loads are closed loops:
+
+- `latency`: 256 in flight, not streamed, each held 100 ms; `cost`: the same answered at once, at 1 to 256 in flight;
+- `stream`: 256 in flight, 64 tokens, the first after 50 ms, then one each 20 ms.
+
+Truth is what the mock saw (`bench/mock_engine.py`); "delivered" is its own mean of requests in flight while there were
+some left to send, over those asked. Processor time is the client's own within its window; of a peer it is all that its
+processes took, with their start. Exit 1: ours misses a target. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from configs.checkout import ROOT
+from tasks.host.environments import ensure
+
+TARGETS = {"cpu_ms": 0.2, "latency_ms": 135.0, "ttft_ms": 75.0, "tok_s_error": 0.01, "start_s": 1.5, "memory_mb": 60.0}
+"""Most that ours may show: CPU per request at any concurrency, reported latency where the truth is 100, reported TTFT
+where it is 51, error of tokens per second, process start to first request, memory at 256 in flight."""
+
+DELIVERED = 0.95
+"""Least share of the asked streams in flight; those of 100 ms spend much of their round on the way, whoever sends."""
+
+TOKENS = 64
+
+
+class Load(NamedTuple):
+    """One test: what the mock does, and what the client is to send."""
+
+    name: str
+    mock_ms: tuple[float, float, float]
+    streams: bool
+    concurrency: int
+    requests: int
+
+
+LOADS = (
+    Load("latency", (100, 0, 0), False, 256, 3072),
+    *(Load(f"cost {concurrency}", (0, 0, 0), False, concurrency, 3000) for concurrency in (1, 16, 64, 256)),
+    Load("stream", (0, 50, 20), True, 256, 768),
+)
+
+OWN = ("ours", "floor", "httpx")
+"""Clients that bench/client_loops.py runs."""
+
+
+class Mock:
+    """The mock engine as a process."""
+
+    def __init__(self, mock_ms: tuple[float, float, float]) -> None:
+        argv = [sys.executable, str(ROOT / "bench/mock_engine.py"), *map(str, mock_ms)]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        self.url = self.process.stdout.readline().strip()
+
+    def get(self, path: str) -> Any:
+        """A page of it."""
+        with urllib.request.urlopen(self.url + path, timeout=60) as response:
+            return json.loads(response.read()) if path == "/truth" else response.read()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.communicate(timeout=30)
+
+
+def delivered(truth: list[list[float]], concurrency: int) -> float:
+    """Mean requests in flight at the mock over those asked, from the first to the last that came."""
+    begin, end = min(row[0] for row in truth), max(row[0] for row in truth)
+    inside_s = sum(max(0.0, min(row[2], end) - row[0]) for row in truth)
+    return inside_s / (concurrency * (end - begin)) if end > begin else 1.0
+
+
+def measured(client: str, load: Load, folder: Path) -> dict[str, Any]:
+    """One client under one load: what it reported, what was true, what it cost."""
+    from bench import peers
+
+    mock = Mock(load.mock_ms)
+    try:
+        shape = [mock.url, "stream" if load.streams else "whole", str(load.concurrency), str(load.requests)]
+        if client in OWN:
+            command = peers.Command([str(ensure("node")), str(ROOT / "bench/client_loops.py"), client, *shape], {})
+        else:
+            command = peers.command(client, shape, TOKENS, folder)
+        begun_s = time.monotonic()
+        with (folder / "said.txt").open("w+") as said:
+            process = subprocess.Popen(
+                command.argv, stdout=said, stderr=subprocess.STDOUT, env={**os.environ, **command.env}, cwd=ROOT
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            said.seek(0)
+            words = said.read()
+        if status:
+            raise RuntimeError(f"{client} under {load.name}: {words.strip().splitlines()[-1:]}")
+        reported = json.loads(words.splitlines()[-1]) if client in OWN else peers.reported(client, folder)
+        truth = mock.get("/truth")["requests"][-load.requests :]
+    finally:
+        mock.close()
+    span_s = max(row[2] for row in truth) - min(row[0] for row in truth)
+    tok_s = sum(row[3] for row in truth) / span_s
+    if load.mock_ms[0]:
+        reported["latency_truth_ms"] = 1000 * fmean(row[2] - row[0] for row in truth)
+    if load.streams:
+        reported["ttft_truth_ms"] = 1000 * fmean(row[1] - row[0] for row in truth)
+    all_cpu_s = usage.ru_utime + usage.ru_stime
+    reported.setdefault("cpu_ms", 1000 * all_cpu_s / load.requests)
+    return {
+        **reported,
+        "tok_s_error": reported["tok_s"] / tok_s - 1,
+        "delivered": delivered(truth, load.concurrency),
+        "start_s": min(row[0] for row in truth) - begun_s,
+        "all_cpu_s": all_cpu_s,
+        "memory_mb": usage.ru_maxrss / 1024,
+    }
+
+
+def misses(ours: dict[str, dict[str, Any]]) -> list[str]:
+    """Targets that ours missed, each with its figure."""
+    stream, latency = ours["stream"], ours["latency"]
+    cost = {name: each["cpu_ms"] for name, each in ours.items() if name.startswith("cost")}
+    figures = {
+        "cpu_ms": max(cost.values()),
+        "latency_ms": latency["latency_ms"],
+        "ttft_ms": stream["ttft_ms"],
+        "tok_s_error": max(abs(stream["tok_s_error"]), abs(latency["tok_s_error"])),
+        "start_s": min(each["start_s"] for each in ours.values()),
+        "memory_mb": max(latency["memory_mb"], stream["memory_mb"]),
+    }
+    missed = [
+        f"{name} {value:.3g}, target {TARGETS[name]:g}" for name, value in figures.items() if value > TARGETS[name]
+    ]
+    if stream["delivered"] < DELIVERED:
+        missed.append(f"delivered {stream['delivered']:.2f} under stream, target {DELIVERED:g}")
+    return missed
+
+
+def line(client: str, of: dict[str, dict[str, Any]]) -> str:
+    """A client's row of the table."""
+
+    def shown(load: str, name: str, form: str = ".0f") -> str:
+        value = of.get(load, {}).get(name)
+        return "-" if value is None else format(value, form)
+
+    def both(load: str, name: str) -> str:
+        return f"{shown(load, name + '_ms')} ({shown(load, name + '_truth_ms')})"
+
+    cpu = "/".join(shown(f"cost {concurrency}", "cpu_ms", ".2f") for concurrency in (1, 16, 64, 256))
+    starts = [each["start_s"] for each in of.values() if "start_s" in each]
+    memory = [each["memory_mb"] for each in of.values() if "memory_mb" in each]
+    cells = [
+        client,
+        both("latency", "latency"),
+        shown("latency", "delivered", ".2f"),
+        both("stream", "ttft"),
+        shown("stream", "tok_s_error", "+.1%"),
+        shown("stream", "delivered", ".2f"),
+        cpu,
+        shown("stream", "cpu_ms", ".2f"),
+        f"{min(starts):.1f}" if starts else "-",
+        f"{max(memory):.0f}" if memory else "-",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+HEAD = (
+    "| Client | latency, ms (truth) | delivered | TTFT, ms (truth) | tok/s error | delivered | CPU ms a request, "
+    "c=1/16/64/256 | CPU ms a stream | start, s | MB |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def main(names: list[str]) -> int:
+    """Measure the clients, print the table; 1 if ours misses a target."""
+    from bench import peers
+
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for client in names or [*OWN, *peers.PEERS]:
+        if client not in OWN and (why := peers.why_not(client)):
+            print(f"{client}: left out: {why}", flush=True)
+            continue
+        for load in LOADS:
+            if client not in OWN and not (load.streams or (client in peers.WHOLE and load.mock_ms[0])):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    found.setdefault(client, {})[load.name] = measured(client, load, Path(folder))
+                except (RuntimeError, OSError, KeyError, ValueError) as error:
+                    print(f"{client}: {load.name}: {error!r}", flush=True)
+        print(line(client, found.get(client, {})), flush=True)
+    print(f"\n{HEAD}", *(line(client, of) for client, of in found.items()), sep="\n")
+    missed = misses(found["ours"]) if len(found.get("ours", {})) == len(LOADS) else ["ours was not measured whole"]
+    if "floor" in found and "ours" in found:
+        for load, name in (("latency", "latency_ms"), ("stream", "ttft_ms"), ("cost 256", "cpu_ms")):
+            ours, floor = found["ours"][load][name], found["floor"][load][name]
+            print(f"{load}: {name} {ours:.3g}, {ours / floor:.2f} of the bare loop's {floor:.3g}")
+    for each in missed:
+        print(f"missed: {each}")
+    print(json.dumps({"clients": found, "missed": missed, "load_average": os.getloadavg()}))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,192 @@
+"""The client: OpenAI chat completions over httpx, with the clock on the wire and nothing else.
+
+Requests are encoded before they are sent (`ready`), answers are decoded after they came (`replies`): what is timed is
+`hear`, and in it nothing but bytes move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+import httpx
+
+from configs.cell import Model, Technique
+from tasks.client.bodies import request_body
+from tasks.client.failures import RequestFailed, Unanswered
+from tasks.client.heard import Heard, Ready
+from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
+from tasks.client.standstill import keep_looking
+from tasks.prompts import Prompt
+from tasks.wire.patience import PATIENCE, Patience
+from tasks.wire.transport import Transport, encoded
+
+BASE_TIMEOUT_S = 120.0
+"""Time that any request may take; its output may take more on top, by `SLOWEST_TOK_S`."""
+
+SLOWEST_TOK_S = 0.5
+"""No engine worth measuring is slower on a single request; it bounds the whole of an answer that trickles."""
+
+PAGE_S = 30.0
+"""A busy engine may take this long to show a page, e.g. `/metrics`."""
+
+HEADERS = {"accept-encoding": "identity"}
+"""Compression would be in the time."""
+
+JSON_HEADERS = {"content-type": "application/json"}
+
+
+class Client:
+    """Requests to one engine, as one cell must send them."""
+
+    def __init__(
+        self,
+        base_url: str,
+        model: Model,
+        technique: Technique,
+        patience: Patience = PATIENCE,
+    ) -> None:
+        """A client that has not connected.
+
+        Args:
+            base_url: of the engine, on loopback.
+            model: the target, for its name and chat-template arguments.
+            technique: how it decodes.
+            patience: how long a request may stand still; its whole time is bounded by its own length.
+        """
+        self.base_url = base_url
+        self._model = model
+        self._technique = technique
+        self._patience = patience
+        self._wire = Transport()
+        # the engine is on loopback: no proxy from the environment
+        self._http = httpx.AsyncClient(base_url=base_url, trust_env=False, transport=self._wire, headers=HEADERS)
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Client:
+        self._looking = asyncio.create_task(keep_looking(self._wire, lambda: self.text("/metrics"), self._patience))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        await self._http.aclose()
+        if self._looking is not None and not self._looking.cancelled():
+            self._looking.result()  # it never ends by itself: what ended it is told
+
+    async def connect(self, number: int) -> None:
+        """Have so many connections open and idle: call it just before a clock starts.
+
+        Raises:
+            Unanswered: nobody listens.
+        """
+        try:
+            await self._wire.connect(self._http.base_url, number)
+        except httpx.TransportError as error:
+            raise Unanswered(f"no connection to {self.base_url}: {error}") from error
+
+    def request(
+        self,
+        prompt: Prompt,
+        max_tokens: int,
+        *,
+        fixed: bool,
+        token_ids: bool = False,
+        logprobs: Literal["written", "top2"] | None = None,
+    ) -> dict[str, Any]:
+        """`request_body` with the model and technique of this cell."""
+        return request_body(
+            self._model, self._technique, prompt, max_tokens, fixed=fixed, token_ids=token_ids, logprobs=logprobs
+        )
+
+    def ready(self, body: Mapping[str, Any], *, streams: bool = False) -> Ready:
+        """A chat request, encoded; a streamed one asks for the engine's running usage in each chunk."""
+        sent: dict[str, Any] = dict(body)
+        if streams:
+            sent |= {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        whole_s = BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
+        return self._ready("/v1/chat/completions", sent, body, streams, whole_s)
+
+    async def hear(self, ready: Ready) -> Heard:
+        """Send a request and collect its answer, whatever its status; nothing is decoded.
+
+        Raises:
+            Unanswered: no connection, or no progress.
+            RequestFailed: the answer was cut short, or is no HTTP.
+        """
+        try:
+            answer, ended_s = await self._wire.exchange(self._http.base_url, ready.data, ready.patience)
+        except (httpx.TimeoutException, httpx.ConnectError) as error:
+            raise Unanswered(f"{self._name(ready)}: {error}") from error
+        except httpx.TransportError as error:
+            raise RequestFailed(f"{self._name(ready)}: {error}") from error
+        return Heard(ready.body, answer.status, answer.content, answer.arrivals(ended_s))
+
+    async def complete(self, body: Mapping[str, Any]) -> Reply:
+        """Send one non-streamed request.
+
+        Raises:
+            RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
+        """
+        return reply_of(await self.hear(self.ready(body)))
+
+    async def stream(self, body: Mapping[str, Any]) -> StreamReply:
+        """Send one streamed request and count tokens by the engine's running usage.
+
+        Raises:
+            RequestFailed: as for `complete`, or an error event inside the stream, or a stream that was cut short.
+        """
+        return stream_reply_of(await self.hear(self.ready(body, streams=True)))
+
+    async def count_tokens(self, prompt: Prompt) -> int:
+        """Tokens of a prompt as the engine's own tokenizer and chat template make them, generation prompt included.
+
+        vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does.
+
+        Raises:
+            RequestFailed: no answer, an error status (an engine without `/tokenize` has 404), or no count.
+        """
+        body = request_body(self._model, self._technique, prompt, 1, fixed=False)
+        wanted: dict[str, Any] = {"add_generation_prompt": True}
+        wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
+        try:
+            answer = (await self.hear(self._ready("/tokenize", wanted, wanted, False, BASE_TIMEOUT_S))).json()
+        except RequestFailed as error:
+            need = "prompts are cut to length by the engine's own tokenizer: serve with one that has it, as vLLM does"
+            raise RequestFailed(f"/tokenize of {self._http.base_url}: {error}; {need}") from error
+        if not isinstance(answer.get("count"), int):
+            raise RequestFailed(f"/tokenize of {self._http.base_url} answered without a count: {str(answer)[:300]}")
+        return int(answer["count"])
+
+    async def text(self, path: str) -> str:
+        """The text of a GET, e.g. `/metrics`.
+
+        Raises:
+            RequestFailed: no answer or an error status.
+        """
+        bounds = Patience(quiet_s=PAGE_S, whole_s=PAGE_S).as_extensions()
+        try:
+            response = await self._http.get(path, extensions=bounds)
+        except httpx.TransportError as error:
+            raise RequestFailed(f"no answer from {self._http.base_url}{path}: {error!r}") from error
+        if response.status_code != 200:
+            raise RequestFailed(f"HTTP {response.status_code} from {path}")
+        return response.text
+
+    def _ready(
+        self, path: str, sent: Mapping[str, Any], body: Mapping[str, Any], streams: bool, whole_s: float
+    ) -> Ready:
+        request = self._http.build_request("POST", path, content=json.dumps(sent).encode(), headers=JSON_HEADERS)
+        return Ready(encoded(request), body, streams, self._patience._replace(whole_s=whole_s))
+
+    def _name(self, ready: Ready) -> str:
+        """A request, for an error."""
+        target = ready.data.split(b" ", 2)[1].decode()
+        tokens = f", {ready.body['max_tokens']} tokens asked" if "max_tokens" in ready.body else ""
+        return f"POST {self.base_url}{target}{tokens}"

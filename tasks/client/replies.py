@@ -1,0 +1,139 @@
+"""Answers decoded: what was said, how many tokens it took, and when they came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tasks.client.engine_truth import EngineTruth, engine_truth
+from tasks.client.failures import RequestFailed
+from tasks.client.heard import Heard
+from tasks.client.logprobs import mean_logprob, top2_gaps
+
+
+class Reply(NamedTuple):
+    """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token.
+
+    `top2_gap` is nats between the best and the second best token at each output token, as `top2_gaps` reads it.
+    `mean_logprob` is nats per output token under the model itself, as `mean_logprob` reads it.
+    """
+
+    body: str
+    reasoning: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    token_ids: list[int] | None
+    wall_s: float
+    top2_gap: list[float] | None = None
+    mean_logprob: float | None = None
+    engine: EngineTruth = EngineTruth()
+
+
+class StreamReply(NamedTuple):
+    """One streamed answer. Times run from the request; `first_chunk_tokens` came with the first chunk."""
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    first_token_s: float | None
+    last_token_s: float | None
+    first_chunk_tokens: int
+    largest_chunk_tokens: int
+    chunks: int
+    wall_s: float
+    engine: EngineTruth = EngineTruth()
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per output token after the first chunk, by token counts; None if one chunk held all tokens."""
+        later_tokens = self.completion_tokens - self.first_chunk_tokens
+        if self.first_token_s is None or self.last_token_s is None or later_tokens <= 0:
+            return None
+        return (self.last_token_s - self.first_token_s) / later_tokens
+
+
+def reply_of(heard: Heard) -> Reply:
+    """Decode an answer that was not streamed.
+
+    Raises:
+        RequestFailed: an error status, no chat completion, or `finish_reason` other than stop and length.
+    """
+    answer = heard.json()
+    try:
+        choice, usage = answer["choices"][0], answer["usage"]
+        message, finish_reason = choice["message"], str(choice["finish_reason"])
+        prompt_tokens, completion_tokens = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise RequestFailed(f"no chat completion with its usage: {error!r} in {str(answer)[:300]}") from error
+    if finish_reason not in ("stop", "length"):
+        raise RequestFailed(f"the engine ended a request with finish_reason {finish_reason!r}")
+    return Reply(
+        body=message.get("content") or "",
+        reasoning=message.get("reasoning") or message.get("reasoning_content") or "",
+        finish_reason=finish_reason,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        token_ids=choice.get("token_ids"),
+        wall_s=heard.wall_s,
+        top2_gap=top2_gaps(choice) if heard.body.get("top_logprobs") else None,
+        mean_logprob=mean_logprob(choice),
+        engine=engine_truth(answer.get("metrics")),
+    )
+
+
+def stream_reply_of(heard: Heard) -> StreamReply:
+    """Decode a streamed answer; tokens are counted by the engine's running usage, a chunk comes with its last byte.
+
+    Raises:
+        RequestFailed: an error status or event, no [DONE], or `finish_reason` other than stop and length.
+    """
+    events = heard.events()
+    if not events or events[-1][1] != b"[DONE]":
+        raise RequestFailed("the stream ended without [DONE]")
+    steps: list[tuple[float, int]] = []  # when the running count of tokens rose, and to what
+    pieces: list[str] = []
+    finish_reason, prompt_tokens = "", 0
+    metrics: Mapping[str, Any] | None = None
+    for at_s, data in events[:-1]:
+        event = _event(data)
+        usage = event.get("usage") or {}
+        metrics = event.get("metrics") or metrics
+        prompt_tokens = usage.get("prompt_tokens", prompt_tokens)
+        tokens = usage.get("completion_tokens", 0)
+        if tokens > (steps[-1][1] if steps else 0):
+            steps.append((at_s, tokens))
+        for choice in event.get("choices", []):
+            delta = choice.get("delta") or {}
+            pieces.append((delta.get("reasoning") or "") + (delta.get("content") or ""))
+            finish_reason = choice.get("finish_reason") or finish_reason
+    if finish_reason not in ("stop", "length"):
+        raise RequestFailed(f"the engine ended a stream with finish_reason {finish_reason!r}")
+    counts = [0, *(tokens for _, tokens in steps)]
+    sizes = [later - earlier for earlier, later in pairwise(counts)]
+    return StreamReply(
+        text="".join(pieces),
+        finish_reason=finish_reason,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=counts[-1],
+        first_token_s=steps[0][0] if steps else None,
+        last_token_s=steps[-1][0] if steps else None,
+        first_chunk_tokens=sizes[0] if sizes else 0,
+        largest_chunk_tokens=max(sizes, default=0),
+        chunks=len(sizes),
+        wall_s=heard.wall_s,
+        engine=engine_truth(metrics),
+    )
+
+
+def _event(data: bytes) -> dict[str, Any]:
+    try:
+        event: dict[str, Any] = json.loads(data)
+    except ValueError as error:
+        raise RequestFailed(f"a stream's event is no JSON: {data[:200]!r}") from error
+    if "error" in event:
+        raise RequestFailed(f"an error inside the stream: {event['error']}")
+    return event

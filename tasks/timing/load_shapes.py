@@ -1,0 +1,114 @@
+"""When requests are sent: closed loop, so many in flight, or open loop, at moments that no answer changes.
+
+In an open loop a client that falls behind hides the engine's delays: it sends late what would have waited (coordinated
+omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was scheduled, and
+latency is told from there as well as from the moment of sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
+
+from tasks.client import Heard, Ready, RequestFailed, Unanswered
+
+T = TypeVar("T")
+
+Send = Callable[[Ready], Awaitable[Heard]]
+
+
+class Exchange(NamedTuple):
+    """One request of a load: its answer or why there is none, and when it was due, on the event loop's clock."""
+
+    ready: Ready
+    heard: Heard | None
+    failure: str | None
+    scheduled_s: float | None
+    """None in a closed loop: a request is due when a slot is free."""
+
+    @property
+    def sent_late_s(self) -> float | None:
+        """Seconds from the moment that it was scheduled for to its sending; None: not scheduled, or not answered."""
+        if self.heard is None or self.scheduled_s is None:
+            return None
+        return self.heard.sent_s - self.scheduled_s
+
+    @property
+    def latency_s(self) -> float | None:
+        """Seconds from its sending to the answer's last byte."""
+        return None if self.heard is None else self.heard.wall_s
+
+    @property
+    def scheduled_latency_s(self) -> float | None:
+        """Seconds from the moment that it was scheduled for to the answer's last byte: what a user waited."""
+        if self.heard is None or self.scheduled_s is None:
+            return None
+        return self.heard.ended_s - self.scheduled_s
+
+
+def constant_moments(rate_per_s: float, number: int) -> list[float]:
+    """Seconds from the start at which requests are due, evenly: 0, 1/rate, 2/rate, ..."""
+    return [index / rate_per_s for index in range(number)]
+
+
+def poisson_moments(rate_per_s: float, number: int, seed: int) -> list[float]:
+    """The same as a Poisson process: gaps are exponential with mean 1/rate, the same for the same seed."""
+    gaps = random.Random(seed)
+    return list(accumulate(gaps.expovariate(rate_per_s) for _ in range(number)))
+
+
+async def closed_loop(send: Send, requests: Sequence[Ready], concurrency: int) -> list[Exchange]:
+    """Keep `concurrency` requests in flight until all are sent; each slot sends its next as soon as it is answered.
+
+    Raises:
+        Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
+    """
+    waiting = iter(enumerate(requests))
+    exchanges: dict[int, Exchange] = {}
+
+    async def slot() -> None:
+        for index, ready in waiting:
+            exchanges[index] = await _exchange(send, ready, None)
+
+    await _together(slot() for _ in range(min(concurrency, len(requests))))
+    return [exchanges[index] for index in range(len(requests))]
+
+
+async def open_loop(send: Send, requests: Sequence[Ready], moments_s: Sequence[float]) -> list[Exchange]:
+    """Send each request at its moment, in seconds from now, however many are in flight.
+
+    Raises:
+        Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    start_s = loop.time()
+
+    async def at(ready: Ready, moment_s: float) -> Exchange:
+        await asyncio.sleep(start_s + moment_s - loop.time())
+        return await _exchange(send, ready, start_s + moment_s)
+
+    return await _together(at(ready, moment_s) for ready, moment_s in zip(requests, moments_s, strict=True))
+
+
+async def _exchange(send: Send, ready: Ready, scheduled_s: float | None) -> Exchange:
+    """One request; that it failed is kept, unless it says that all others will."""
+    try:
+        return Exchange(ready, await send(ready), None, scheduled_s)
+    except Unanswered:
+        raise
+    except RequestFailed as error:
+        return Exchange(ready, None, str(error), scheduled_s)
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results, in order; with the first error the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

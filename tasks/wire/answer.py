@@ -1,0 +1,62 @@
+"""One answer as it comes off the wire: status, header, body pieces, and the moment at which each piece arrived."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Arrivals(NamedTuple):
+    """The moments of one exchange, by `time.monotonic`, in seconds.
+
+    `pieces_s[i]` is when the body was `sizes[i]` bytes long, its transfer coding taken off. They are read as data comes
+    off the socket, before any task wakes up.
+    """
+
+    sent_s: float
+    pieces_s: Sequence[float]
+    sizes: Sequence[int]
+    ended_s: float
+
+
+class Answer:
+    """Collects what the parser finds of one answer."""
+
+    def __init__(self, sent_s: float) -> None:
+        self.sent_s = self.moved_s = sent_s
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body: list[bytes] = []
+        self.pieces_s, self.sizes = array("d"), array("q")
+        self.head_bytes = 0
+        self.has_head = False
+        self.is_anything = False
+        """Whether a byte of it came."""
+        self._size = 0
+
+    def starts(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The head is complete."""
+        self.status, self.headers, self.has_head = status, headers, True
+
+    def grows(self, piece: bytes, now_s: float) -> None:
+        """A piece of the body came."""
+        self.body.append(piece)
+        self._size += len(piece)
+        self.pieces_s.append(now_s)
+        self.sizes.append(self._size)
+
+    @property
+    def content(self) -> bytes:
+        """The body so far."""
+        return b"".join(self.body)
+
+    @property
+    def ends_with_the_stream(self) -> bool:
+        """Whether nothing but the connection's end tells the body's (RFC 9112, 6.3): no length, no chunks."""
+        names = {name.lower() for name, _ in self.headers}
+        return self.has_head and not names & {b"content-length", b"transfer-encoding"}
+
+    def arrivals(self, ended_s: float) -> Arrivals:
+        """Its moments, now that it has ended."""
+        return Arrivals(self.sent_s, self.pieces_s, self.sizes, ended_s)

@@ -1,0 +1,155 @@
+"""The client against a real server that misbehaves: what it waits for, what it believes, and what it says instead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from configs.cell import Model, Technique
+from tasks.client import Client, RequestFailed, StreamReply, Unanswered
+from tasks.wire.patience import Patience
+from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
+
+T = TypeVar("T")
+
+MODEL = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1)
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 6}
+
+
+def page(text: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(text)}\r\n\r\n{text}".encode()
+
+
+def ask(what: Callable[[Client], Awaitable[T]], *script: bytes | Play, quiet_s: float | None = 20.0) -> T:
+    """What a client that is patient for so long gets from a server that plays `script`."""
+
+    async def both() -> T:
+        async with Scripted(*script) as server:
+            technique = Technique(name="ar", method="ar")
+            async with Client(server.url, MODEL, technique, Patience(quiet_s=quiet_s)) as client:
+                async with asyncio.timeout(30):
+                    return await what(client)
+
+    return asyncio.run(both())
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    choice = {"message": {"content": "a b c"}, "finish_reason": "length"}
+    return {"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 6}} | changes
+
+
+def chunk(text: str, tokens: int, **more: Any) -> bytes:
+    choice = {"delta": {"content": text}, "finish_reason": "length" if tokens == 6 else None}
+    return framed({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": tokens}} | more)
+
+
+def framed(event: dict[str, Any]) -> bytes:
+    data = f"data: {json.dumps(event)}\n\n".encode()
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+def test_what_the_engine_says_of_a_request_is_read() -> None:
+    drafts = {"num_spec_steps": 2, "num_draft_tokens": 8, "num_accepted_draft_tokens": 3}
+    metrics = {"queue_time_ms": 0.5, "time_to_first_token_ms": 3.35, "generation_time_ms": 90.96, "mean_itl_ms": 1.4}
+    metrics["speculative_decoding"] = drafts | {"acceptance_histogram": [0, 1, 1, 0, 0]}  # type: ignore[assignment]
+    said = ask(lambda client: client.complete(BODY), page(json.dumps(answer(metrics=metrics))))
+    assert (said.engine.queue_ms, said.engine.ttft_ms, said.engine.generation_ms) == (0.5, 3.35, 90.96)
+    assert (said.engine.draft_steps, said.engine.accepted_tokens) == (2, 3)
+    assert said.engine.accepted_histogram == [0, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [
+        (page('{"error": "busy"}', "500 Internal Server Error"), 'HTTP 500: {"error": "busy"}'),
+        (page("no json"), "no JSON"),
+        (page("[]"), "no JSON object"),
+        (page(json.dumps(answer(usage=None))), "no chat completion with its usage"),
+        (page(json.dumps(answer(usage={"completion_tokens": 6}))), "prompt_tokens"),
+        (page(json.dumps(answer(choices=[]))), "no chat completion"),
+        (page(json.dumps(answer(choices=[{"message": {}, "finish_reason": "abort"}]))), "finish_reason 'abort'"),
+        (then_close(page(json.dumps(answer()))[:-9]), "cut short"),
+    ],
+)
+def test_an_answer_that_can_not_be_measured_is_one_clear_error(served: bytes | Play, said: str) -> None:
+    with pytest.raises(RequestFailed) as error:
+        ask(lambda client: client.complete(BODY), served)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_stream_s_tokens_are_counted_by_usage_however_many_come_in_a_chunk() -> None:
+    stream = HEAD + chunk("a ", 1) + chunk("b c d e ", 4) + chunk("f", 6, metrics={"queue_time_ms": 2.0}) + DONE
+    reply: StreamReply = ask(lambda client: client.stream(BODY), stream)
+    assert (reply.completion_tokens, reply.chunks, reply.largest_chunk_tokens, reply.text) == (6, 3, 3, "a b c d e f")
+    assert reply.engine.queue_ms == 2.0
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        (then_close(HEAD + chunk("a", 1)), "cut short"),
+        (HEAD + chunk("a", 6) + b"0\r\n\r\n", "without [DONE]"),
+        (HEAD + chunk("a", 1) + DONE, "finish_reason ''"),
+        (HEAD + framed({"error": "out of memory"}) + DONE, "out of memory"),
+        (page("busy", "503 Service Unavailable"), "HTTP 503: busy"),
+    ],
+)
+def test_a_stream_that_is_not_whole_is_an_error(stream: bytes | Play, said: str) -> None:
+    with pytest.raises(RequestFailed, match=said.replace("[", r"\[")):
+        ask(lambda client: client.stream(BODY), stream)
+
+
+def test_a_hung_request_is_ended_with_its_time_and_its_name() -> None:
+    """The engine's counters stand still, too: /metrics is looked at, and says the same each time."""
+
+    async def play(writer: asyncio.StreamWriter) -> None:
+        writer.write(page("vllm:generation_tokens_total 7\n"))
+
+    with pytest.raises(Unanswered, match=r"POST http.*/v1/chat/completions, 6 tokens asked: no progress for 1 s"):
+        ask(lambda client: client.complete(BODY), hang, play, quiet_s=1.0)
+
+
+def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens() -> None:
+    """Nothing comes for more than twice its patience; the engine's counter rises at each look."""
+    looks = 0
+
+    async def ask_twice(client: Client) -> tuple[int, str]:
+        reply = await client.complete(BODY)
+        return looks, reply.body
+
+    ready = asyncio.Event()
+
+    async def late(writer: asyncio.StreamWriter) -> None:
+        await ready.wait()
+        writer.write(page(json.dumps(answer())))
+
+    async def counters(writer: asyncio.StreamWriter) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 45:  # each is a twentieth of its patience
+            ready.set()
+        writer.write(page(f"vllm:generation_tokens_total {looks}\n"))
+
+    seen, body = ask(ask_twice, late, counters, quiet_s=0.6)
+    assert seen >= 45 and body == "a b c"
+
+
+def test_nobody_listens_is_said_at_once() -> None:
+    async def gone() -> None:
+        async with Scripted(hang) as server:
+            url = server.url
+        async with Client(url, MODEL, Technique(name="ar", method="ar")) as client:
+            with pytest.raises(Unanswered, match="no connection"):
+                await client.connect(2)
+            with pytest.raises(Unanswered, match="ECONNREFUSED"):
+                await client.complete(BODY)
+
+    asyncio.run(gone())

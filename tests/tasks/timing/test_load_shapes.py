@@ -1,0 +1,116 @@
+"""When requests are sent, in virtual time: closed loop and open loop, and what an open loop shows that closed hides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
+
+import pytest
+
+from tasks.client import Heard, Ready, RequestFailed, Unanswered
+from tasks.timing.load_shapes import Exchange, closed_loop, constant_moments, open_loop, poisson_moments
+from tasks.wire.answer import Arrivals
+from tasks.wire.patience import Patience
+from tests.tasks.virtual_time import Clock, run
+
+
+class Served:
+    """A FAKE client's `hear`: each request takes so long, and some go wrong."""
+
+    def __init__(self, clock: Clock, seconds: float, wrong: dict[int, Exception] | None = None) -> None:
+        self.clock, self.seconds, self.wrong = clock, seconds, wrong or {}
+        self.sent = self.now = self.most = self.cancelled = 0
+
+    async def hear(self, ready: Ready) -> Heard:
+        number, sent_s = self.sent, self.clock.now_s
+        self.sent += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(self.seconds)
+            if number in self.wrong:
+                raise self.wrong[number]
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.now -= 1
+        return Heard({}, 200, b"", Arrivals(sent_s, [], [], self.clock.now_s))
+
+
+def requests(number: int) -> list[Ready]:
+    return [Ready(b"", {"index": index}, False, Patience()) for index in range(number)]
+
+
+def moments(exchanges: Sequence[Exchange], start_s: float = 1000.0) -> list[float]:
+    return [exchange.heard.sent_s - start_s for exchange in exchanges if exchange.heard]
+
+
+def test_a_closed_loop_keeps_so_many_in_flight_and_no_more() -> None:
+    async def load(clock: Clock) -> tuple[list[Exchange], int]:
+        served = Served(clock, 1.0)
+        return await closed_loop(served.hear, requests(10), 4), served.most
+
+    exchanges, most = run(load)
+    assert most == 4
+    assert moments(exchanges) == pytest.approx([0] * 4 + [1] * 4 + [2] * 2)
+    assert [exchange.ready.body["index"] for exchange in exchanges] == list(range(10)), "in the order asked"
+    assert {exchange.sent_late_s for exchange in exchanges} == {None}, "nothing was scheduled"
+
+
+def test_an_open_loop_sends_at_its_moments_whatever_is_in_flight() -> None:
+    async def load(clock: Clock) -> tuple[list[Exchange], int]:
+        served = Served(clock, 3.0)
+        return await open_loop(served.hear, requests(5), constant_moments(2.0, 5)), served.most
+
+    exchanges, most = run(load)
+    assert moments(exchanges) == pytest.approx([0, 0.5, 1.0, 1.5, 2.0]) and most == 5
+    assert [exchange.latency_s for exchange in exchanges] == pytest.approx([3.0] * 5)
+
+
+def test_a_client_that_slept_shows_in_the_latency_from_the_scheduled_moment_only() -> None:
+    async def load(clock: Clock) -> list[Exchange]:
+        served = Served(clock, 0.1)
+        sending = asyncio.create_task(open_loop(served.hear, requests(10), constant_moments(10.0, 10)))
+        await asyncio.sleep(0.45)
+        clock.nap(0.4)  # five of ten fall due meanwhile
+        return await sending
+
+    exchanges = run(load)
+    assert max(exchange.latency_s or 0 for exchange in exchanges) < 0.6
+    late = [exchange.sent_late_s or 0.0 for exchange in exchanges]
+    assert late[:4] == pytest.approx([0] * 4) and late[5] == pytest.approx(0.35) and late[8] == pytest.approx(0.05)
+    for exchange in exchanges:
+        assert exchange.scheduled_latency_s == pytest.approx((exchange.latency_s or 0) + (exchange.sent_late_s or 0))
+
+
+def test_poisson_arrivals_are_seeded_and_have_their_rate() -> None:
+    times = poisson_moments(5.0, 4000, seed=7)
+    assert times == poisson_moments(5.0, 4000, seed=7) != poisson_moments(5.0, 4000, seed=8)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert fmean(gaps) == pytest.approx(0.2, rel=0.05) and pstdev(gaps) == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_request_that_fails_is_kept_as_such_and_the_others_go_on() -> None:
+    async def load(clock: Clock) -> list[Exchange]:
+        return await closed_loop(Served(clock, 1.0, {2: RequestFailed("cut")}).hear, requests(6), 2)
+
+    exchanges = run(load)
+    assert [exchange.failure for exchange in exchanges] == [None, None, "cut", None, None, None]
+    assert exchanges[2].latency_s is None and exchanges[2].scheduled_latency_s is None
+
+
+@pytest.mark.parametrize("open_", [False, True])
+def test_an_engine_that_is_gone_ends_the_load_and_what_is_in_flight(open_: bool) -> None:
+    async def load(clock: Clock) -> int:
+        served = Served(clock, 1.0, {1: Unanswered("nobody listens")})
+        with pytest.raises(Unanswered):
+            if open_:
+                await open_loop(served.hear, requests(6), constant_moments(2.0, 6))
+            else:
+                await closed_loop(served.hear, requests(6), 3)
+        return served.cancelled
+
+    assert run(load) > 0

@@ -1,0 +1,273 @@
+"""The wire against a real server: whole answers and none other, connections that are reused, and what ends a wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import httpx
+import pytest
+
+from tasks.wire import connection
+from tasks.wire.answer import Arrivals
+from tasks.wire.patience import Patience
+from tasks.wire.transport import Transport
+from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, then_close
+
+Talk = Callable[[httpx.AsyncClient, Transport, Scripted], Awaitable[None]]
+
+SHORT = Patience(quiet_s=0.1).as_extensions()
+
+
+def talk(what: Talk, *script: bytes | Play) -> Scripted:
+    """Let a client and a server that plays `script` talk; returns the server."""
+
+    async def both() -> Scripted:
+        async with Scripted(*script) as server:
+            wire = Transport()
+            async with httpx.AsyncClient(base_url=server.url, transport=wire, trust_env=False) as client:
+                async with asyncio.timeout(30):
+                    await what(client, wire, server)
+        return server
+
+    return asyncio.run(both())
+
+
+def in_pieces(*pieces: bytes) -> Play:
+    async def play(writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    return play
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n"
+LARGE = b"x-large: " + b"v" * 200_000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (OK, b"ok"),
+        (CHUNKED + b"0\r\n\r\n", b"hello"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" + OK, b"ok"),
+        (then_close(b"HTTP/1.0 200 OK\r\n\r\nto the end"), b"to the end"),
+        (then_close(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok"), b"ok"),
+        (
+            in_pieces(b"HTTP/1.1 20", b"0 OK\r\n" + LARGE[:1000], LARGE[1000:], b"content-length: 2\r\n\r\no", b"k"),
+            b"ok",
+        ),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+    ids=["length", "chunked", "1xx", "http-1.0", "close", "large-header-in-pieces", "no-content"],
+)
+def test_an_answer_is_whole_however_it_is_framed(answer: bytes | Play, body: bytes) -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        for _ in range(2):
+            assert (await client.post("/x", content=b"{}")).content == body
+
+    assert len(talk(what, answer).requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (then_close(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"), "cut short after 4 bytes"),
+        (then_close(CHUNKED), "cut short after 5 bytes"),
+        (then_close(b"HTTP/1.1 200 OK\r\ncontent-le"), "cut short after 0 bytes"),
+        (close, "closed before a byte of the answer came"),
+        (b"what is this\r\n\r\n", "no HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"v" * (2 << 20), "a header of more than"),
+    ],
+    ids=["length", "chunked", "head", "nothing", "other-protocol", "endless-header"],
+)
+def test_an_answer_that_is_not_whole_is_an_error(answer: bytes | Play, said: str) -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        with pytest.raises(httpx.RemoteProtocolError, match=said):
+            await client.post("/x", content=b"{}")
+
+    assert len(talk(what, answer).requests) == 1, "a POST is never sent twice"
+
+
+def test_connections_are_opened_beforehand_and_used_again() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await wire.connect(client.base_url, 4)
+        for _ in range(3):
+            await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(4)))
+        await wire.connect(client.base_url, 4)
+
+    server = talk(what, OK)
+    assert (server.connections, len(server.requests)) == (4, 12)
+
+
+def test_more_requests_than_connections_open_some_instead_of_waiting() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await wire.connect(client.base_url, 1)
+        await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(3)))
+
+    assert talk(what, OK).connections == 3
+
+
+def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REUSE_S", 0.0)
+
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        for _ in range(3):
+            await client.post("/x", content=b"{}")
+
+    assert talk(what, OK).connections == 3
+
+
+def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await client.get("/a")
+        assert (await client.get("/b")).content == b"ok"
+
+    server = talk(what, OK, close, OK)
+    assert [request.split()[1] for request in server.requests] == [b"/a", b"/b", b"/b"]
+
+
+def test_a_post_that_was_sent_into_a_closing_connection_is_an_error_and_not_sent_again() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await client.post("/a", content=b"{}")
+        with pytest.raises(connection.Closed):
+            await client.post("/b", content=b"{}")
+
+    assert len(talk(what, OK, close, OK).requests) == 2
+
+
+def test_a_connection_that_the_server_closed_between_two_windows_is_replaced_before_the_next() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await client.post("/a", content=b"{}")
+        await asyncio.wait_for(server.gone.wait(), 10)  # the client has seen the end and hung up, too
+        await wire.connect(client.base_url, 1)
+        assert (await client.post("/b", content=b"{}")).content == b"ok"
+
+    assert talk(what, then_close(OK), OK).connections == 2
+
+
+def test_a_request_of_which_nothing_comes_is_ended_with_its_time() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        with pytest.raises(httpx.ReadTimeout, match=r"no progress for 0\.1 s: its first byte didn't come"):
+            await client.send(client.build_request("POST", "/x", content=b"{}", extensions=SHORT))
+        await server.gone.wait()
+
+    talk(what, hang)
+
+
+def test_an_answer_that_stops_half_way_is_ended_too() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        with pytest.raises(httpx.ReadTimeout, match="its next byte didn't come"):
+            await client.send(client.build_request("POST", "/x", content=b"{}", extensions=SHORT))
+
+    talk(what, b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+
+
+def test_an_answer_that_trickles_is_ended_after_its_whole_time() -> None:
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n")
+        while True:
+            writer.write(b".")
+            await asyncio.sleep(0.01)
+
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        bounds = Patience(quiet_s=20.0, whole_s=0.2).as_extensions()
+        with pytest.raises(httpx.ReadTimeout, match=r"not answered in 0\.2 s"):
+            await client.send(client.build_request("POST", "/x", content=b"{}", extensions=bounds))
+
+    talk(what, trickle)
+
+
+def test_a_server_known_to_work_keeps_a_quiet_request_alive() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        bounds = Patience(quiet_s=0.5).as_extensions()
+        asking = asyncio.create_task(client.send(client.build_request("POST", "/x", content=b"{}", extensions=bounds)))
+        begun_s = monotonic()
+        while monotonic() - begun_s < 1.0:  # twice its patience
+            wire.still_working()
+            assert not asking.done()
+            await asyncio.sleep(0.02)
+        with pytest.raises(httpx.ReadTimeout):
+            await asking
+
+    talk(what, hang)
+
+
+def test_cancelling_a_request_closes_its_connection() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        asking = asyncio.create_task(client.post("/x", content=b"{}"))
+        while not server.requests:
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await server.gone.wait()
+
+    talk(what, hang)
+
+
+def test_what_nobody_asked_for_is_nobody_s_answer() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await client.post("/a", content=b"{}")
+        await server.gone.wait()
+        assert (await client.post("/b", content=b"{}")).content == b"ok"
+
+    late = in_pieces(OK, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstale")
+    assert talk(what, late, OK).connections == 2
+
+
+def test_each_piece_has_the_moment_at_which_it_came() -> None:
+    first_seen = asyncio.Event()
+
+    async def play(writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED[: CHUNKED.index(b"2\r\n")])
+        await first_seen.wait()
+        writer.write(b"2\r\nlo\r\n0\r\n\r\n")
+
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        asking = asyncio.create_task(client.post("/x", content=b"{}"))
+        while not server.requests:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        between_s = monotonic()
+        first_seen.set()
+        arrivals: Arrivals = (await asking).extensions["arrivals"]
+        assert list(arrivals.sizes) == [3, 5]
+        assert arrivals.sent_s < arrivals.pieces_s[0] < between_s < arrivals.pieces_s[1] <= arrivals.ended_s
+
+    talk(what, play)
+
+
+def test_a_connection_that_is_lost_before_anything_is_sent_is_an_error_at_once() -> None:
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        lost = connection.Connection(lambda _: None)
+        host, port = server.url.removeprefix("http://").split(":")
+        await asyncio.get_running_loop().create_connection(lambda: lost, host, int(port))
+        lost.close()
+        with pytest.raises(connection.Closed, match="before anything was sent"):
+            await lost.ask(b"GET / HTTP/1.1\r\n\r\n", Patience())
+
+    assert talk(what, OK).requests == []
+
+
+def test_nobody_listens_is_a_connect_error() -> None:
+    async def both() -> None:
+        async with Scripted(OK) as server:
+            url = server.url
+        async with httpx.AsyncClient(transport=Transport(), trust_env=False) as client:
+            with pytest.raises(httpx.ConnectError, match="ECONNREFUSED"):
+                await client.get(url)
+
+    asyncio.run(both())
+
+
+@pytest.mark.parametrize(("method", "url"), [("HEAD", "http://127.0.0.1:1/"), ("GET", "https://127.0.0.1:1/")])
+def test_what_it_does_not_speak_is_refused(method: str, url: str) -> None:
+    async def both() -> None:
+        async with httpx.AsyncClient(transport=Transport(), trust_env=False) as client:
+            with pytest.raises(httpx.UnsupportedProtocol):
+                await client.request(method, url)
+
+    asyncio.run(both())
