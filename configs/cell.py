@@ -20,6 +20,9 @@ from configs.without_weights.shape import Shape
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
 
+CPU_ENVIRONMENT = "engine-cpu"
+"""The environment of ours whose vLLM computes on the processor."""
+
 
 class KvShape(Frozen):
     """What one token costs in key/value cache; memory and bandwidth ceilings are computed from it.
@@ -133,6 +136,11 @@ class Engine(Grown):
     )
 
     later: ClassVar[frozenset[str]] = frozenset({"draft_args"})
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it is our engine that uses no card, even where there is one."""
+        return self.command is None and self.environment == CPU_ENVIRONMENT
 
     def argument(self, *names: str) -> str | None:
         """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.

@@ -33,6 +33,8 @@ class EngineCommand(NamedTuple):
     env: dict[str, str]
     model_revision: str | None
     draft_revision: str | None
+    on_cpu: bool = False
+    """Whether the engine uses no card, even where there is one."""
 
     @property
     def served_name(self) -> str:
@@ -80,6 +82,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
         env=env,
         model_revision=_revision(cell, cell.model),
         draft_revision=_revision(cell, cell.draft) if cell.draft else None,
+        on_cpu=cell.engine.on_cpu,
     )
 
 
@@ -140,8 +143,7 @@ def _folders(cell: Cell, env: Mapping[str, str]) -> list[Path]:
 
 def overlay_name(cell: Cell) -> environments.Name | None:
     """The overlay that the engine needs on its PYTHONPATH; None unless it is block diffusion on the CPU."""
-    ours = cell.engine.environment == "engine-cpu" and cell.engine.command is None
-    return "engine-diffusion" if ours and cell.technique.denoises else None
+    return "engine-diffusion" if cell.engine.on_cpu and cell.technique.denoises else None
 
 
 def _environment(cell: Cell, workdir: Path) -> dict[str, str]:

@@ -88,7 +88,7 @@ class Engine:
                 )
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
-        if autogroup.shares_processors(self.command.argv):
+        if autogroup.shares_processors(self.command.on_cpu):
             self.nice = await autogroup.give_way(self._process.pid)
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
             while not await _healthy(client, self.command.served_name):

@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-
-from tasks.host import environments
 
 NICE = 15
 """Of the engine's group. Not 19: somebody else's busy session would leave it next to nothing."""
@@ -30,11 +27,9 @@ PAUSE_S = 0.15
 """Between two tries."""
 
 
-def shares_processors(argv: Sequence[str]) -> bool:
+def shares_processors(on_cpu: bool) -> bool:
     """Whether an engine's work is done by the processors that its client needs: there is no card, or it uses none."""
-    on_cpu = environments.python_of("engine-cpu")
-    is_ours = on_cpu is not None and Path(argv[0]).parent == on_cpu.parent
-    return is_ours or shutil.which("nvidia-smi") is None
+    return on_cpu or shutil.which("nvidia-smi") is None
 
 
 async def give_way(pid: int) -> int | None:

@@ -17,9 +17,6 @@ from tasks.client import Client, RequestFailed
 from tasks.place import gpu
 from tasks.prompts import Prompt
 
-CPU_ENVIRONMENT = "engine-cpu"
-"""Our engine that uses no card, even where there is one."""
-
 LOAD_TOKENS = 256
 """Output of the generation under which clocks are read: .3 s on the fastest card, and the driver answers in .05 s."""
 
@@ -34,8 +31,7 @@ async def of(served: Cell, env: Mapping[str, str], client: Client, engine_versio
         engine_version: as the engine says; None: it doesn't.
     """
     version = None if engine_version is None else f"{served.engine.kind} {engine_version}"
-    on_cpu = served.engine.environment == CPU_ENVIRONMENT
-    found = None if on_cpu else await asyncio.to_thread(gpu.cards)
+    found = None if served.engine.on_cpu else await asyncio.to_thread(gpu.cards)
     if not found:
         name = cpu_name()
         return {"machine": _machine(name or platform.machine(), version), "gpu_name": name}

