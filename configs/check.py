@@ -96,6 +96,9 @@ def _check_gpu(document: Document, sweep: Sweep, library: Library) -> None:
     """Check that the GPU has a file, or is the card of this machine where cells run here."""
     if sweep.gpu != AUTO_GPU:
         _known(document, ("gpu",), "gpus", sweep.gpu, library)
+    elif library.load("engines", sweep.engine, Engine).on_cpu:
+        problem = f"{AUTO_GPU!r} is the card of this machine, and {sweep.engine!r} uses none"
+        raise document.error(("gpu",), f"{problem}; accepted: cpu")
     elif sweep.cloud is not None:
         names = ", ".join(library.files("gpus"))
         problem = f"{AUTO_GPU!r} is the card of this machine, and these cells are rented one"

@@ -9,6 +9,7 @@ import polars as pl
 from rich import box
 from rich.table import Table
 
+from configs.steps.load import BETWEEN
 from warehouse.snapshot import read_current
 from warehouse.store import Store
 from warehouse.tables import DIAGNOSTIC_EXTRACTORS
@@ -30,10 +31,12 @@ STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
 
 def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
-    """One dict of texts per consolidated row of the run; streamed twins and diagnostics are left to the report."""
+    """One dict of texts per consolidated row of the run; streamed twins, categories, diagnostics are the report's."""
     frame = read_current(store)
     is_diagnostic = pl.col("extractor").is_in(DIAGNOSTIC_EXTRACTORS).fill_null(False)
-    headline = (pl.col("mode").is_null() | (pl.col("mode") == "fixed")) & ~is_diagnostic
+    is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
+    is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", "natural"])
+    headline = is_headline & ~is_diagnostic & ~is_part.fill_null(False)
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
     return [_texts(row) for row in chosen.iter_rows(named=True)]
 
@@ -53,9 +56,10 @@ def results_table(store: Store, run_id: str) -> Table:
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
     k = f" K={row['k']}" if row["k"] is not None else ""
+    made_up = f" ({row['made_up']})" if row["made_up"] else ""
     reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
     return {
-        "cell": f"{row['precision']} {row['technique']}{k}",
+        "cell": f"{row['precision']} {row['technique']}{k}{made_up}",
         "step": row["step"],
         "condition": row["condition"] or "",
         "tok_s": _range(row["tok_s"], row["tok_s_lo"], row["tok_s_hi"], "{:.0f}"),

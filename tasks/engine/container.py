@@ -14,11 +14,15 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from configs.errors import SpecsweepError
 
 RUNTIMES = ("docker", "podman", "nerdctl")
+
+GONE = ("no such container", "already in progress")
+"""What a runtime says of a container that is no more, or that it is removing by itself."""
 
 RECORD = "engine.container.json"
 """Name of the file beside the log that says which container is the engine's."""
@@ -40,12 +44,25 @@ def require(words: Sequence[str]) -> None:
     """Ask the runtime whether it works; its image is looked at by the engine's start, which may have to fetch it.
 
     Raises:
-        ContainerUnavailable: it doesn't answer.
+        ContainerUnavailable: it doesn't answer, or the command chooses cards in a way that nobody outside it sees.
     """
+    chosen = next((word for word, value in pairwise((*words, "")) if _chooses_cards(word, value)), None)
+    if chosen is not None:
+        raise ContainerUnavailable(
+            f"{chosen!r} in the engine's command chooses cards, and rows would name another one: write `--gpus all`, "
+            "and choose with CUDA_VISIBLE_DEVICES, which goes along"
+        )
     done = _ask(words[0], "version")
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise ContainerUnavailable(f"`{words[0]} version` failed ({last[:200]}): start it, or join its group")
+
+
+def _chooses_cards(word: str, following: str) -> bool:
+    flag, equals, value = word.partition("=")
+    if flag == "--gpus":
+        return (value if equals else following) != "all"
+    return flag == "--device" or word.startswith("NVIDIA_VISIBLE_DEVICES=") or "=NVIDIA_VISIBLE_DEVICES=" in word
 
 
 def words_inside(
@@ -96,7 +113,7 @@ def remove(workdir: Path) -> bool:
     if cid:
         runtime = str(json.loads(file.read_text(encoding="utf-8"))["runtime"])
         done = _ask(runtime, "rm", "--force", cid)
-        if done.returncode != 0 and "no such container" not in done.stderr.lower():
+        if done.returncode != 0 and not any(gone in done.stderr.lower() for gone in GONE):
             raise ContainerUnavailable(
                 f"the engine's container is still there ({done.stderr.strip()[-200:]}): "
                 f"run `{runtime} rm -f {cid[:12]}`"

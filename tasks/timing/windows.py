@@ -44,11 +44,11 @@ async def measured_window(
     """Measure one repeat; returns its row of `windows` and its rows of `requests`.
 
     A window whose client was starved, or too slow to keep the load up, is measured again, with prompts of its own: the
-    last try is kept.
+    last try is kept. Not one in which requests failed: that is the engine's, and must be seen.
     """
     for tries in range(1, MOST_TRIES + 1):
         window, rows = await _window(ctx, prompts, condition, mode, repeat, tries)
-        if not is_starved(window) and not is_client_limited(window):
+        if window["failed"] or not (is_starved(window) or is_client_limited(window)):
             break
     return window, rows
 

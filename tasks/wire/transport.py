@@ -44,7 +44,9 @@ class Transport(httpx.AsyncBaseTransport):
         """
         origin = _origin(url)
         stack = self._idle.setdefault(origin, [])
-        stack[:] = [connection for connection in stack if connection.is_usable]
+        for stale in [connection for connection in stack if not connection.is_usable]:
+            stack.remove(stale)
+            stale.close()
         while len(stack) < number:
             stack.append(await self._open(origin, PATIENCE.connect_s))
 

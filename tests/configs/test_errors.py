@@ -64,6 +64,7 @@ MISTAKES = {
         ["mine.yaml:2", "engine", "'vlm-cpu'", "did you mean 'vllm-cpu'?"],
     ),
     "unknown gpu": ("gpu: cpu", "gpu: h10", ["mine.yaml:3", "gpu", "'h10'", "gb10", "h200"]),
+    "card of an engine without one": ("gpu: cpu", "gpu: auto", ["mine.yaml:3", "gpu", "'vllm-cpu' uses none", "cpu"]),
     "unknown suite": (
         "suite: tiny-quick",
         "suite: quick",

@@ -157,6 +157,10 @@ def test_what_this_machine_lacks_is_one_line_before_anything_starts(
         ("environment: venv/vllm", ("engines/fake.yaml:3: environment", "begins with / or ~/")),
         ("environment: vllm-nightly", ("no environment 'vllm-nightly'", "as a path, with a /")),
         ("command: [/no/such/vllm]", ("no program /no/such/vllm", "correct `command`")),
+        (
+            "command: [docker, run, --gpus, device=1, an/image]",
+            ("'--gpus' in the engine's command chooses cards", "choose with CUDA_VISIBLE_DEVICES"),
+        ),
         ("command: [docker, run, an/image]", ("`docker version` failed", "daemon is not running", "join its group")),
         (
             "command: [vllm]\nargs: [-tp, '2']",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition, Repeats, ThroughputStep
+from tasks.client import Heard, Ready, RequestFailed
 from tests.tasks.fake_client import FakeClient, Measured, throughput
 
 TOKENS = 256
@@ -273,3 +275,26 @@ def test_a_client_that_can_not_keep_up_is_measured_again_and_then_suspect(tmp_pa
     said = measured.said["c", "fixed"]
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_limited"]
     assert "2 of 2 windows had fewer requests in flight than asked: down to 1.8 of 2" in said.findings[0].sentence
+
+
+def test_requests_that_failed_are_not_measured_away(tmp_path: Path, planned: PlannedCell) -> None:
+    """A slot that a failed request held looks empty, as if the client couldn't keep up; such a window is repeated."""
+
+    def third_fails(client: FakeClient) -> None:
+        hear, text, asked = client.hear, client.text, iter(range(1, 1000))
+
+        async def hear_or_fail(ready: Ready) -> Heard:
+            if next(asked) == 3:
+                await asyncio.sleep(TOKENS * TOKEN_S)
+                raise RequestFailed("HTTP 500: out of luck")
+            return await hear(ready)
+
+        async def page(path: str) -> str:
+            return "" if path == "/health" else await text(path)
+
+        client.hear, client.text = hear_or_fail, page  # type: ignore[method-assign]
+
+    measured = throughput(tmp_path, planned, step(2, concurrency=2, requests=8), [TOKEN_S] * 2, third_fails)
+    first = fixed(measured)[0]
+    assert (first["failed"], first["tries"]) == (1, 1) and first["delivered_share"] < 0.95
+    assert "request_failed" in measured.reasons("c", "fixed")

@@ -53,7 +53,9 @@ def timed(requests: Sequence[Row]) -> list[Row]:
     """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
 
     A prompt that two attempts asked at a concurrency counts once. `is_steady` is false for those that were sent before
-    the first answer: they were sent together, so their prefills wait for one another.
+    the first answer: they were sent together, so their prefills wait for one another; and for the last that were sent,
+    as many as there are slots: they run on while slots empty, and so are faster. By the order of sending, which doesn't
+    depend on how long anything took.
     """
     first: dict[tuple[int, str], Row] = {}
     for row in requests:
@@ -71,8 +73,9 @@ def _timed(concurrency: int, rows: Sequence[Row]) -> list[Row]:
                 for row in rows]  # fmt: skip
     spans = [Span(row["sent_s"], row["sent_s"] + row["wall_s"], row["completion_tokens"]) for row in rows]
     begin, end = steady_bounds(spans)
+    drain_s = sorted(row["sent_s"] for row in rows)[-concurrency:][0]
     return [
-        row | {"slot_s": seconds, "slot_tokens": tokens, "is_steady": row["sent_s"] >= begin}
+        row | {"slot_s": seconds, "slot_tokens": tokens, "is_steady": begin <= row["sent_s"] < drain_s}
         for row, (tokens, seconds) in zip(rows, tokens_within(spans, begin, end), strict=True)
     ]
 

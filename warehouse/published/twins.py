@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from configs.steps.load import category_of
 from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
 
@@ -21,6 +22,9 @@ ALIKE = 0.1
 
 ANYWHERE = ("speedup", "score")
 """Figures that are compared across machines."""
+
+SERVED = ("model", "precision", "technique")
+"""What is the same of two rows that are put beside each other."""
 
 COMPARED = ("speedup", "tok_s", "ttft_ms", "tpot_ms", "score")
 """Figures of the dataset that are put beside published ones, under one name in both."""
@@ -78,13 +82,14 @@ def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[JudgedRow]) -> 
 
 def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
     """What is served is the same and so is the load; a K that wasn't published may be any."""
-    if any(row[name] != getattr(published, name) for name in ("model", "precision", "technique")):
+    if row.get("made_up") or any(row[name] != getattr(published, name) for name in SERVED):
         return False
     if published.k not in (None, row["k"]) or published.extractor is not None:
         return False
     if published.suite is not None:
         return row.get("score") is not None and _same_suite(row, published)
-    if published.workload is not None or row["concurrency"] != published.concurrency:
+    kind_of_text = category_of(row["condition"] or "") if row["step"] == "load" else None
+    if published.workload != kind_of_text or row["concurrency"] != published.concurrency:
         return False
     return _near(row["context_tokens"] or 0, published.context_tokens or 0)
 

@@ -80,7 +80,8 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     best = max(sound or usable, key=lambda row: row["speedup"])
     skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
     unless = "" if sound else ", if its accuracy holds"
-    verdict = f"Run {technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)}{unless}."
+    said = f"{technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)}{unless}."
+    verdict = f"Without real weights there is nothing to recommend; {said}" if best["made_up"] else f"Run {said}"
     return Answer(about, verdict, " ".join([*_evidence(view, best, skipped), *barred]))
 
 

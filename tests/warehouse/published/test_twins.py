@@ -39,6 +39,16 @@ def test_on_the_same_card_rates_and_speedups_are_divided_and_placed_in_our_inter
     assert speedup.differs == ("ours has K=4, theirs isn't published",)
 
 
+def test_what_was_made_up_stands_beside_nothing_that_was_measured() -> None:
+    assert found(measured(made_up="weights=dummy", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8)) == {}
+
+
+def test_one_kind_of_text_is_not_held_against_all_of_them() -> None:
+    whole = measured(precision="bf16", k=8, step="load", condition="load c=1", mode="natural")
+    assert ("mtp-dflash-h100", "tok_s") in found(whole)
+    assert ("mtp-dflash-h100", "tok_s") not in found(whole | {"condition": "load c=1, coding"})
+
+
 def test_on_another_card_a_rate_is_shown_and_never_divided_and_a_speedup_is_with_a_caveat() -> None:
     by_figure = found(measured(gpu="h200", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, tok_s_lo=1.0, tok_s_hi=999.0))
     speedup, rate = by_figure["mtp-diffusion-h100", "speedup"], by_figure["mtp-diffusion-h100", "tok_s"]
