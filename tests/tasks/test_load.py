@@ -12,7 +12,9 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.steps.load import LoadStep
-from tasks.client import RequestFailed
+from configs.steps.smoke import SmokeStep
+from configs.visits import Measurement
+from tasks.client import Heard, Ready, Unanswered
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
@@ -74,8 +76,8 @@ def attempt(
             client.accepted = lambda _: 0.5
             prepare(client)
             ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, step="load", attempt=number,
-                tell=done.told.append, kept=lambda: None, frameworks=frameworks,
+                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
+                attempt=number, tell=done.told.append, kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             await ctx.begin({"attempt": number, "machine": machine})
             done.said = await measure(ctx, spec)
@@ -90,14 +92,14 @@ def attempt(
 
 def dies_after(number: int) -> Callable[[FakeClient], None]:
     def prepare(client: FakeClient) -> None:
-        stream = client.stream
+        hear = client.hear
 
-        async def failing(body: Any) -> Any:
+        async def failing(ready: Ready) -> Heard:
             if client.asked["stream"] >= number:
-                raise RequestFailed("the engine is gone")
-            return await stream(body)
+                raise Unanswered("the engine is gone")
+            return await hear(ready)
 
-        client.stream = failing  # type: ignore[method-assign]
+        client.hear = failing  # type: ignore[method-assign]
 
     return prepare
 
@@ -127,7 +129,7 @@ def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_
 
 
 def test_a_killed_step_goes_on_behind_the_last_stored_answer(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(RequestFailed):
+    with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(30))
     again = attempt(tmp_path, mtp, step(1, 4), number=2)
     asked = [(row["concurrency"], row["prompt_id"]) for row in again.requests]
@@ -138,7 +140,7 @@ def test_a_killed_step_goes_on_behind_the_last_stored_answer(tmp_path: Path, mtp
 
 
 def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(RequestFailed):
+    with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1), prepare=dies_after(30))
     again = attempt(tmp_path, mtp, step(1), number=2, machine="elsewhere")
     assert sum(row["attempt"] == 2 for row in again.requests) == PROMPTS
@@ -151,7 +153,7 @@ def test_answers_are_stored_while_a_window_runs(tmp_path: Path, mtp: PlannedCell
         client.token_s = [0.5] * 8  # 10 s an answer: three are stored every 30 s
         dies_after(40)(client)
 
-    with pytest.raises(RequestFailed):
+    with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, slow, prepare=prepare)
     again = attempt(tmp_path, mtp, slow, number=2)
     assert sum(row["attempt"] == 1 for row in again.requests) >= 16
@@ -179,8 +181,8 @@ def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path
         async with FakeClient(mtp, clock, [0.01]) as client, Frameworks(tmp_path) as frameworks:
             client.accepted = lambda _: 0.5
             ctx = StepContext(
-                planned=mtp, served=mtp.cell, client=client, ledger=ledger, step="smoke", attempt=1,
-                tell=lambda _: None, kept=lambda: None, frameworks=frameworks,
+                planned=mtp, served=mtp.cell, client=client, ledger=ledger, measurement=Measurement(SmokeStep(step="smoke")),
+                attempt=1, tell=lambda _: None, kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             found = await smoke(ctx, step(1), 5)
             assert client.asked["stream"] == 5
@@ -202,13 +204,13 @@ def test_a_client_that_slept_makes_its_own_category_suspect_and_no_other(tmp_pat
 def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         client.accepted = None
-        stream = client.stream
+        hear = client.hear
 
-        async def slower(body: Any) -> Any:
+        async def slower(ready: Ready) -> Heard:
             client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8  # every fourth: one repeat
-            return await stream(body)
+            return await hear(ready)
 
-        client.stream = slower  # type: ignore[method-assign]
+        client.hear = slower  # type: ignore[method-assign]
 
     ar = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
     done = attempt(tmp_path, ar, step(1), prepare=prepare)
