@@ -29,7 +29,8 @@ class Limits(Frozen):
 class LoadStep(MeasuredStep):
     """Every prompt of a suite at each concurrency, closed loop: an answer is followed by the next request at once.
 
-    Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked.
+    Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked. One request at a time, a
+    category is measured and stored at once, else the whole suite: what a lost machine had begun is measured again.
     """
 
     step: Literal["load"]

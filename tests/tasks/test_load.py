@@ -128,7 +128,7 @@ def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_
     assert all(row["engine_generation_tokens"] == row["completion_tokens"] for row in windows)
 
 
-def test_a_killed_step_goes_on_behind_the_last_stored_answer(tmp_path: Path, mtp: PlannedCell) -> None:
+def test_a_killed_step_goes_on_behind_the_last_finished_category(tmp_path: Path, mtp: PlannedCell) -> None:
     with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(30))
     again = attempt(tmp_path, mtp, step(1, 4), number=2)
@@ -146,17 +146,47 @@ def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: Planned
     assert sum(row["attempt"] == 2 for row in again.requests) == PROMPTS
 
 
-def test_answers_are_stored_while_a_window_runs(tmp_path: Path, mtp: PlannedCell) -> None:
-    slow = step(4)
+def test_a_window_that_was_lost_is_measured_again_whole(tmp_path: Path, mtp: PlannedCell) -> None:
+    with pytest.raises(Unanswered):
+        attempt(tmp_path, mtp, step(4), prepare=dies_after(60))
+    again = attempt(tmp_path, mtp, step(4), number=2)
+    assert [(row["attempt"], row["requests"]) for row in again.windows] == [(2, PROMPTS)]
+    assert [row["attempt"] for row in again.requests] == [2] * PROMPTS
+
+
+def test_answers_whose_window_was_never_stored_are_asked_for_again(tmp_path: Path, mtp: PlannedCell) -> None:
+    attempt(tmp_path, mtp, step(4))
+    [window] = (tmp_path / "store").rglob("load_windows-*.parquet")
+    window.unlink()
+    again = attempt(tmp_path, mtp, step(4), number=2)
+    assert [row["attempt"] for row in again.requests] == [2] * PROMPTS
+
+
+def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: PlannedCell) -> None:
+    done: list[str] = []
 
     def prepare(client: FakeClient) -> None:
-        client.token_s = [0.5] * 8  # 10 s an answer: three are stored every 30 s
-        dies_after(40)(client)
+        ready, connect, hear = client.ready, client.connect, client.hear
 
-    with pytest.raises(Unanswered):
-        attempt(tmp_path, mtp, slow, prepare=prepare)
-    again = attempt(tmp_path, mtp, slow, number=2)
-    assert sum(row["attempt"] == 1 for row in again.requests) >= 16
+        def readied(body: Any, *, streams: bool = False) -> Ready:
+            done.append("encoded")
+            return ready(body, streams=streams)
+
+        async def connected(number: int) -> None:
+            done.append(f"{number} connected")
+            await connect(number)
+
+        async def heard(sent: Ready) -> Heard:
+            done.append("sent")
+            return await hear(sent)
+
+        client.ready = readied  # type: ignore[method-assign]
+        client.connect = connected  # type: ignore[method-assign]
+        client.hear = heard  # type: ignore[method-assign]
+
+    attempt(tmp_path, mtp, step(4), prepare=prepare)
+    warm_up = ["encoded"] * 4 + ["sent"] * 4
+    assert done == [*warm_up, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS]
 
 
 def test_a_healthy_engine_is_ok_in_every_category(tmp_path: Path, mtp: PlannedCell) -> None:
