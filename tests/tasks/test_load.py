@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from configs.schema import PlannedCell
 from configs.steps.load import LoadStep
 from configs.steps.smoke import SmokeStep
 from configs.visits import Measurement
-from tasks.client import Heard, Ready, Unanswered
+from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
@@ -211,8 +212,8 @@ def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path
         async with FakeClient(mtp, clock, [0.01]) as client, Frameworks(tmp_path) as frameworks:
             client.accepted = lambda _: 0.5
             ctx = StepContext(
-                planned=mtp, served=mtp.cell, client=client, ledger=ledger, measurement=Measurement(SmokeStep(step="smoke")),
-                attempt=1, tell=lambda _: None, kept=lambda: None, frameworks=frameworks,
+                planned=mtp, served=mtp.cell, client=client, ledger=ledger, attempt=1, tell=lambda _: None,
+                measurement=Measurement(SmokeStep(step="smoke")), kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             found = await smoke(ctx, step(1), 5)
             assert client.asked["stream"] == 5
@@ -221,13 +222,15 @@ def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path
     assert run(whole) == []
 
 
-def test_a_client_that_slept_makes_its_own_category_suspect_and_no_other(tmp_path: Path, mtp: PlannedCell) -> None:
+def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothing_else(
+    tmp_path: Path, mtp: PlannedCell
+) -> None:
     def prepare(client: FakeClient) -> None:
-        client.naps[("stream", 3)] = 0.09  # behind the warm-up: of the first category, in 0.8 s
+        client.naps[("stream", 3)] = 0.03  # of the first category, behind the warm-up: a third of a request
 
     done = attempt(tmp_path, mtp, step(1), prepare=prepare)
     found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
-    assert found.pop("load c=1, coding") == ["client_starved"]
+    assert found.pop("load c=1, coding") == found.pop("load c=1") == ["client_starved"]
     assert {reason for reasons in found.values() for reason in reasons} == set()
 
 
@@ -248,8 +251,44 @@ def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Pat
     assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())
 
 
-def test_counts_that_were_lost_with_an_attempt_are_no_dead_draft(tmp_path: Path, mtp: PlannedCell) -> None:
-    requests = attempt(tmp_path, mtp, step(1)).requests
-    said = judge_concurrency(mtp.cell, mtp.gpu, 1, [], requests)
-    assert {finding.reason for each in said for finding in each.findings} == {"no_engine_counters"}
-    assert {each.verdict for each in said} == {"suspect"}
+def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        hear = client.hear
+
+        async def failing(ready: Ready) -> Heard:
+            if client.asked["stream"] == 30:
+                client.asked["stream"] += 1
+                raise RequestFailed("cut short")
+            return await hear(ready)
+
+        client.hear = failing  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
+    [window] = done.windows
+    assert (window["requests"], window["failed"], len(done.requests)) == (PROMPTS, 1, PROMPTS - 1)
+    assert window["first_failure"] == "request 26: cut short"
+    assert {each.verdict for each in done.said} == {"rejected"}
+    assert {finding.reason for each in done.said for finding in each.findings} == {"request_failed"}
+
+
+def test_a_client_that_was_slow_to_send_makes_the_load_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        hear = client.hear
+
+        async def resting(ready: Ready) -> Heard:
+            await asyncio.sleep(0.02)  # beside requests of 0.1 s
+            return await hear(ready)
+
+        client.hear = resting  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
+    assert done.windows[0]["delivered_share"] == pytest.approx(0.83, abs=0.02)
+    assert {finding.reason for each in done.said for finding in each.findings} == {"client_limited"}
+    assert {each.verdict for each in done.said} == {"suspect"}
+
+
+def test_drafts_that_requests_and_the_engine_count_differently_are_rejected(tmp_path: Path, mtp: PlannedCell) -> None:
+    done = attempt(tmp_path, mtp, step(1))
+    apart = [row | {"engine_draft_steps": 11, "engine_accepted_tokens": 10} for row in done.requests]
+    said = judge_concurrency(mtp.cell, mtp.gpu, 1, done.windows, apart)
+    assert {finding.reason for each in said for finding in each.findings} == {"acceptance_mismatch"}
