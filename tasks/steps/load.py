@@ -8,10 +8,10 @@ Units and formulas:
     chunk_ms  (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
     wall_s    request sent to last byte, the end-to-end latency.
 
-Acceptance is counted by the engine before and after. One request at a time, a window holds one category only, and its
-acceptance is exact. With several in flight categories are mixed, as real load is, and no counter can tell them apart:
-then acceptance is the whole suite's, and the categories' is left null. (What vLLM says of each answer's own drafts is
-stored, and not used yet.)
+Acceptance of the suite is counted by the engine before and after, that of a category is the sum of what the engine
+says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing, a category has one only if one request at a
+time was in flight: then a window holds one category. With several categories are mixed, as real load is, no counter can
+tell them apart, and it is left null.
 
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
 has stopped: one that is lost with its node is measured again, whole, since a part of it would be another load.
