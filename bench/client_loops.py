@@ -36,7 +36,7 @@ async def ours(url: str, streams: bool, concurrency: int, requests: int) -> tupl
     """The client of the steps, under the load shape of the steps; decoded when the clock has stopped."""
     from configs.cell import Model, Technique
     from tasks.client import Client, reply_of, stream_reply_of
-    from tasks.timing.load_shapes import closed_loop
+    from tasks.timing.loops import closed_loop
 
     model = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1)
     async with Client(url, model, Technique(name="ar", method="ar")) as client:

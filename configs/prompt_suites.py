@@ -65,6 +65,12 @@ PLACEHOLDER: Final = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 from their sources (Model-Optimizer, examples/specdec_bench/prepare_data.py)."""
 
 
+PREPARE: Final = (
+    "fill them in with NVIDIA's examples/specdec_bench/prepare_data.py (Model-Optimizer), which asks for each source's "
+    "own terms, and set `dataset:` to the file"
+)
+
+
 def suite_file(dataset: str) -> Path | None:
     """The user's file; a relative path is relative to the checkout, which is what nodes get. None: it names none."""
     return None if dataset in SHAPES else ROOT / Path(dataset).expanduser()

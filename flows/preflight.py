@@ -1,4 +1,4 @@
-"""What an evaluation would lack where it runs, said before anything is rented or made."""
+"""What items or prompts a step would lack where it runs, said before anything is rented or made."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Protocol, runtime_checkable
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.evals.spec import HUB, EvalStep
+from configs.prompt_suites import OURS, PREPARE, SPEED_BENCH
 from configs.schema import Plan
+from configs.step import MeasuredStep
+from configs.steps.load import LoadStep
 from flows.clusters.skypilot.task_file import load_task
 from flows.plans import is_rejected
 from warehouse.ledger import Ledger
@@ -22,19 +26,33 @@ NOT_COPIED = ROOT / ".skyignore"
 """Names what SkyPilot leaves out of the copy of the checkout that nodes get."""
 
 
+@runtime_checkable
+class _WithDataset(Protocol):
+    """A step that may read a user's file."""
+
+    @property
+    def step(self) -> str: ...
+
+    @property
+    def dataset(self) -> str: ...
+
+    @property
+    def dataset_file(self) -> Path | None: ...
+
+
 class DatasetUnreachable(SpecsweepError):
-    """The items of an evaluation could not be read where it runs; the text says which, and what to do."""
+    """The items of a step could not be read where it runs; the text says which, and what to do."""
 
 
 def require_datasets(plan: Plan, ledger: Ledger) -> None:
-    """Refuse a plan with an evaluation whose items nobody could fetch; what is never asked again needs none.
+    """Refuse a plan with a step whose items nobody could fetch; what is never asked again needs none.
 
     Args:
         plan: from `configs.expand.expand`.
         ledger: of the run, which may not exist yet: what it has committed is not measured again.
 
     Raises:
-        DatasetUnreachable: a gated dataset without a token, or a file that nodes don't get.
+        DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
         TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
     """
     lacking = dict.fromkeys(_Preflight(plan, ledger).lacking())
@@ -48,11 +66,11 @@ class _Preflight:
         self._committed = ledger.committed_steps()
 
     def lacking(self) -> Iterator[str]:
-        """What each evaluation that is still to be measured lacks."""
+        """What each step that is still to be measured lacks."""
         for planned in self._plan.cells:
             done = self._committed.get(planned.cell.cell_key, ())
-            left = [step for step in planned.steps if isinstance(step, EvalStep) and step.step not in done]
-            lacking = [said for step in left for said in (*self._without_token(step), *self._without_file(step))]
+            left = [each.spec for each in planned.measurements if each.name not in done]
+            lacking = [said for step in left for said in self._lacking_of(step)]
             if lacking and not is_rejected(self._ledger, planned, done):
                 yield from lacking
 
@@ -60,6 +78,14 @@ class _Preflight:
     def _takes_token(self) -> bool:
         """Whether the token comes from this process; nodes of a task that doesn't list it have one of their own."""
         return self._plan.cloud is None or TOKEN in load_task(self._plan.cloud.task).secret_names
+
+    def _lacking_of(self, step: MeasuredStep) -> Iterator[str]:
+        if isinstance(step, EvalStep):
+            yield from self._without_token(step)
+        if isinstance(step, LoadStep):
+            yield from _with_holes(step)
+        if isinstance(step, _WithDataset):
+            yield from self._without_file(step)
 
     def _without_token(self, step: EvalStep) -> Iterator[str]:
         is_gated = step.dataset == HUB and step.suite.gated
@@ -69,7 +95,7 @@ class _Preflight:
                 f"export {TOKEN}, or name a local file (`dataset: FILE`) in the suite"
             )
 
-    def _without_file(self, step: EvalStep) -> Iterator[str]:
+    def _without_file(self, step: _WithDataset) -> Iterator[str]:
         file = step.dataset_file
         if file is None:
             return
@@ -78,6 +104,16 @@ class _Preflight:
             yield f"{named} is gone: put it there, or change `dataset` in the suite"
         elif self._plan.cloud is not None and (why := _why_not_copied(file, step.dataset)):
             yield f"{named} {why}"
+
+
+def _with_holes(step: LoadStep) -> Iterator[str]:
+    """Where any prompt is missing, a node refuses to ask for all of them."""
+    if step.dataset == SPEED_BENCH and step.requests_per_category is None:
+        yield (
+            f"{step.step}: about half of the prompts of {step.dataset!r} are placeholders that their owners let nobody "
+            f"copy: {PREPARE}, or ask for no more than each category has (`requests_per_category`), or set "
+            f"`dataset: {OURS}`"
+        )
 
 
 def _why_not_copied(file: Path, dataset: str) -> str | None:

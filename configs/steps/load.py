@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -29,7 +30,8 @@ class Limits(Frozen):
 class LoadStep(MeasuredStep):
     """Every prompt of a suite at each concurrency, closed loop: an answer is followed by the next request at once.
 
-    Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked.
+    Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked. One request at a time, a
+    category is measured and stored at once, else the whole suite: what a lost machine had begun is measured again.
     """
 
     step: Literal["load"]
@@ -52,7 +54,7 @@ class LoadStep(MeasuredStep):
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
         """No such dataset, limits that limit nothing, and concurrencies without a steady state."""
-        file = suite_file(self.dataset)
+        file = self.dataset_file
         wrong = [] if file is None else [*file_problems(self.dataset, file, [*SHAPES])]
         yield from wrong
         if self.limits is not None and self.limits.ttft_ms is None and self.limits.tpot_ms is None:
@@ -63,6 +65,11 @@ class LoadStep(MeasuredStep):
                 yield ("concurrencies", i), f"{problem}; accepted: up to {max(1, self.requests // STEADY_ROUNDS)}"
 
     @property
+    def dataset_file(self) -> Path | None:
+        """The user's file; a relative path is relative to the checkout, which is what nodes get."""
+        return suite_file(self.dataset)
+
+    @property
     def shape(self) -> SuiteShape:
         """Of the suite; a user's file is taken to be as SPEED-Bench is."""
         return SHAPES.get(self.dataset, SHAPES[SPEED_BENCH])
@@ -70,7 +77,7 @@ class LoadStep(MeasuredStep):
     @property
     def requests(self) -> int:
         """Requests at each concurrency; of a user's file, whose categories nobody has read yet, at the most."""
-        file, wanted = suite_file(self.dataset), self.requests_per_category
+        file, wanted = self.dataset_file, self.requests_per_category
         if file is not None and file.is_file():
             return records_in(file)
         return len(CATEGORIES) * min(wanted or self.shape.per_category, self.shape.per_category)

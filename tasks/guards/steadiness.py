@@ -72,13 +72,13 @@ def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding
 def is_starved(window: Mapping[str, Any]) -> bool:
     """Whether a window's figure is that of a client that was kept waiting: once for long, or often.
 
-    A fixed window's clock is its wall clock; a stream's is that of one request, within which TTFT and TPOT are read.
+    A fixed window's clock is its wall clock; that of streams is one request's, within which TTFT and TPOT are read.
     A window of before clients were watched is none.
     """
     if window.get("client_late_ms") is None:
         return False
     clock_s = window["wall_s"]
-    if window["mode"] == "stream":
+    if window["mode"] != "fixed":
         clock_s *= window["concurrency"] / window["requests"]
     late_ms, share = window["client_late_ms"], window.get("client_late_share") or 0.0
     return late_ms > max(CALM_LATE_MS, 1000 * LATE_BOUND * clock_s) or share > WAITED_BOUND

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from configs.prompt_suites import OURS, OURS_FILE, PLACEHOLDER, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
+from configs.prompt_suites import OURS, OURS_FILE, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
 from configs.steps.load import BETWEEN, LoadStep
 from tasks.evals.data.files import from_file
 from tasks.evals.data.hub import fetched
@@ -18,12 +18,6 @@ from tasks.prompts import Prompt
 
 ID_DIGITS = 12
 """Hex digits of sha256 over a prompt that name it: rows tell prompts apart and don't spread their text."""
-
-PREPARE = (
-    "fill them in with NVIDIA's examples/specdec_bench/prepare_data.py (Model-Optimizer), which asks for each source's "
-    "own terms, and set `dataset:` to the file"
-)
-
 
 REPEATS = 4
 """Parts into which a category's prompts are dealt in turn, each a repeat of its condition. How much they differ says

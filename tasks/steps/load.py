@@ -8,17 +8,19 @@ Units and formulas:
     chunk_ms  (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
     wall_s    request sent to last byte, the end-to-end latency.
 
-Acceptance is counted by the engine before and after. One request at a time, a window holds one category only, and its
-acceptance is exact. With several in flight categories are mixed, as real load is, and no counter can tell them apart:
-then acceptance is the whole suite's, and the categories' is left null. (A streamed answer brings no metrics of its own
-through this client.)
+Acceptance of the suite is counted by the engine before and after, that of a category is the sum of what the engine
+says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing, a category has one only if one request at a
+time was in flight: then a window holds one category. With several categories are mixed, as real load is, no counter can
+tell them apart, and it is left null.
+
+A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
+has stopped: one that is lost with its node is measured again, whole, since a part of it would be another load.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -26,21 +28,19 @@ from typing import Any
 from configs.prompt_suites import SPEED_BENCH
 from configs.steps.load import LoadStep, condition_name
 from configs.steps.smoke import OUTPUT_TOKENS
+from tasks.client import Heard, Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.evals.progress import Pace
 from tasks.evals.run import DATASETS
 from tasks.guards.finding import Finding, Judgement
 from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
-from tasks.timing.client_watch import ClientWatch
-from tasks.timing.closed_loop import Answered, closed_loop
+from tasks.timing.answers import answers_of
 from tasks.timing.load_verdict import judge_concurrency, smoke_findings
-from tasks.timing.windows import engine_columns, request_row
+from tasks.timing.loops import closed_loop
+from tasks.timing.timed import Timed, timed
+from tasks.timing.windows import request_row
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS, MODE
-
-FLUSH_S = 30.0
-"""How often answers are stored while a window runs: what a lost machine costs at the most."""
 
 Row = dict[str, Any]
 
@@ -67,23 +67,21 @@ def make_ready(spec: LoadStep, tell: Callable[[str], None]) -> None:
 
 
 async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
-    """Send every prompt at every concurrency that no earlier attempt on this machine has an answer to."""
+    """Measure every window that no earlier attempt on this machine has finished."""
     suite = await asyncio.to_thread(suite_of, spec)
     ctx.facts |= {"dataset_revision": suite.revision}
-    requests = [row for row in await ctx.resume(LOAD_REQUESTS, (*_REQUEST, "attempt")) if ctx.is_here(row)]
-    windows = [row for row in await ctx.resume(LOAD_WINDOWS, (*_WINDOW, "attempt")) if ctx.is_here(row)]
-    run = _Run(ctx, spec, suite, requests, windows)
+    windows = await ctx.resume(LOAD_WINDOWS, ("concurrency", "category", "attempt"))
+    asked = {
+        (row["concurrency"], each.prompt_id, row["attempt"])
+        for row in windows
+        for each in suite.prompts
+        if row["category"] in (None, each.category)
+    }
+    requests = await ctx.resume(LOAD_REQUESTS, ("concurrency", "prompt_id", "attempt"), asked)
+    run = _Run(ctx, spec, suite, [*filter(ctx.is_here, requests)], [*filter(ctx.is_here, windows)])
     for concurrency in spec.concurrencies:
         await run.measure(concurrency)
-    said: list[Judgement] = []
-    for concurrency in spec.concurrencies:
-        asked = [ctx.stamp(row) for row in _at(concurrency, requests)]
-        said += judge_concurrency(ctx.cell, ctx.planned.gpu, concurrency, _at(concurrency, windows), asked)
-    return said
-
-
-_REQUEST = ("concurrency", "prompt_id")
-_WINDOW = ("concurrency", "category")
+    return [each for concurrency in spec.concurrencies for each in run.judged(concurrency)]
 
 
 def _at(concurrency: int, rows: Sequence[Row]) -> list[Row]:
@@ -101,9 +99,9 @@ class _Run:
         self._total = len(suite.prompts) * len(spec.concurrencies)
 
     async def measure(self, concurrency: int) -> None:
-        """The prompts that are left at a concurrency: all at once, or one at a time category by category."""
-        known = {row["prompt_id"] for row in _at(concurrency, self._requests)}
-        left = [each for each in self._suite.prompts if each.prompt_id not in known]
+        """The windows that are left at a concurrency: the whole suite, or one at a time category by category."""
+        done = {row["category"] for row in _at(concurrency, self._windows)}
+        left = [] if None in done else [each for each in self._suite.prompts if each.category not in done]
         if not left:
             return
         await self._warm_up(left, concurrency)
@@ -114,81 +112,67 @@ class _Run:
         for category, prompts in groupby(by_category, key=lambda each: each.category):
             await self._window([*prompts], concurrency, category)
 
+    def judged(self, concurrency: int) -> list[Judgement]:
+        """What the guards say about a concurrency, all of whose windows are there."""
+        asked = [self._ctx.stamp(row) for row in _at(concurrency, self._requests)]
+        windows = _at(concurrency, self._windows)
+        return judge_concurrency(self._ctx.cell, self._ctx.planned.gpu, concurrency, windows, asked)
+
     async def _warm_up(self, prompts: Sequence[SuitePrompt], concurrency: int) -> None:
         """Untimed requests, with the window's own prompts: the prefix cache is off, and a guard sees if it isn't."""
-        bodies = [self._body(prompts[number % len(prompts)]) for number in range(self._spec.warmup * concurrency)]
-        name = condition_name(concurrency)
-        async with aclosing(closed_loop(self._ctx.client.stream, bodies, concurrency)) as answers:
-            async for _ in answers:
-                self._ctx.tell(Progress(self._percent(), f"{name}: warm-up"))
+        self._ctx.tell(Progress(self._percent(), f"{condition_name(concurrency)}: warm-up"))
+        number = self._spec.warmup * concurrency
+        requests = [self._ready(prompts[index % len(prompts)]) for index in range(number)]
+        if requests:
+            exchanges = await closed_loop(self._ctx.client.hear, requests, concurrency)
+            (await answers_of(self._ctx.client, exchanges)).require_all()
 
     async def _window(self, prompts: Sequence[SuitePrompt], concurrency: int, category: str | None) -> None:
-        ctx = self._ctx
-        bodies = [self._body(each) for each in prompts]
-        clock = asyncio.get_running_loop().time
-        rows: list[Row] = []
-        stored = 0
-        before = await ctx.counters()
-        async with ClientWatch() as watch, aclosing(closed_loop(ctx.client.stream, bodies, concurrency)) as answers:
-            begun_s = stored_s = clock()
-            pace = Pace()
-            pace.tok_s(begun_s, 0)
-            async for answer in answers:
-                rows.append(_row(prompts[answer.number], answer, concurrency, self._spec.max_tokens, begun_s))
-                self._tell(rows, len(prompts), concurrency, category, pace.tok_s(clock(), _tokens(rows)))
-                if clock() - stored_s >= FLUSH_S:
-                    await ctx.write(LOAD_REQUESTS, rows[stored:])
-                    stored, stored_s = len(rows), clock()
-            wall_s = clock() - begun_s
-        counted = await ctx.counters_after(before, len(prompts))
+        name, most = condition_name(concurrency, category), self._spec.max_tokens
+        requests = [self._ready(each) for each in prompts]
+        load = await timed(self._ctx, requests, concurrency, lambda ended, _: self._tell(name, ended, len(prompts)))
+        # long texts take seconds to look through: heartbeats go on meanwhile
+        rows = await asyncio.to_thread(_rows, load, prompts, most)
         window = {
             "condition": condition_name(concurrency),
             "mode": MODE,
             "concurrency": concurrency,
-            "output_tokens": self._spec.max_tokens,
+            "output_tokens": most,
             "category": category,
-            "requests": len(rows),
-            "wall_s": wall_s,
-            "client_late_ms": watch.lateness.late_ms,
-            "client_late_share": watch.lateness.share,
-            "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
-            "completion_tokens": _tokens(rows),
-            **engine_columns(counted),
+            **load.columns(),
         }
-        await ctx.write(LOAD_REQUESTS, rows[stored:])
-        await ctx.write(LOAD_WINDOWS, [window])
+        await self._ctx.write(LOAD_REQUESTS, rows)
+        await self._ctx.write(LOAD_WINDOWS, [window])  # behind its requests: it says that they are all there
+        self._tell(name, len(rows), len(prompts), window["completion_tokens"] / window["wall_s"])
         self._requests += rows
         self._windows.append(window)
 
-    def _body(self, prompt: SuitePrompt) -> Mapping[str, Any]:
-        return self._ctx.client.request(prompt.prompt, self._spec.max_tokens, fixed=False)
+    def _ready(self, prompt: SuitePrompt) -> Ready:
+        client = self._ctx.client
+        return client.ready(client.request(prompt.prompt, self._spec.max_tokens, fixed=False), streams=True)
 
-    def _tell(
-        self, rows: Sequence[Row], asked: int, concurrency: int, category: str | None, tok_s: float | None
-    ) -> None:
-        line = f"{condition_name(concurrency, category)}: {len(rows)}/{asked} answered"
+    def _tell(self, name: str, ended: int, asked: int, tok_s: float | None = None) -> None:
         rate = "" if tok_s is None else f", {tok_s:.0f} tok/s"
-        self._ctx.tell(Progress(self._percent(len(rows)), line + rate, tok_s))
+        self._ctx.tell(Progress(self._percent(ended), f"{name}: {ended}/{asked} answered{rate}", tok_s))
 
     def _percent(self, here: int = 0) -> float:
-        return 100 * (len(self._requests) + here) / self._total
+        before: int = sum(row["requests"] for row in self._windows)
+        return 100 * (before + here) / self._total
 
 
-def _tokens(rows: Sequence[Row]) -> int:
-    return sum(row["completion_tokens"] for row in rows)
+def _rows(load: Timed, prompts: Sequence[SuitePrompt], max_tokens: int) -> list[Row]:
+    """The answers as rows of `load_requests`."""
+    answered = load.answered
+    return [
+        _row(prompts[place], heard, reply, load.concurrency, max_tokens, load.begun_s)
+        for place, (heard, reply) in zip(answered.places, answered.each, strict=True)
+    ]
 
 
-def _row(prompt: SuitePrompt, answer: Answered, concurrency: int, max_tokens: int, begun_s: float) -> Row:
-    """One answer as a row of `load_requests`."""
-    reply = answer.reply
-    row = request_row(reply)
-    gaps = reply.chunks - 1
-    spread_s = (
-        None
-        if reply.first_token_s is None or reply.last_token_s is None or not gaps
-        else (reply.last_token_s - reply.first_token_s) / gaps
-    )
-    return row | {
+def _row(
+    prompt: SuitePrompt, heard: Heard, reply: Reply | StreamReply, concurrency: int, max_tokens: int, begun_s: float
+) -> Row:
+    return request_row(reply) | {
         "condition": condition_name(concurrency),
         "mode": MODE,
         "concurrency": concurrency,
@@ -196,9 +180,16 @@ def _row(prompt: SuitePrompt, answer: Answered, concurrency: int, max_tokens: in
         "category": prompt.category,
         "prompt_id": prompt.prompt_id,
         "repeat": prompt.repeat,
-        "sent_s": answer.sent_s - begun_s,
-        "chunk_ms": None if spread_s is None else 1000 * spread_s,
+        "sent_s": heard.sent_s - begun_s,
+        "chunk_ms": _chunk_ms(reply),
     }
+
+
+def _chunk_ms(reply: Reply | StreamReply) -> float | None:
+    if not isinstance(reply, StreamReply) or reply.first_token_s is None or reply.last_token_s is None:
+        return None
+    gaps = reply.chunks - 1
+    return 1000 * (reply.last_token_s - reply.first_token_s) / gaps if gaps else None
 
 
 async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | None]:
@@ -207,12 +198,13 @@ async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | 
     tried = suite.prompts[:items]
     cap = min(OUTPUT_TOKENS, spec.max_tokens)
     bodies = [ctx.client.request(each.prompt, cap, fixed=False) for each in tried]
-    rows: list[Row] = []
-    before = await ctx.counters()
-    async with aclosing(closed_loop(ctx.client.stream, bodies, 1)) as answers:
-        async for answer in answers:
-            rows.append(_row(tried[answer.number], answer, 1, cap, 0.0) | {"condition": "smoke"})
-            ctx.tell(Progress(100 * len(rows) / len(bodies), f"prompt {len(rows)}/{len(bodies)}"))
-    counted = await ctx.counters_after(before, len(bodies))
+    load = await timed(
+        ctx,
+        [ctx.client.ready(body, streams=True) for body in bodies],
+        1,
+        lambda ended, _: ctx.tell(Progress(100 * ended / len(tried), f"prompt {ended}/{len(tried)}")),
+    )
+    load.answered.require_all()
+    rows = [row | {"condition": "smoke"} for row in _rows(load, tried, cap)]
     await ctx.write(LOAD_REQUESTS, rows)
-    return smoke_findings(ctx.cell, rows, counted)
+    return smoke_findings(ctx.cell, rows, load.counted)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tasks.client import Client, Heard, Reply, RequestFailed, StreamReply, reply_of, stream_reply_of
-from tasks.timing.load_shapes import Exchange
+from tasks.timing.loops import Exchange
 
 
 class Answered(NamedTuple):
@@ -15,6 +16,15 @@ class Answered(NamedTuple):
     places: list[int]
     each: list[tuple[Heard, Reply | StreamReply]]
     failures: list[str]
+
+    def require_all(self) -> None:
+        """Accept no failure.
+
+        Raises:
+            RequestFailed: the first of them.
+        """
+        if self.failures:
+            raise RequestFailed(self.failures[0])
 
 
 async def answers_of(client: Client, exchanges: Sequence[Exchange]) -> Answered:
@@ -25,6 +35,7 @@ async def answers_of(client: Client, exchanges: Sequence[Exchange]) -> Answered:
     """
     answered = Answered([], [], [])
     for place, exchange in enumerate(exchanges):
+        await asyncio.sleep(0)  # long streams take seconds to decode: heartbeats get their turn
         try:
             if exchange.heard is None:
                 raise RequestFailed(exchange.failure or "no answer")

@@ -8,16 +8,16 @@ from math import fsum
 from configs.cell import Cell, Gpu
 from configs.steps.load import condition_name
 from tasks.guards.answers import blank_output
+from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
-from tasks.guards.steadiness import BURSTS, client_starved, unsteady
-from tasks.guards.tokens import engine_preemption, prefix_cache_hit, token_mismatch
+from tasks.guards.steadiness import BURSTS, client_limited, client_starved, unsteady
+from tasks.guards.tokens import engine_preemption, failed_requests, prefix_cache_hit, token_mismatch
 from tasks.meters import Counters
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
 from warehouse.loads.windows import windows_of
 from warehouse.parts import Row
 from warehouse.steps.load import MODE
-from warehouse.verdicts import Reason
 
 SHORTEST_OUTPUT = 1
 """Tokens of an answer as the ceiling takes them: natural ones may be as short, so the ceiling stays above the truth."""
@@ -36,30 +36,33 @@ def judge_concurrency(
         gpu: as planned.
         concurrency: requests in flight.
         windows: rows of `load_windows` at it.
-        requests: stamped rows of `load_requests` at it; those of an attempt that was killed may have no window.
+        requests: stamped rows of `load_requests` that belong to them.
     """
     counted = counted_in(windows)
     shared = [
-        *_work_findings(served, windows, counted),
+        *_work_findings(served, windows, requests, counted),
         _impossible(served, gpu, concurrency, windows, requests),
         _unsteady(concurrency, requests),
     ]
     categories: dict[str, list[Row]] = {}
     for row in requests:
         categories.setdefault(row["category"], []).append(row)
-    starved = _starved(windows)
-    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], starved)]
+    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], windows)]
     for category, rows in sorted(categories.items()):
         own = [row for row in windows if row["category"] == category]
         found = [*shared, *_answer_findings(served, rows)]
-        said.append(_judged(condition_name(concurrency, category), found, _starved(own) if own else starved))
+        said.append(_judged(condition_name(concurrency, category), found, own or windows))
     return said
 
 
-def _judged(condition: str, found: Sequence[Finding | None], starved: Finding | None) -> Judgement:
-    """A client that slept while streams came explains their lumps: the engine is not accused of them."""
+def _judged(condition: str, found: Sequence[Finding | None], windows: Sequence[Row]) -> Judgement:
+    """The findings, and whether the client kept up in these windows.
+
+    One that slept while streams came explains their lumps: the engine is not accused of them.
+    """
+    starved = _starved(windows)
     kept = [each for each in found if each is not None and (starved is None or each.reason not in BURSTS)]
-    return judge(condition, MODE, [*kept, starved])
+    return judge(condition, MODE, [*kept, starved, client_limited(windows)])
 
 
 def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
@@ -68,17 +71,21 @@ def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> 
     return [
         token_mismatch(tokens, counted),
         *drafting_findings(served, counted),
+        acceptance_mismatch(served.k, requests, counted),
         *_answer_findings(served, requests),
     ]
 
 
-def _work_findings(served: Cell, windows: Sequence[Row], counted: Counters) -> list[Finding | None]:
-    if not windows:  # killed between its last answer and its window
-        lost = "what the engine counted of these answers was lost with the attempt that asked"
-        return [Finding(Reason.NO_ENGINE_COUNTERS, "suspect", lost)]
+def _work_findings(
+    served: Cell, windows: Sequence[Row], requests: Sequence[Row], counted: Counters
+) -> list[Finding | None]:
+    failed = failed_requests(windows)
+    if failed is not None:  # the engine counted work of theirs, too: no sum can hold
+        return [failed]
     return [
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
         *drafting_findings(served, counted),
+        acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
     ]
@@ -95,13 +102,19 @@ def _unsteady(concurrency: int, requests: Sequence[Row]) -> Finding | None:
 
 
 def _starved(windows: Sequence[Row]) -> Finding | None:
-    """Over all windows behind a figure together: one request at a time, a category's may be short."""
+    """Over all windows behind a figure together, by the clock of a mean request: a category's window may be short."""
     seconds = fsum(row["wall_s"] for row in windows)
     if not seconds:
         return None
     waited = [(row["client_late_share"] or 0.0) * row["wall_s"] for row in windows]
-    late_ms = max(row["client_late_ms"] for row in windows)
-    together = {"mode": MODE, "wall_s": seconds, "client_late_ms": late_ms, "client_late_share": fsum(waited) / seconds}
+    together = {
+        "mode": MODE,
+        "concurrency": windows[0]["concurrency"],
+        "requests": sum(row["requests"] for row in windows),
+        "wall_s": seconds,
+        "client_late_ms": max(row["client_late_ms"] for row in windows),
+        "client_late_share": fsum(waited) / seconds,
+    }
     return client_starved([together])
 
 

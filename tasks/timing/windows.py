@@ -7,17 +7,15 @@ from statistics import fmean
 from typing import Any
 
 from configs.steps.throughput import PREFILL_TRIES, Condition
-from tasks.client import EngineTruth, Reply, RequestFailed, StreamReply
+from tasks.client import EngineTruth, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import is_client_limited, is_starved
 from tasks.guards.text_measures import text_columns
-from tasks.meters import Counters
 from tasks.prompts import prompt_seed
-from tasks.steady import delivered_share, steady_state
+from tasks.steady import steady_state
 from tasks.timing.answers import answers_of
-from tasks.timing.client_watch import ClientWatch
-from tasks.timing.load_shapes import closed_loop
-from warehouse.statistics.windows import Span
+from tasks.timing.loops import closed_loop
+from tasks.timing.timed import timed
 
 MOST_TRIES = 3
 """How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""
@@ -62,12 +60,7 @@ async def _window(
     bodies = await _bodies(ctx, prompts, condition, name, number, token_ids=not is_stream)
     prefill_s = await _prefill(ctx, prompts, condition, name) if is_stream else None
     requests = [ctx.client.ready(body, streams=is_stream) for body in bodies]
-    before = await ctx.counters()
-    await ctx.client.connect(concurrency)
-    async with ClientWatch() as watch:
-        exchanges = await closed_loop(ctx.client.hear, requests, concurrency)
-    counted = await ctx.counters_after(before, number)
-    answered = await answers_of(ctx.client, exchanges)
+    load = await timed(ctx, requests, concurrency)
     shape = {
         "condition": condition.name,
         "mode": mode,
@@ -76,11 +69,10 @@ async def _window(
         "concurrency": concurrency,
         "repeat": repeat,
     }
-    spans = [Span(heard.sent_s, heard.ended_s, reply.completion_tokens) for heard, reply in answered.each]
-    begun_s, ended_s = min(span.sent_s for span in spans), max(span.ended_s for span in spans)
+    spans, begun_s = load.spans, load.begun_s
     first_ended_s = min(span.ended_s for span in spans)
     rows = []
-    for index, (heard, reply) in zip(answered.places, answered.each, strict=True):
+    for index, (heard, reply) in zip(load.answered.places, load.answered.each, strict=True):
         row = {
             **shape,
             **request_row(reply),
@@ -94,21 +86,12 @@ async def _window(
     steady = steady_state(spans, concurrency)
     window = {
         **shape,
-        "requests": number,
-        "failed": len(answered.failures),
-        "first_failure": next(iter(answered.failures), None),
         "tries": tries,
-        "wall_s": ended_s - begun_s,
         "steady_s": steady.seconds if steady else None,
         "steady_tokens": steady.tokens if steady else None,
-        "delivered_share": delivered_share(spans, concurrency),
-        "client_late_ms": watch.lateness.late_ms,
-        "client_late_share": watch.lateness.share,
         "prefill_s": prefill_s,
-        "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
         "chars": sum(row["chars"] for row in rows),
-        "completion_tokens": sum(row["completion_tokens"] for row in rows),
-        **engine_columns(counted),
+        **load.columns(),
     }
     return window, rows
 
@@ -122,8 +105,7 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: s
         requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in asked]
         await ctx.client.connect(condition.concurrency)
         answered = await answers_of(ctx.client, await closed_loop(ctx.client.hear, requests, condition.concurrency))
-        if answered.failures:
-            raise RequestFailed(answered.failures[0])
+        answered.require_all()
         heard = [each for each, _ in answered.each]
         taken_s.append(max(each.ended_s for each in heard) - min(each.sent_s for each in heard))
     # what the engine counts late must not fall into the window that follows
@@ -181,26 +163,6 @@ def _engine_truth_columns(engine: EngineTruth) -> dict[str, Any]:
         "engine_accepted_tokens": engine.accepted_tokens,
         "engine_accepted_histogram": engine.accepted_histogram,
     }
-
-
-def engine_columns(counted: Counters) -> dict[str, Any]:
-    """What the engine counted, as columns of a window."""
-    positions = counted.accepted_by_position
-    return {
-        "engine_generation_tokens": _whole(counted.generation_tokens),
-        "engine_drafts": _whole(counted.drafts),
-        "engine_draft_tokens": _whole(counted.draft_tokens),
-        "engine_accepted_tokens": _whole(counted.accepted_tokens),
-        "engine_accepted_by_position": None if positions is None else [int(value) for value in positions],
-        "engine_denoising_steps": _whole(counted.denoising_steps),
-        "engine_committed_tokens": _whole(counted.committed_tokens),
-        "engine_prefix_hits": _whole(counted.prefix_hits),
-        "engine_preemptions": _whole(counted.preemptions),
-    }
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _ms(seconds: float | None) -> float | None:

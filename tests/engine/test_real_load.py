@@ -30,10 +30,8 @@ def test_rates_and_acceptance_are_there_for_every_load_and_category(store: Path)
     assert rows.height == 2 * 3 * (1 + len(CATEGORIES)), "two cells at three concurrencies"
     assert rows["tok_s"].null_count() == 0 and rows["mode"].unique().to_list() == ["natural"]
     mtp = rows.filter(technique="mtp")
-    alone = mtp.filter(pl.col("concurrency") == 1)["acceptance_length"]
-    assert alone.null_count() == 0 and 1.2 < alone.min() <= alone.max() <= 5  # type: ignore[operator]
-    mixed = mtp.filter((pl.col("concurrency") > 1) & pl.col("condition").str.contains(","))
-    assert mixed["acceptance_length"].is_null().all(), "nobody can tell whose drafts they were"
+    lengths = mtp["acceptance_length"]  # of mixed categories, too: this engine says it of each request
+    assert lengths.null_count() == 0 and 1.2 < lengths.min() <= lengths.max() <= 5  # type: ignore[operator]
     assert mtp.filter(~pl.col("condition").str.contains(","))["acceptance_by_position"].list.len().to_list() == [4] * 3
 
 

@@ -1,4 +1,4 @@
-"""A run whose evaluations could not read their items is refused before anything is rented, made or recorded."""
+"""A run whose steps could not read their items is refused before anything is rented, made or recorded."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
+from configs.steps.load import LoadStep
 from flows.plans import framework_environments
 from flows.preflight import DatasetUnreachable, require_datasets
 from tests.fake_run import write_user_configs
@@ -151,6 +152,38 @@ def test_a_folder_of_the_checkout_that_is_not_copied_to_nodes_is_refused_with_th
     else:
         assert f"isn't copied to rented nodes (.skyignore has '{line}')" in refused(with_dataset(name), new_run)
     require_datasets(with_dataset(name, NIGHTLY.model_copy(update={"cloud": None})), new_run)
+
+
+def with_load(dataset: str, requests_per_category: int | None = None) -> Plan:
+    """The shipped sweep that loads cells with SPEED-Bench, with other prompts."""
+    plan = expand(load_sweep("speed-bench"), recipe="r")
+    asked = {"dataset": dataset, "requests_per_category": requests_per_category}
+    cells = [
+        planned.model_copy(
+            update={
+                "steps": tuple(
+                    step.model_copy(update=asked) if isinstance(step, LoadStep) else step for step in planned.steps
+                )
+            }
+        )
+        for planned in plan.cells
+    ]
+    return plan.model_copy(update={"cells": tuple(cells)})
+
+
+def test_prompts_with_holes_are_refused_before_a_node_would(new_run: Ledger) -> None:
+    said = refused(with_load("speed-bench"), new_run)
+    assert said.count("load: about half of the prompts of 'speed-bench' are placeholders") == 1, "once for all cells"
+    assert "prepare_data.py" in said and "`requests_per_category`" in said and "`dataset: ours`" in said
+    require_datasets(with_load("speed-bench", requests_per_category=10), new_run)
+    require_datasets(with_load("ours"), new_run)
+
+
+def test_a_file_of_prompts_that_rented_nodes_do_not_get_is_refused(tmp_path: Path, new_run: Ledger) -> None:
+    file = tmp_path / "prompts.jsonl"
+    assert f"load: dataset file '{file}' is gone" in refused(with_load(str(file)), new_run)
+    file.write_text('{"category": "coding", "turns": ["Write it."]}\n')
+    assert f"lies outside {ROOT}" in refused(with_load(str(file)), new_run)
 
 
 def test_a_sweep_is_refused_on_one_line_and_records_nothing(

@@ -109,6 +109,8 @@ class FakeClient(Client):
         return len(prompt.text.split())
 
     async def text(self, path: str) -> str:
+        if path == "/health":
+            return ""
         assert path == "/metrics"
         labels = '{engine="0",model_name="m"}'
         drafts = {"drafts": "drafts", "accepted_tokens": "accepted"} if self.accepted else {}

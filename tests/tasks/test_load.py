@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.steps.load import LoadStep
-from tasks.client import RequestFailed
+from configs.steps.smoke import SmokeStep
+from configs.visits import Measurement
+from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
@@ -74,8 +77,8 @@ def attempt(
             client.accepted = lambda _: 0.5
             prepare(client)
             ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, step="load", attempt=number,
-                tell=done.told.append, kept=lambda: None, frameworks=frameworks,
+                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
+                attempt=number, tell=done.told.append, kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             await ctx.begin({"attempt": number, "machine": machine})
             done.said = await measure(ctx, spec)
@@ -90,14 +93,14 @@ def attempt(
 
 def dies_after(number: int) -> Callable[[FakeClient], None]:
     def prepare(client: FakeClient) -> None:
-        stream = client.stream
+        hear = client.hear
 
-        async def failing(body: Any) -> Any:
+        async def failing(ready: Ready) -> Heard:
             if client.asked["stream"] >= number:
-                raise RequestFailed("the engine is gone")
-            return await stream(body)
+                raise Unanswered("the engine is gone")
+            return await hear(ready)
 
-        client.stream = failing  # type: ignore[method-assign]
+        client.hear = failing  # type: ignore[method-assign]
 
     return prepare
 
@@ -126,8 +129,8 @@ def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_
     assert all(row["engine_generation_tokens"] == row["completion_tokens"] for row in windows)
 
 
-def test_a_killed_step_goes_on_behind_the_last_stored_answer(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(RequestFailed):
+def test_a_killed_step_goes_on_behind_the_last_finished_category(tmp_path: Path, mtp: PlannedCell) -> None:
+    with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(30))
     again = attempt(tmp_path, mtp, step(1, 4), number=2)
     asked = [(row["concurrency"], row["prompt_id"]) for row in again.requests]
@@ -138,23 +141,53 @@ def test_a_killed_step_goes_on_behind_the_last_stored_answer(tmp_path: Path, mtp
 
 
 def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(RequestFailed):
+    with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1), prepare=dies_after(30))
     again = attempt(tmp_path, mtp, step(1), number=2, machine="elsewhere")
     assert sum(row["attempt"] == 2 for row in again.requests) == PROMPTS
 
 
-def test_answers_are_stored_while_a_window_runs(tmp_path: Path, mtp: PlannedCell) -> None:
-    slow = step(4)
+def test_a_window_that_was_lost_is_measured_again_whole(tmp_path: Path, mtp: PlannedCell) -> None:
+    with pytest.raises(Unanswered):
+        attempt(tmp_path, mtp, step(4), prepare=dies_after(60))
+    again = attempt(tmp_path, mtp, step(4), number=2)
+    assert [(row["attempt"], row["requests"]) for row in again.windows] == [(2, PROMPTS)]
+    assert [row["attempt"] for row in again.requests] == [2] * PROMPTS
+
+
+def test_answers_whose_window_was_never_stored_are_asked_for_again(tmp_path: Path, mtp: PlannedCell) -> None:
+    attempt(tmp_path, mtp, step(4))
+    [window] = (tmp_path / "store").rglob("load_windows-*.parquet")
+    window.unlink()
+    again = attempt(tmp_path, mtp, step(4), number=2)
+    assert [row["attempt"] for row in again.requests] == [2] * PROMPTS
+
+
+def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: PlannedCell) -> None:
+    done: list[str] = []
 
     def prepare(client: FakeClient) -> None:
-        client.token_s = [0.5] * 8  # 10 s an answer: three are stored every 30 s
-        dies_after(40)(client)
+        ready, connect, hear = client.ready, client.connect, client.hear
 
-    with pytest.raises(RequestFailed):
-        attempt(tmp_path, mtp, slow, prepare=prepare)
-    again = attempt(tmp_path, mtp, slow, number=2)
-    assert sum(row["attempt"] == 1 for row in again.requests) >= 16
+        def readied(body: Any, *, streams: bool = False) -> Ready:
+            done.append("encoded")
+            return ready(body, streams=streams)
+
+        async def connected(number: int) -> None:
+            done.append(f"{number} connected")
+            await connect(number)
+
+        async def heard(sent: Ready) -> Heard:
+            done.append("sent")
+            return await hear(sent)
+
+        client.ready = readied  # type: ignore[method-assign]
+        client.connect = connected  # type: ignore[method-assign]
+        client.hear = heard  # type: ignore[method-assign]
+
+    attempt(tmp_path, mtp, step(4), prepare=prepare)
+    warm_up = ["encoded"] * 4 + ["sent"] * 4
+    assert done == [*warm_up, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS]
 
 
 def test_a_healthy_engine_is_ok_in_every_category(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -179,8 +212,8 @@ def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path
         async with FakeClient(mtp, clock, [0.01]) as client, Frameworks(tmp_path) as frameworks:
             client.accepted = lambda _: 0.5
             ctx = StepContext(
-                planned=mtp, served=mtp.cell, client=client, ledger=ledger, step="smoke", attempt=1,
-                tell=lambda _: None, kept=lambda: None, frameworks=frameworks,
+                planned=mtp, served=mtp.cell, client=client, ledger=ledger, attempt=1, tell=lambda _: None,
+                measurement=Measurement(SmokeStep(step="smoke")), kept=lambda: None, frameworks=frameworks,
             )  # fmt: skip
             found = await smoke(ctx, step(1), 5)
             assert client.asked["stream"] == 5
@@ -189,26 +222,28 @@ def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path
     assert run(whole) == []
 
 
-def test_a_client_that_slept_makes_its_own_category_suspect_and_no_other(tmp_path: Path, mtp: PlannedCell) -> None:
+def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothing_else(
+    tmp_path: Path, mtp: PlannedCell
+) -> None:
     def prepare(client: FakeClient) -> None:
-        client.naps[("stream", 3)] = 0.09  # behind the warm-up: of the first category, in 0.8 s
+        client.naps[("stream", 3)] = 0.03  # of the first category, behind the warm-up: a third of a request
 
     done = attempt(tmp_path, mtp, step(1), prepare=prepare)
     found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
-    assert found.pop("load c=1, coding") == ["client_starved"]
+    assert found.pop("load c=1, coding") == found.pop("load c=1") == ["client_starved"]
     assert {reason for reasons in found.values() for reason in reasons} == set()
 
 
 def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         client.accepted = None
-        stream = client.stream
+        hear = client.hear
 
-        async def slower(body: Any) -> Any:
+        async def slower(ready: Ready) -> Heard:
             client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8  # every fourth: one repeat
-            return await stream(body)
+            return await hear(ready)
 
-        client.stream = slower  # type: ignore[method-assign]
+        client.hear = slower  # type: ignore[method-assign]
 
     ar = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
     done = attempt(tmp_path, ar, step(1), prepare=prepare)
@@ -216,8 +251,44 @@ def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Pat
     assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())
 
 
-def test_counts_that_were_lost_with_an_attempt_are_no_dead_draft(tmp_path: Path, mtp: PlannedCell) -> None:
-    requests = attempt(tmp_path, mtp, step(1)).requests
-    said = judge_concurrency(mtp.cell, mtp.gpu, 1, [], requests)
-    assert {finding.reason for each in said for finding in each.findings} == {"no_engine_counters"}
-    assert {each.verdict for each in said} == {"suspect"}
+def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        hear = client.hear
+
+        async def failing(ready: Ready) -> Heard:
+            if client.asked["stream"] == 30:
+                client.asked["stream"] += 1
+                raise RequestFailed("cut short")
+            return await hear(ready)
+
+        client.hear = failing  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
+    [window] = done.windows
+    assert (window["requests"], window["failed"], len(done.requests)) == (PROMPTS, 1, PROMPTS - 1)
+    assert window["first_failure"] == "request 26: cut short"
+    assert {each.verdict for each in done.said} == {"rejected"}
+    assert {finding.reason for each in done.said for finding in each.findings} == {"request_failed"}
+
+
+def test_a_client_that_was_slow_to_send_makes_the_load_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        hear = client.hear
+
+        async def resting(ready: Ready) -> Heard:
+            await asyncio.sleep(0.02)  # beside requests of 0.1 s
+            return await hear(ready)
+
+        client.hear = resting  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
+    assert done.windows[0]["delivered_share"] == pytest.approx(0.83, abs=0.02)
+    assert {finding.reason for each in done.said for finding in each.findings} == {"client_limited"}
+    assert {each.verdict for each in done.said} == {"suspect"}
+
+
+def test_drafts_that_requests_and_the_engine_count_differently_are_rejected(tmp_path: Path, mtp: PlannedCell) -> None:
+    done = attempt(tmp_path, mtp, step(1))
+    apart = [row | {"engine_draft_steps": 11, "engine_accepted_tokens": 10} for row in done.requests]
+    said = judge_concurrency(mtp.cell, mtp.gpu, 1, done.windows, apart)
+    assert {finding.reason for each in said for finding in each.findings} == {"acceptance_mismatch"}

@@ -80,7 +80,19 @@ def window(concurrency: int, category: str | None, rows: Sequence[Row], accepted
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995)
 
 
-def visit(ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: dict[str, float]) -> None:
+def telling(row: Row, accepted: float) -> Row:
+    """The request with what its engine says of its drafts: each step accepts K = 4 tokens or none."""
+    kept = round(TOKENS * accepted)
+    steps, full = TOKENS - kept, kept // 4
+    histogram = [steps - full, 0, 0, 0, full]
+    return row | {
+        "engine_draft_steps": steps, "engine_accepted_tokens": 4 * full, "engine_accepted_histogram": histogram
+    }  # fmt: skip
+
+
+def visit(
+    ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: dict[str, float], tells: bool = False
+) -> None:
     step = StepWriter(ledger, key, name)
     step.provenance(machine="node-1 card-1")
     for concurrency in SPEC.concurrencies:
@@ -88,7 +100,8 @@ def visit(ledger: Ledger, key: str, name: str, token_s: dict[str, float], accept
         for category in token_s if concurrency == 1 else (None,):
             of = [row for row in rows if category in (None, row["category"])]
             share = accepted.get(category or "", fsum(accepted.values()) / len(accepted) if accepted else 0.0)
-            step.write(LOAD_REQUESTS, of)
+            said = [telling(row, accepted[row["category"]]) for row in of] if tells and accepted else of
+            step.write(LOAD_REQUESTS, said)
             step.write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
         names = [condition_name(concurrency), *(condition_name(concurrency, each) for each in token_s)]
         step.judge(*((each, MODE, "ok", [], []) for each in names))
@@ -102,6 +115,10 @@ ACCEPTED = {"coding": 0.7, "writing": 0.4}
 
 @pytest.fixture
 def built(local: Store) -> Consolidated:
+    return build(local)
+
+
+def build(local: Store, tells: bool = False) -> Consolidated:
     ledger, plan = Ledger(local, "r1", MinuteByMinute()), plan_with_load()
     ledger.write_plan(plan)
     ar, mtp = (planned.cell.cell_key for planned in plan.cells)
@@ -111,7 +128,7 @@ def built(local: Store) -> Consolidated:
         (mtp, "load@2", {name: 1.01 * each for name, each in FAST.items()}, ACCEPTED),
         (ar, "load@2", {name: 1.005 * each for name, each in SLOW.items()}, {}),
     ):
-        visit(ledger, key, name, token_s, accepted)
+        visit(ledger, key, name, token_s, accepted, tells)
     return consolidate(local, ["r1"])
 
 
@@ -158,6 +175,17 @@ def test_acceptance_is_a_category_s_alone_and_the_whole_suite_s_when_they_are_mi
     assert lengths["load c=2, coding"] is None and lengths["load c=2"] is not None
     row = only(built.results, technique="mtp", condition="load c=1, coding")
     assert row["tokens_per_step"] == pytest.approx(1 / 0.3)
+
+
+def test_requests_that_tell_of_their_drafts_give_mixed_categories_an_acceptance(local: Store) -> None:
+    rows = {row["condition"]: row for row in build(local, tells=True).results if row["technique"] == "mtp"}
+    for number in (1, 2):
+        coding, writing = rows[f"load c={number}, coding"], rows[f"load c={number}, writing"]
+        assert coding["acceptance_length"] == pytest.approx(1 + 32 / 15)
+        assert coding["acceptance_by_position"] == pytest.approx([8 / 15] * 4)
+        assert coding["tokens_per_step"] == pytest.approx(TOKENS / (TOKENS - 32))
+        assert writing["acceptance_length"] == pytest.approx(1 + 20 / 30)
+    assert rows["load c=2"]["acceptance_length"] == pytest.approx(1 + 0.55 / 0.45), "by the engine's counters"
 
 
 def test_percentiles_that_so_few_prompts_cannot_bound_are_not_told(built: Consolidated) -> None:

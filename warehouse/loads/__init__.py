@@ -2,6 +2,7 @@
 
 - requests: what was sent on which machine, and each request's part in the steady state
 - windows: the rate of each repeat, from slots
+- acceptance: whose drafts were accepted
 - latencies: rows of `load`
 - rows: all of it together, as a step's file returns it
 - plots, section: the page

@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 
 KEPT = (
     "attempt", "condition", "concurrency", "category", "prompt_id", "repeat", "sent_s", "wall_s", "prompt_tokens",
-    "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms", "chunk_ms",
+    "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms", "chunk_ms", "engine_draft_steps",
+    "engine_accepted_tokens", "engine_accepted_histogram",
 )  # fmt: skip
 
 Machine = str | None

@@ -13,6 +13,7 @@ from warehouse.consolidate.rows import Made, Row
 from warehouse.consolidate.speed.bandwidth import decoding_steps, total
 from warehouse.consolidate.speed.rows import acceptance_of, speed_rows
 from warehouse.consolidate.speed.visits import Visited, visited
+from warehouse.loads.acceptance import counts_of
 from warehouse.loads.latencies import load_row
 from warehouse.loads.requests import Machine, by_machine, timed, without_texts
 from warehouse.loads.windows import windows_of
@@ -65,23 +66,20 @@ def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, mod
 
 
 def _with_acceptance(row: Row, group: Group, found: Measured) -> Row:
-    """The row with what was counted while it was measured; null where categories were mixed, or nothing drafts.
+    """The row with what was counted while it was measured; null where nobody can tell it, or nothing drafts.
 
     Bandwidth is left out: it needs the steps of the very seconds of which the rate is.
     """
     if row.get("tok_s") is None:
         return row
-    windows = [
-        window
-        for window in found.windows.get(_place(row), ())
-        if window["concurrency"] == row["concurrency"] and (category_of(row["condition"]) in (None, window["category"]))
-    ]
+    windows = [each for each in found.windows.get(_place(row), ()) if each["concurrency"] == row["concurrency"]]
+    counts = counts_of(category_of(row["condition"]), _asked(row, found), windows)
     technique = next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
-    tokens = total(windows, "completion_tokens") if windows else None
-    steps = decoding_steps(technique, windows) if windows and technique.drafts else None
+    tokens = total(counts, "completion_tokens") if counts else None
+    steps = decoding_steps(technique, counts) if counts and technique.drafts else None
     return row | {
         "mbu": None,
-        **(acceptance_of(windows) if windows and technique.drafts else {}),
+        **(acceptance_of(counts) if counts and technique.drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
     }
 
@@ -118,16 +116,21 @@ def _latencies(results: Sequence[Row], group: Group, found: Measured) -> list[Ro
     specs = {step.cell_key: step.spec for step in group if isinstance(step.spec, LoadStep)}
     rows = []
     for row in results:
-        category = category_of(row["condition"]) if row.get("condition") else None
-        asked = [
-            each
-            for each in found.requests.get(_place(row), ())
-            if each["concurrency"] == row.get("concurrency") and category in (None, each["category"])
-        ]
+        asked = _asked(row, found)
         if asked:
             spec = specs.get(row["cell_key"])
-            rows.append(load_row(row, category, asked, spec.limits if spec else None))
+            rows.append(load_row(row, category_of(row["condition"]), asked, spec.limits if spec else None))
     return rows
+
+
+def _asked(row: Row, found: Measured) -> list[Row]:
+    """The requests that a row is of; none for a row of nothing that was measured."""
+    category = category_of(row["condition"]) if row.get("condition") else None
+    return [
+        each
+        for each in found.requests.get(_place(row), ())
+        if each["concurrency"] == row.get("concurrency") and category in (None, each["category"])
+    ]
 
 
 def _place(row: Row) -> Place:

@@ -24,8 +24,8 @@ LEAD = (
 CATEGORY_LEAD = (
     "The same requests by category. At one request at a time a category's rate is tokens over wall clock. With several "
     "in flight all categories are mixed, and its rate is what it would be if it filled the slots at the pace that its "
-    "requests had beside the others; then no counter can tell whose drafts were accepted, and acceptance is a dash. "
-    "Intervals are over starts and over the prompts of the category."
+    "requests had beside the others. Acceptance is what the engine says of each request's drafts; where it says "
+    "nothing, it is a dash with several in flight. Intervals are over starts and over the prompts of the category."
 )
 
 

@@ -23,6 +23,7 @@ _OF_AN_ANSWER = (
     "prompt_tokens", "completion_tokens", "wall_s", "finish_reason", "tpot_ms", "chunks", "largest_chunk_tokens",
     "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share", "compressed_share",
     "mean_logprob", "text",
+    *(column.name for column in REQUESTS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 
 LOAD_REQUESTS = Table(
@@ -42,7 +43,8 @@ LOAD_REQUESTS = Table(
 )
 
 _OF_A_WINDOW = (
-    "requests", "wall_s", "prompt_tokens", "client_late_ms", "client_late_share", "completion_tokens",
+    "requests", "failed", "first_failure", "delivered_share", "wall_s", "prompt_tokens", "client_late_ms",
+    "client_late_share", "completion_tokens",
     *(column.name for column in WINDOWS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 

@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 Send = Callable[[Ready], Awaitable[Heard]]
 
+OnAnswer = Callable[[int, "Exchange"], None]
+"""Is told how many have ended, and which was the last. It runs inside the clock: it may count, and no more."""
+
 
 class Exchange(NamedTuple):
     """One request of a load: its answer or why there is none, and when it was due, on the event loop's clock."""
@@ -60,7 +63,9 @@ def poisson_moments(rate_per_s: float, number: int, seed: int) -> list[float]:
     return list(accumulate(gaps.expovariate(rate_per_s) for _ in range(number)))
 
 
-async def closed_loop(send: Send, requests: Sequence[Ready], concurrency: int) -> list[Exchange]:
+async def closed_loop(
+    send: Send, requests: Sequence[Ready], concurrency: int, on_answer: OnAnswer | None = None
+) -> list[Exchange]:
     """Keep `concurrency` requests in flight until all are sent; each slot sends its next as soon as it is answered.
 
     Raises:
@@ -71,7 +76,9 @@ async def closed_loop(send: Send, requests: Sequence[Ready], concurrency: int) -
 
     async def slot() -> None:
         for index, ready in waiting:
-            exchanges[index] = await _exchange(send, ready, None)
+            exchange = exchanges[index] = await _exchange(send, ready, None)
+            if on_answer is not None:
+                on_answer(len(exchanges), exchange)
 
     await _together(slot() for _ in range(min(concurrency, len(requests))))
     return [exchanges[index] for index in range(len(requests))]

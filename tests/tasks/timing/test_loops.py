@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 import pytest
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
-from tasks.timing.load_shapes import Exchange, closed_loop, constant_moments, open_loop, poisson_moments
+from tasks.timing.loops import Exchange, closed_loop, constant_moments, open_loop, poisson_moments
 from tasks.wire.answer import Arrivals
 from tasks.wire.patience import Patience
 from tests.tasks.virtual_time import Clock, run
@@ -58,6 +58,17 @@ def test_a_closed_loop_keeps_so_many_in_flight_and_no_more() -> None:
     assert moments(exchanges) == pytest.approx([0] * 4 + [1] * 4 + [2] * 2)
     assert [exchange.ready.body["index"] for exchange in exchanges] == list(range(10)), "in the order asked"
     assert {exchange.sent_late_s for exchange in exchanges} == {None}, "nothing was scheduled"
+
+
+def test_a_closed_loop_says_how_many_have_ended_as_they_do() -> None:
+    told: list[tuple[int, str | None]] = []
+
+    async def load(clock: Clock) -> None:
+        served = Served(clock, 1.0, {1: RequestFailed("cut")})
+        await closed_loop(served.hear, requests(3), 1, lambda ended, exchange: told.append((ended, exchange.failure)))
+
+    run(load)
+    assert told == [(1, None), (2, "cut"), (3, None)]
 
 
 def test_an_open_loop_sends_at_its_moments_whatever_is_in_flight() -> None:
