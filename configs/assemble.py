@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from configs.cell import Cell, Draft, Engine, Model, Precision, Serving, Technique
+from configs.cell import Cell, Draft, Model, Precision, Technique
+from configs.engine import Engine, Serving
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep

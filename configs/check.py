@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from configs.assemble import assemble_cell
-from configs.cell import Cell, Draft, Engine, Model, Technique
+from configs.cell import Cell, Draft, Model, Technique
+from configs.engine import Engine
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from configs.cell import Engine, Gpu, Model, Precision, Technique
+from configs.cell import Gpu, Model, Precision, Technique
 from configs.check import AUTO_GPU, check_engine, check_model, check_sound, check_suite, check_sweep, shape_names
+from configs.engine import Engine
 from configs.files.document import ConfigError, Document, read_document, shown_path
 from configs.files.library import Folder, Library
 from configs.files.parse import parse

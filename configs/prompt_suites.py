@@ -20,9 +20,6 @@ CATEGORIES: Final = (
 SPEED_BENCH, OURS, TWIN = "speed-bench", "ours", "twin"
 """Values of `dataset` that name no file."""
 
-OURS_FILE: Final = ROOT / "tasks" / "prompt_suites" / "ours.jsonl"
-"""Our own prompts, in SPEED-Bench's shape."""
-
 
 class SuiteShape(NamedTuple):
     """How large a suite is. Token figures are for planning only; what was really used is measured."""

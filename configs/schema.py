@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
+from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu
+from configs.engine import Serving
 from configs.frozen import Frozen
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep

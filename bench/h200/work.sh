@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # work.sh SECONDS [WORD...]: on the GPU host, let the worker go on for so long, then bring the store and all logs back
 # as $OUT/store.tar.gz. The worker is started by the first call, in a session of its own, and outlives a call: the next
-# one finds it at work. It takes up no cell later than LEAST_S before LEASE_S are over, counted from its start; then it
-# stops. WORDS choose cells: parts of their names, or beginnings of their keys.
+# one finds it at work. It begins no cell once less than LEAST_PER_START_S for each of its engine starts is left of
+# LEASE_S, counted from the worker's start; then it stops. WORDS choose cells: parts of their names, or beginnings of
+# their keys.
 set -euo pipefail
 root=${GPU_ROOT:-/tmp/specsweep-gpu}
 wait_s=$1
@@ -14,7 +15,8 @@ if ! alive; then
     PATH=$root/bin:$PATH PYTHONPATH=$root/node:. PYTHONUNBUFFERED=1 SPECSWEEP_STATE=$root/state \
         SPECSWEEP_GIT_SHA=$(cut -d' ' -f1 "$root/parts/commit") SPECSWEEP_GIT_DIRTY=$(cut -d' ' -f2 "$root/parts/commit") \
         setsid nohup python3 bench/h200/worker.py --store "$root/store" --logs "$root/logs" \
-        --seconds "${LEASE_S:-1380}" --least "${LEAST_S:-600}" "$@" >>"$root/logs/worker.log" 2>&1 </dev/null &
+        --seconds "${LEASE_S:-1380}" --least-per-start "${LEAST_PER_START_S:-320}" "$@" \
+        >>"$root/logs/worker.log" 2>&1 </dev/null &
     echo $! >"$root/worker.pid"
     sleep 1
 fi

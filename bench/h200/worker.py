@@ -68,14 +68,16 @@ def main() -> None:
     parser.add_argument("--store", required=True)
     parser.add_argument("--logs", type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True, help="of the whole lease, from now on")
-    parser.add_argument("--least", type=float, required=True, help="seconds that must be left to begin a cell")
+    parser.add_argument(
+        "--least-per-start", type=float, required=True, help="seconds that must be left per engine start of a cell"
+    )
     parser.add_argument("words", nargs="*", help="parts of cells' names, or beginnings of their keys; none: all")
     args = parser.parse_args()
     ends = time.monotonic() + args.seconds
     for run_id, planned, starts in list(cells_left(open_store(args.store), args.words)):
         left_s = ends - time.monotonic()
-        if left_s < args.least:
-            say(f"{left_s:.0f} s are left: {planned.cell.label} is for the next lease")
+        if left_s < (needed_s := starts * args.least_per_start):
+            say(f"{left_s:.0f} s are left, {needed_s:.0f} needed: {planned.cell.label} is for the next lease")
             break
         say(f"{run_id} {planned.cell.cell_key} {planned.cell.label}: {starts} engine starts")
         began = time.monotonic()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from configs.cell import Cell, Draft, Model
-from configs.cell import Engine as EngineSpec
+from configs.engine import Engine as EngineSpec
 from tasks.engine import container
 from tasks.engine.machine import state_dir
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of

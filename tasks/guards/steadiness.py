@@ -29,7 +29,8 @@ CALM_LATE_MS = 10.0
 
 DELIVERED_BOUND = 0.95
 """Least share of the asked requests that must be in flight on average: below it a rate is that of another load. Own
-client at 256 in flight on two loaded cores: 0.99; peers deliver 0.11 to 0.55 of the load there (bench/README.md)."""
+client at 256 in flight on two loaded cores: 0.97, streamed 0.99; peers there deliver 0.44 to 0.90 of the load, httpx as
+it comes 0.03 and 0.19 (bench/README.md)."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH)
 """What a stream looks like, too, to a client that slept while it came."""

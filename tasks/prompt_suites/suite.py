@@ -8,13 +8,16 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from configs.prompt_suites import OURS, OURS_FILE, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
+from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
 from configs.steps.load import BETWEEN, LoadStep
 from tasks.evals.data.files import from_file
 from tasks.evals.data.hub import fetched
 from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.prompt_suites.twin import TWIN_REVISION, twin_prompts
 from tasks.prompts import Prompt
+
+OURS_FILE = Path(__file__).with_name("ours.jsonl")
+"""Our own prompts, in SPEED-Bench's shape."""
 
 ID_DIGITS = 12
 """Hex digits of sha256 over a prompt that name it: rows tell prompts apart and don't spread their text."""

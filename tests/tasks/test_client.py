@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from configs.cell import Model, Technique
-from tasks.client import Client, RequestFailed, StreamReply, Unanswered
+from tasks.client import Client, RequestFailed, StreamReply, Unanswered, standstill
 from tasks.wire.patience import Patience
+from tests.tasks.wire.hand_clock import moved_by_hand
 from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
 
 T = TypeVar("T")
@@ -117,29 +118,29 @@ def test_a_hung_request_is_ended_with_its_time_and_its_name() -> None:
         ask(lambda client: client.complete(BODY), hang, play, quiet_s=1.0)
 
 
-def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens() -> None:
+def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes for more than twice its patience; the engine's counter rises at each look."""
+    clock = moved_by_hand(monkeypatch)
+    monkeypatch.setattr(standstill, "LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
     looks = 0
 
     async def ask_twice(client: Client) -> tuple[int, str]:
         reply = await client.complete(BODY)
         return looks, reply.body
 
-    ready = asyncio.Event()
-
     async def late(writer: asyncio.StreamWriter) -> None:
-        await ready.wait()
+        for _ in range(225):  # 45 s, a fifth of one in each round of the loop that client and server share
+            clock.now_s += 0.2
+            await asyncio.sleep(0.001)
         writer.write(page(json.dumps(answer())))
 
     async def counters(writer: asyncio.StreamWriter) -> None:
         nonlocal looks
         looks += 1
-        if looks == 45:  # each is a twentieth of its patience
-            ready.set()
         writer.write(page(f"vllm:generation_tokens_total {looks}\n"))
 
-    seen, body = ask(ask_twice, late, counters, quiet_s=0.6)
-    assert seen >= 45 and body == "a b c"
+    seen, body = ask(ask_twice, late, counters, quiet_s=20.0)
+    assert seen >= 2 and body == "a b c"
 
 
 def test_nobody_listens_is_said_at_once() -> None:

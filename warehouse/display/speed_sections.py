@@ -10,14 +10,14 @@ from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import LOAD, View, bench, headline_condition
+from warehouse.display.view import LOAD_STEP, View, bench, headline_condition
 
 
 def baseline_section(view: View) -> Markup | None:
     """The AR table: the denominator of every speedup."""
     if _is_load_only(view):
         return None
-    rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] != LOAD])
+    rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] != LOAD_STEP])
     lead = (
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
@@ -40,7 +40,7 @@ def speed_section(view: View) -> Markup | None:
     """Bars per bench, and the table of speedups."""
     if _is_load_only(view):
         return None
-    timed = [row for row in view.rates() if row["step"] != LOAD]
+    timed = [row for row in view.rates() if row["step"] != LOAD_STEP]
     rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
     others = _by_load([row for row in timed if row["technique"] != "ar"])
     drawings = [
@@ -63,7 +63,7 @@ def speed_section(view: View) -> Markup | None:
 def _is_load_only(view: View) -> bool:
     """Whether all rates are those of prompt suites, which have sections of their own."""
     rates = view.rates()
-    return bool(rates) and all(row["step"] == LOAD for row in rates)
+    return bool(rates) and all(row["step"] == LOAD_STEP for row in rates)
 
 
 def claim_cell(view: View, row: Row) -> str:

@@ -24,7 +24,7 @@ PESSIMISM = ("worse", "inconclusive", "non-inferior")
 SMOKE = "smoke"
 """Metric of the smoke step, whose handful of questions is no evaluation."""
 
-LOAD = "load"
+LOAD_STEP = "load"
 """Step whose rates are those of a mix of prompts; they have sections of their own."""
 
 _K = TypeVar("_K", bound=Hashable)
@@ -118,11 +118,11 @@ class View:
     @cached_property
     def _rates(self) -> list[Row]:
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
-        timed = {bench(row) for row in rated if row["step"] != LOAD}
+        timed = {bench(row) for row in rated if row["step"] != LOAD_STEP}
         return [
             row
             for row in rated
-            if row["step"] != LOAD or (bench(row) not in timed and category_of(row["condition"]) is None)
+            if row["step"] != LOAD_STEP or (bench(row) not in timed and category_of(row["condition"]) is None)
         ]
 
     @cached_property

@@ -11,7 +11,7 @@ from warehouse.display.rate_columns import share
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import claim_cell, plots_of
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
-from warehouse.display.view import LOAD, View, bench
+from warehouse.display.view import LOAD_STEP, View, bench
 from warehouse.loads.plots import against_concurrency, category_bars, points_of
 
 LEAD = (
@@ -80,7 +80,7 @@ _SHOWN = (("ttft", 50), ("ttft", 95), ("ttft", 99), ("tpot", 50), ("tpot", 95), 
 
 
 def _rated(view: View) -> list[Row]:
-    return [row for row in view.of(step=LOAD) if row["tok_s"] is not None]
+    return [row for row in view.of(step=LOAD_STEP) if row["tok_s"] is not None]
 
 
 def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:

@@ -34,7 +34,7 @@ LEAD = (
 
 def beside_section(view: View) -> Markup | None:
     """Our rows that have a published twin, and both figures; None where none has."""
-    found = twins([row for row in [*view.rows] if row["verdict"] != "rejected"], view.published)
+    found = twins([row for row in view.rows if row["verdict"] != "rejected"], view.published)
     if not found:
         return None
     rows = [{**twin.row, "twin": twin} for twin in found]

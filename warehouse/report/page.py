@@ -19,7 +19,7 @@ from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
 from warehouse.report.newest import make_view
 from warehouse.report.placebo_section import placebo_section
-from warehouse.report.published import published_section
+from warehouse.report.published_accuracy import published_accuracy_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.snapshot import Manifest
@@ -28,7 +28,7 @@ OWN_SECTIONS = (
     Section("placebo", "Placebo", placebo_section, 25),
     Section("beside", "Published beside measured", beside_section, 45),
     Section("accuracy", "Accuracy", accuracy_section, 40),
-    Section("published", "Published before", published_section, 46),
+    Section("published", "Published accuracy", published_accuracy_section, 46),
     Section("flagged", "Rejected and suspect", flagged_section, 100),
     Section("cost", "What it cost", cost_section, 110),
     Section("attempts", "Attempts", attempts_section, 120),

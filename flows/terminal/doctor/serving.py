@@ -81,7 +81,8 @@ def _vllm() -> list[Check]:
         version = program.release([command])
     except program.EngineUnavailable as error:
         return [*said, Check(name, False, str(error))]  # it says the remedy
-    unknown = program.unknown_arguments(load_engine(OWN_ENGINE).args, version)
+    own = load_engine(OWN_ENGINE)
+    unknown = program.unknown_arguments((*own.args, *own.draft_args), version)
     remedy = f"it doesn't know {', '.join(unknown)} of `engine: {OWN_ENGINE}`: install a newer one" if unknown else ""
     return [*said, Check(name, True, f"{version}, {command}", remedy, remark=bool(unknown))]
 

@@ -166,7 +166,8 @@ def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor, t
     code, checks, _ = doctor("--store", str(tmp_path / "store"))
     assert code == 0 and checks["GPU 0"]["remark"] and "into gpus/ beside your sweep" in checks["GPU 0"]["remedy"]
     old = checks["vLLM on the PATH"]
-    assert old["remark"] and "--enable-per-request-metrics" in old["remedy"] and old["detail"].startswith("0.24.0, ")
+    assert old["remark"] and old["detail"].startswith("0.24.0, ")
+    assert all(flag in old["remedy"] for flag in ("--enable-per-request-metrics", "--per-request-spec-decode-metrics"))
 
 
 @pytest.mark.slow

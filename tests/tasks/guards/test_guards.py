@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.cell import Serving
+from configs.engine import Serving
 from configs.load import load_replay, load_technique
 from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, truncated
 from tasks.guards.drafting import (

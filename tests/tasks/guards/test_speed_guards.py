@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from configs.cell import Cell, Serving
+from configs.cell import Cell
+from configs.engine import Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from tasks.guards.machine import other_gpu
 from tasks.guards.speed import (

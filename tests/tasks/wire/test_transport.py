@@ -13,6 +13,7 @@ from tasks.wire import connection
 from tasks.wire.answer import Arrivals
 from tasks.wire.patience import Patience
 from tasks.wire.transport import Transport
+from tests.tasks.wire.hand_clock import moved_by_hand
 from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, then_close
 
 Talk = Callable[[httpx.AsyncClient, Transport, Scripted], Awaitable[None]]
@@ -181,15 +182,22 @@ def test_an_answer_that_trickles_is_ended_after_its_whole_time() -> None:
     talk(what, trickle)
 
 
-def test_a_server_known_to_work_keeps_a_quiet_request_alive() -> None:
+def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = moved_by_hand(monkeypatch)
+
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        bounds = Patience(quiet_s=0.5).as_extensions()
+        bounds = Patience(quiet_s=20.0).as_extensions()
         asking = asyncio.create_task(client.send(client.build_request("POST", "/x", content=b"{}", extensions=bounds)))
-        begun_s = monotonic()
-        while monotonic() - begun_s < 1.0:  # twice its patience
-            wire.still_working()
+        while not server.requests:
+            await asyncio.sleep(0)
+        for _ in range(3):  # more than twice its patience
+            clock.now_s += 15
+            looked = clock.asked
+            while clock.asked == looked:
+                await asyncio.sleep(0)
             assert not asking.done()
-            await asyncio.sleep(0.02)
+            wire.still_working()
+        clock.now_s += 21
         with pytest.raises(httpx.ReadTimeout):
             await asking
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from warehouse.display.view import View
-from warehouse.report.published import (
-    ITEMS,
+from warehouse.report.published_accuracy import (
     STRICT_MARGIN,
     counts,
+    published_accuracy_section,
     published_scores,
-    published_section,
     published_verdicts,
     right_answers,
 )
@@ -19,7 +18,8 @@ from warehouse.report.published import (
 def test_every_published_score_is_a_number_of_right_answers() -> None:
     for row in published_scores():
         for score in (row.ar, row.score):
-            assert abs(right_answers(score) / ITEMS - score) < 0.0006, row  # 168 of 198, 0.8485, is published as 0.849
+            # 168 of 198, 0.8485, is published as 0.849
+            assert abs(right_answers(score, row.n) / row.n - score) < 0.0006, row
 
 
 @pytest.mark.parametrize("share", [0.0, 0.15, 0.25])
@@ -27,9 +27,9 @@ def test_assumed_counts_give_the_published_scores(share: float) -> None:
     for row in published_scores():
         gained, lost = counts(row, share)
         assert gained >= 0 and lost >= 0
-        assert gained - lost == right_answers(row.score) - right_answers(row.ar)
-        assert gained + lost >= round(share * ITEMS)
-        assert lost <= right_answers(row.ar) and gained <= ITEMS - right_answers(row.ar)
+        assert gained - lost == right_answers(row.score, row.n) - right_answers(row.ar, row.n)
+        assert gained + lost >= round(share * row.n)
+        assert lost <= right_answers(row.ar, row.n) and gained <= row.n - right_answers(row.ar, row.n)
 
 
 def test_the_loss_of_diffusion_is_real_whatever_was_not_published() -> None:
@@ -52,7 +52,7 @@ def test_no_mtp_row_carries_effectively_unchanged(margin: float) -> None:
 
 
 def test_the_section_names_source_and_margin_and_never_the_word() -> None:
-    page = published_section(View([], [], [], 0))
+    page = published_accuracy_section(View([], [], [], 0))
     assert "mtp-diffusion-h100" in page and "margin of 5 points" in page
     assert "11 published comparisons, of which 1 can be decided" in page
     assert "lossless" not in page

@@ -1,4 +1,4 @@
-"""The published comparison that this project began with, and the verdict that its 198 items can carry.
+"""The published comparison of accuracy that this project began with, and the verdict that its items can carry.
 
 Source: mtp-diffusion-h100 (docs/sources.md): GPQA-Diamond in fp8, one answer per item, scores to three decimals. Which
 items each arm got right was not published, so neither was how many items differ, and on that the verdict depends. So
@@ -26,9 +26,6 @@ from warehouse.statistics.paired import Comparison, compare_counts
 SOURCE = "mtp-diffusion-h100"
 """Whose scores these are."""
 
-ITEMS = 198
-"""Items of GPQA-Diamond."""
-
 ASSUMED_DISCORDANCE = 0.15
 """Share of items that two equally good arms answer differently when both sample: our assumption, as in the plan."""
 
@@ -44,18 +41,20 @@ class PublishedScore(NamedTuple):
     framework: str
     ar: float
     score: float
+    n: int
+    """Items; each arm answered all of them."""
 
 
 @cache
 def published_scores() -> tuple[PublishedScore, ...]:
     """Every score of GPQA that the source prints for a technique, beside AR's by the same framework."""
     rows = [row for row in load_write_up(SOURCE).rows if row.suite == "gpqa" and row.extractor is None]
-    ar = {(row.model, row.framework): row.score for row in rows if row.is_baseline}
+    ar = {(row.model, row.framework, row.n): row.score for row in rows if row.is_baseline}
     return tuple(
-        PublishedScore(str(row.model), load_technique(row.technique).method, str(row.framework), below, row.score)
+        PublishedScore(row.model, load_technique(row.technique).method, str(row.framework), below, row.score, row.n)
         for row in rows
-        if row.model is not None and row.score is not None and not row.is_baseline
-        if (below := ar[load_model(row.model).compared_as, row.framework]) is not None
+        if row.model is not None and row.score is not None and row.n is not None and not row.is_baseline
+        if (below := ar[load_model(row.model).compared_as, row.framework, row.n]) is not None
     )
 
 
@@ -93,18 +92,18 @@ class PublishedVerdict(NamedTuple):
             return self.independent.words
         if self.assumed.conclusion == "inconclusive":
             return self.assumed.words
-        return f"cannot tell: it depends on how many items differ, which was not published (n={ITEMS})"
+        return f"cannot tell: it depends on how many items differ, which was not published (n={self.published.n})"
 
 
-def right_answers(score: float) -> int:
-    """Right answers behind a score that was rounded to three decimals."""
-    return round(score * ITEMS)
+def right_answers(score: float, n: int) -> int:
+    """Right answers of so many behind a score that was rounded to three decimals."""
+    return round(score * n)
 
 
 def counts(published: PublishedScore, share: float) -> tuple[int, int]:
     """Items gained and lost that give the two scores, with as nearly this share of items differing as can be."""
-    net = right_answers(published.score) - right_answers(published.ar)
-    differing = max(abs(net), round(share * ITEMS))
+    net = right_answers(published.score, published.n) - right_answers(published.ar, published.n)
+    differing = max(abs(net), round(share * published.n))
     differing += (differing - net) % 2
     return (differing + net) // 2, (differing - net) // 2
 
@@ -122,7 +121,7 @@ def published_verdicts(margin: float = MARGIN) -> list[PublishedVerdict]:
 
 def _cases(shares: list[float], margin: float) -> list[Case]:
     found = [
-        compare_counts(ITEMS, *counts(each, share), margin, f"{each.model} {each.technique} {each.framework} {share}")
+        compare_counts(each.n, *counts(each, share), margin, f"{each.model} {each.technique} {each.framework} {share}")
         for each, share in zip(published_scores(), shares, strict=True)
     ]
     p_holm, ni_p_holm = holm([each.p for each in found]), holm([each.ni_p for each in found])
@@ -132,11 +131,12 @@ def _cases(shares: list[float], margin: float) -> list[Case]:
     ]
 
 
-def published_section(view: View) -> Markup:
+def published_accuracy_section(view: View) -> Markup:
     """The published table with what its n can carry, folded up: it is a reference, not a result of ours."""
     del view
+    items = " or ".join(map(str, sorted({each.n for each in published_scores()})))
     lead = (
-        f"Not measured here: GPQA-Diamond as published by mtp-diffusion-h100 (docs/sources.md), {ITEMS} items, one "
+        f"Not measured here: GPQA-Diamond as published by {SOURCE} (docs/sources.md), {items} items, one "
         f"answer each, and what these scores can carry at a margin of {100 * MARGIN:g} points, and of "
         f"{100 * STRICT_MARGIN:g}. How many items differ between the arms was not published. A verdict stands only if "
         "it holds with the fewest that give these scores, with 15 %, and with independent arms."
@@ -148,7 +148,7 @@ def published_section(view: View) -> Markup:
     decided = sum(row["verdict"].conclusion != "inconclusive" for row in judged)
     title = f"{plural(len(judged), 'published comparison')}, of which {decided} can be decided"
     shown = tag("details", tag("summary", title), table("Published accuracy, judged", _HEADINGS, judged))
-    return section("published", "Published before", lead, shown)
+    return section("published", "Published accuracy", lead, shown)
 
 
 def _interval(row: Row) -> str:
