@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,8 @@ def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: Planne
     assert [row["tries"] for row in fixed(measured)] == [3, 3, 3]
     said = measured.said["c", "fixed"]
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_starved"]
-    assert "3 of 3 windows" in said.findings[0].sentence and "1280 ms late" in said.findings[0].sentence
+    assert "3 of 3 windows" in said.findings[0].sentence
+    assert re.search("12[78]0 ms late", said.findings[0].sentence), "a tick is 10 ms"
 
 
 def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
