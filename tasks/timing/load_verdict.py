@@ -7,6 +7,7 @@ from math import fsum
 
 from configs.cell import Cell, Gpu
 from configs.steps.load import condition_name
+from configs.steps.throughput import STEADY_ROUNDS
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
@@ -18,6 +19,7 @@ from tasks.timing.condition_verdict import counted_in, drafting_findings, text_f
 from warehouse.loads.windows import windows_of
 from warehouse.parts import Row
 from warehouse.steps.load import MODE
+from warehouse.verdicts import Reason
 
 SHORTEST_OUTPUT = 1
 """Tokens of an answer as the ceiling takes them: natural ones may be as short, so the ceiling stays above the truth."""
@@ -94,8 +96,12 @@ def _work_findings(
 def _unsteady(concurrency: int, requests: Sequence[Row]) -> Finding | None:
     """Repeats of the whole suite have the same share of every category, so their rates must agree.
 
-    Those of a category are few prompts, which may differ by what they are about.
+    Those of a category are few prompts, which may differ by what they are about. Of a user's file nobody knows before
+    it is read how many prompts a limit per category leaves.
     """
+    if concurrency > 1 and len(requests) < STEADY_ROUNDS * concurrency:
+        few = f"{len(requests)} requests have no steady state of {concurrency} at a time: ask {STEADY_ROUNDS} for each"
+        return Finding(Reason.UNSTEADY, "suspect", few)
     windows = windows_of([dict(row) for row in requests], MODE)
     repeats = [row for row in windows if row["condition"] == condition_name(concurrency)]
     return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")

@@ -292,3 +292,10 @@ def test_drafts_that_requests_and_the_engine_count_differently_are_rejected(tmp_
     apart = [row | {"engine_draft_steps": 11, "engine_accepted_tokens": 10} for row in done.requests]
     said = judge_concurrency(mtp.cell, mtp.gpu, 1, done.windows, apart)
     assert {finding.reason for each in said for finding in each.findings} == {"acceptance_mismatch"}
+
+
+def test_too_few_prompts_for_a_steady_state_are_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    """Of a user's file nobody can tell before it is read."""
+    few = attempt(tmp_path, mtp, step(8).model_copy(update={"requests_per_category": 1}))
+    [whole] = [each for each in few.said if each.condition == "load c=8"]
+    assert whole.verdict == "suspect" and "11 requests have no steady state of 8" in whole.findings[0].sentence

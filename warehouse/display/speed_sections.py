@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.display.figures import NOTHING, Row, figure, span
+from warehouse.display.figures import NOTHING, Row, figure, rate, span
 from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
@@ -22,9 +22,22 @@ def baseline_section(view: View) -> Markup | None:
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
     )
-    if not rows:
+    if rows:
+        return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows))
+    if not (starts := [start for start in view.visits if start["role"] == "control" and start["tok_s"] is not None]):
         return section("ar", "AR baseline", lead, tag("p", "No AR cell has been measured."))
-    return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows))
+    return section("ar", "AR baseline", lead, table("AR as the control of other cells", CONTROL_COLUMNS, starts))
+
+
+CONTROL_COLUMNS = (
+    Heading("model", lambda start: f"{start['model']} {start['precision']}", ""),
+    Heading("condition", lambda start: start["condition"], ""),
+    Heading("engine start of AR", lambda start: figure(start["visit"], 0)),
+    Heading("tok/s", lambda start: rate(start["tok_s"])),
+    Heading("repeats", lambda start: figure(start["repeats"], 0)),
+    Heading("verdict", verdict_mark, ""),
+)
+"""Of the starts of AR that cells bring along: no rows of the dataset, and yet what speedups are divided by."""
 
 
 SPEED_LEAD = (

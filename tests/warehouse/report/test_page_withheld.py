@@ -30,6 +30,7 @@ def test_a_bracket_that_is_alone_in_its_run_claims_nothing(local: Store) -> None
     text = page_of(local).text
     assert "No claim: AR was not held against itself." in text and "Run mtp" not in text
     assert "run two cells or more, bracketed or mirrored" in text and "No speed on this page is a claim." in text
+    assert "engine start of AR" in text and "No AR cell has been measured" not in text, "its controls are shown"
 
 
 def test_a_placebo_of_one_condition_does_not_vouch_for_another() -> None:
