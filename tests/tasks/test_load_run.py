@@ -21,7 +21,8 @@ def test_a_load_step_is_measured_through_the_runner_and_committed(tmp_path: Path
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     assert code == 0, said
     # windows of a tenth of a second, beside whatever else this machine does: the client may say that it waited
-    assert set(run.commit("load").reasons) <= {"client_starved", "client_limited", "unsteady"}, run.rows("load", "verdicts")
+    waited = {"client_starved", "client_limited", "unsteady"}
+    assert set(run.commit("load").reasons) <= waited, run.rows("load", "verdicts")
     requests, windows = run.rows("load", "load_requests"), run.rows("load", "load_windows")
     assert Counter(row["concurrency"] for row in requests) == {1: 22, 2: 22}
     assert {row["finish_reason"] for row in requests} == {"stop"}

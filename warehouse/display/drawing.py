@@ -20,21 +20,24 @@ def colour(technique: str) -> str:
     return f"c{COLOURS.index(technique) if technique in COLOURS else len(COLOURS)}"
 
 
-LEGEND = 16.0
-"""Height of the line below a drawing that says what its signs mean."""
+LEGEND = 14.0
+"""Height of each line below a drawing that says what one of its signs means."""
 
 
 def svg(title: str, description: str, height: float, children: Iterable[Child], rows: Sequence[Row] = ()) -> Markup:
     """A drawing with a title and a description for screen readers; below it, what the signs of its rows mean."""
     signs: dict[Mark, None] = dict.fromkeys(mark for row in rows for mark in marks(row))
-    legend = ", ".join(f"{mark.sign} {mark.words}" for mark in signs)
+    legend = [
+        text(4, height + LEGEND * number - 4, f"{mark.sign} {mark.words}", "axis")
+        for number, mark in enumerate(signs, 1)
+    ]
     return tag(
         "svg",
         tag("title", title),
         tag("desc", description),
         *children,
-        text(4, height + LEGEND - 5, legend, "axis") if legend else None,
-        view_box=f"0 0 {WIDTH:g} {height + (LEGEND if legend else 0):g}",
+        *legend,
+        view_box=f"0 0 {WIDTH:g} {height + LEGEND * len(legend):g}",
         role="img",
         xmlns="http://www.w3.org/2000/svg",
     )

@@ -15,8 +15,11 @@ from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.scale import Scale, apart
 from warehouse.statistics.compare import wilson_interval
 
-LABELS = 108.0
-"""Room for names left of bars."""
+LABELS, MOST_LABELS = 108.0, 160.0
+"""Room for names left of bars, and the most that long ones get of it."""
+
+LETTER = 6.2
+"""Width of a name's letters, on average."""
 
 BAR, GAP = 13.0, 5.0
 """Height of a bar and the space below it."""
@@ -26,7 +29,7 @@ def rate_bars(rows: Sequence[Row]) -> Markup:
     """Tokens per second with intervals, under one condition."""
     usual = usual_precision(rows)
     longest = max(row["tok_s_hi"] or row["tok_s"] for row in rows)
-    scale = Scale(0, longest * 1.04, LABELS, WIDTH - 40)
+    scale = Scale(0, longest * 1.04, _room([_label(row, usual) for row in rows]), WIDTH - 40)
     bars = [_bar(row, usual, scale, number * (BAR + GAP)) for number, row in enumerate(rows)]
     bottom = len(rows) * (BAR + GAP)
     axis = axis_below(scale, bottom, 0, "tokens per second")
@@ -45,16 +48,26 @@ def cell_name(row: Row, usual: str) -> str:
     return name if row["precision"] == usual else f"{name} {row['precision']}"
 
 
+def _label(row: Row, usual: str) -> str:
+    """The name of a bar; one that isn't ok has a mark."""
+    return cell_name(row, usual) + ("" if row["verdict"] == "ok" else " !")
+
+
+def _room(names: Sequence[str]) -> float:
+    return min(MOST_LABELS, max(LABELS, 10 + LETTER * max(map(len, names))))
+
+
 def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
     """One bar; a row that isn't ok is pale and has a mark at its name."""
     middle, trusted = top + BAR / 2, row["verdict"] == "ok"
     low, high = row["tok_s_lo"], row["tok_s_hi"]
     kind = f"fill {colour(row['technique'])}" + ("" if trusted else " flagged")
-    label = cell_name(row, usual) + ("" if trusted else " !")
     return join(
         [
-            text(LABELS - 6, middle + 4, label, "end"),
-            tag("rect", x=LABELS, y=top, width=scale.at(row["tok_s"]) - LABELS, height=BAR, rx=2, class_=kind),
+            text(scale.start - 6, middle + 4, _label(row, usual), "end"),
+            tag(
+                "rect", x=scale.start, y=top, width=scale.at(row["tok_s"]) - scale.start, height=BAR, rx=2, class_=kind
+            ),
             None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
             text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
         ]

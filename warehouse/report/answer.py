@@ -81,7 +81,7 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
     unless = "" if sound else ", if its accuracy holds"
     said = f"{technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)}{unless}."
-    verdict = f"Without real weights there is nothing to recommend; {said}" if best["made_up"] else f"Run {said}"
+    verdict = f"Without real weights there is nothing to recommend; {said}" if marks(best) else f"Run {said}"
     return Answer(about, verdict, " ".join([*_evidence(view, best, skipped), *barred]))
 
 
