@@ -66,7 +66,7 @@ def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding
     if cv > CV_BOUND:
         said.append(f"{what} of {number} repeats differ by {cv:.1%} (their cv, bound {CV_BOUND:.0%})")
     if within is not None and half > within:
-        said.append(f"{number} repeats leave the decoding steps/s within ±{half:.1%}, asked was ±{within:.1%}")
+        said.append(f"{number} repeats leave the {what} within ±{half:.1%}, asked was ±{within:.1%}")
     return Finding(Reason.UNSTEADY, "suspect", "; ".join(said)) if said else None
 
 
@@ -120,6 +120,11 @@ def client_limited(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding(Reason.CLIENT_LIMITED, "suspect", sentence)
 
 
+def unexplained(found: Sequence[Finding], starved: Finding | None) -> list[Finding]:
+    """Findings without what a client that slept while a stream came explains: the engine is not accused of it."""
+    return [each for each in found if starved is None or each.reason not in BURSTS]
+
+
 def with_steadiness(
     judgement: Judgement, windows: Sequence[Mapping[str, Any]], within: float | None = None
 ) -> Judgement:
@@ -131,8 +136,7 @@ def with_steadiness(
         within: the half-width that its repeats were asked to reach, as a share.
     """
     starved = client_starved(windows)
-    # a client that slept while a stream came explains a burst: the engine is not accused of it
-    kept = [each for each in judgement.findings if starved is None or each.reason not in BURSTS]
+    kept = unexplained(judgement.findings, starved)
     paces = paces_of(windows) if judgement.mode == "fixed" else []
     return judge(
         judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved, client_limited(windows)]

@@ -12,7 +12,7 @@ from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
-from tasks.guards.steadiness import BURSTS, client_limited, client_starved, unsteady
+from tasks.guards.steadiness import client_limited, client_starved, unexplained, unsteady
 from tasks.guards.tokens import engine_preemption, failed_requests, prefix_cache_hit, token_mismatch
 from tasks.meters import Counters
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
@@ -58,12 +58,9 @@ def judge_concurrency(
 
 
 def _judged(condition: str, found: Sequence[Finding | None], windows: Sequence[Row]) -> Judgement:
-    """The findings, and whether the client kept up in these windows.
-
-    One that slept while streams came explains their lumps: the engine is not accused of them.
-    """
+    """The findings, and whether the client kept up in these windows."""
     starved = _starved(windows)
-    kept = [each for each in found if each is not None and (starved is None or each.reason not in BURSTS)]
+    kept = unexplained([each for each in found if each is not None], starved)
     return judge(condition, MODE, [*kept, starved, client_limited(windows)])
 
 

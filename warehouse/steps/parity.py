@@ -50,7 +50,8 @@ def rows(group: Group, raw: Raw) -> Made:
 
 def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
     """A cell's first pass against the AR cell's; on the AR cell, its second pass, of any visit, against its first."""
-    visits = sorted((other for other in raw.beside(step) if other.name == step.name), key=_newest_first)
+    beside = (other for other in raw.beside(step) if other.name == step.name)
+    visits = sorted(beside, key=lambda each: each.visit, reverse=True)  # the newest first
     verdict = joined([judged(visit, raw) for visit in visits])
     row = base_row(step, raw, verdict, step_seconds(step, raw))
     if not raw.rows(step, PARITY_OUTPUTS, _ids):
@@ -74,10 +75,6 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
         "parity_near_ties": found.near_ties,
         "divergence_margin": found.margin,
     }
-
-
-def _newest_first(step: CommittedStep) -> int:
-    return -step.visit.number
 
 
 def _not_a_tie(found: Agreement) -> str | None:
