@@ -35,7 +35,7 @@ from tasks.family import words
 from tasks.sanity.general import GENERAL
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
-TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.001"))
+TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.002"))
 AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
 CHUNK_TOKENS = 2
 DIGITS = bool(os.environ.get("FAKE_ENGINE_DIGITS"))
@@ -216,6 +216,8 @@ class Handler(BaseHTTPRequestHandler):
             written = sent // size if LIE == "counts_chunks" else sent
             event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": written}}
             self.event(event)
+            if sent == size:  # a first token that came late doesn't make the others come faster
+                started = time.monotonic() - size * TOKEN_S
             if cut and sent >= tokens // 2:
                 self.close_connection = True
                 return

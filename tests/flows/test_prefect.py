@@ -76,7 +76,7 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
 
         kill_everything_but_the_server(session)
         assert state() == "RUNNING", "nobody is left to say that the run is dead"
-        session.spawn_worker({"FAKE_ENGINE_TOKEN_S": "0.001"})
+        session.spawn_worker({"FAKE_ENGINE_TOKEN_S": "0.004"})
         wait_until(lambda: state() == "COMPLETED", "the run to heal", 300)
         assert flow_run_state(session, flow_run, whole=True)["run_count"] == 2
     committed_once(run)
