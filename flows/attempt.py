@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from configs.schema import PlannedCell
 from flows.attempt_records import AttemptRecords, RunnerSeen
@@ -14,6 +16,7 @@ from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer, Placement
+from warehouse.store import StoreAway
 
 LOG_TAIL_LINES = 30
 """Lines of the node's log kept in the row of a lost attempt."""
@@ -26,6 +29,14 @@ START_DEADLINE_S = 2400.0
 
 BUDGET_EVERY_S = 30.0
 """Pause between two budget checks while a node works."""
+
+
+class Watch:
+    """What `AttemptRun._follow` remembers from look to look: moments by the flow's clock, s."""
+
+    def __init__(self, now_s: float) -> None:
+        self.started_s = self.checked_s = now_s
+        self.closed_s: float | None = None
 
 
 class AttemptRun:
@@ -107,9 +118,18 @@ class AttemptRun:
         return ending
 
     def _close(self, ending: Ending, tail: list[str]) -> None:
-        self._records.close(ending, tail, self._cluster.machine_end)
+        clock = self._context.clock
+        self._insist(partial(self._records.close, ending, tail, self._cluster.machine_end, clock.now_iso()))
         if self._offer is not None:
             self._context.site.ended(self._job.cell_key, self._offer, ending.how.loss)
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        """Record what has happened: at once, or as soon as the store is back."""
+        while True:
+            try:
+                return write()
+            except StoreAway:
+                self._context.clock.sleep(self._context.poll_s)
 
     def _launched_and_followed(self, report_commits: Callable[[], None], *, launch: bool) -> Ending:
         rented_at_s = None
@@ -120,32 +140,43 @@ class AttemptRun:
                 return Ending(None, error.how, str(error))
             finally:
                 self._give_back_slot()
-        self._records.up(rented_at_s)
+        self._insist(partial(self._records.up, self._context.clock.now_iso(), rented_at_s))
         return self._follow(report_commits)
 
     def _follow(self, report_commits: Callable[[], None]) -> Ending:
         """Look until the runner or its cluster has ended, or has been silent for too long."""
         clock = self._context.clock
-        started = checked = clock.now_s()
-        closed_at: float | None = None
+        watch = Watch(clock.now_s())
         while True:
-            seen = self._records.runner()
-            # the runner's own word first: asking SkyPilot takes seconds that are paid for
-            ending = self._work_done(seen.closed) or self._cluster.look(seen.silence_s)
-            if ending is not None:
-                return self._explained(ending)
-            now = clock.now_s()
-            if seen.closed is not None:
-                closed_at = closed_at or now
-                if now - closed_at >= SETTLE_S:
-                    return self._explained(_as_closed(seen.closed))
-            elif (silent := self._silent(seen, now - started)) is not None:
-                return silent
-            report_commits()
-            if now - checked > BUDGET_EVERY_S:
-                checked = now
-                self._context.check_budget(self._job.cell_key)
+            # a store that is away says so itself; without its word nobody takes down a node that may measure well
+            with suppress(StoreAway):
+                if (ending := self._looked(watch, report_commits)) is not None:
+                    return ending
             clock.sleep(self._context.poll_s)
+
+    def _looked(self, watch: Watch, report_commits: Callable[[], None]) -> Ending | None:
+        """One look; None: the runner goes on.
+
+        Raises:
+            OverBudget: it may not.
+        """
+        seen = self._records.runner()
+        # the runner's own word first: asking SkyPilot takes seconds that are paid for
+        ending = self._work_done(seen.closed) or self._cluster.look(seen.silence_s)
+        if ending is not None:
+            return self._explained(ending)
+        now_s = self._context.clock.now_s()
+        if seen.closed is not None:
+            watch.closed_s = watch.closed_s or now_s
+            if now_s - watch.closed_s >= SETTLE_S:
+                return self._explained(_as_closed(seen.closed))
+        elif (silent := self._silent(seen, now_s - watch.started_s)) is not None:
+            return silent
+        report_commits()
+        if now_s - watch.checked_s > BUDGET_EVERY_S:
+            watch.checked_s = now_s
+            self._context.check_budget(self._job.cell_key)
+        return None
 
     def _silent(self, seen: RunnerSeen, followed_s: float) -> Ending | None:
         """The ending of a runner that has been silent for too long; None if it has not."""

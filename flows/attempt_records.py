@@ -59,10 +59,10 @@ class AttemptRecords:
             name = self._context.name_of(self._key)
             self._placement = self._placements.ask(name, self._offer, owner_name(), self._context.clock.now_iso())
 
-    def up(self, rented_at_s: float | None) -> None:
-        """Record that the node runner was submitted; the cloud bills from `rented_at_s` (since 1970; None: unknown)."""
+    def up(self, at: str, rented_at_s: float | None) -> None:
+        """Record when the runner was submitted; the cloud bills from `rented_at_s` (since 1970; None: unknown)."""
         if self._placement is not None:
-            self._placements.up(self._placement.number, self._context.clock.now_iso(), rented_at_s)
+            self._placements.up(self._placement.number, at, rented_at_s)
 
     def runner(self) -> RunnerSeen:
         """Read anew: the runner's lease, its closed attempt, and its seconds of silence."""
@@ -85,22 +85,25 @@ class AttemptRecords:
         while self._leases.closed(lease.epoch) is None and time.monotonic() < deadline:
             time.sleep(min(1.0, self._context.poll_s))
 
-    def close(self, ending: Ending, tail: list[str], machine_end: Callable[[float], MachineEnd | None]) -> None:
+    def close(
+        self, ending: Ending, tail: list[str], machine_end: Callable[[float], MachineEnd | None], at: str
+    ) -> None:
         """Record how the attempt ended, where its node could not, and how the placement did.
 
         Args:
             ending: of the runner, or of the cluster under it.
             tail: last lines of the node's log.
             machine_end: given a moment, what the cloud says about the end of the machine launched since then.
+            at: when the cluster was down, ISO 8601.
         """
         lease = self._lease_to_close(ending.how)
         if lease is not None:
-            self._close_attempt(lease, ending, tail)
+            self._close_attempt(lease, ending, tail, at)
         if self._placement is None:
             return
         number = None if lease is None else lease.epoch
         end = PlacementEnd(
-            at=self._context.clock.now_iso(),
+            at=at,
             outcome=ending.how.row.recorded,
             detail=ending.detail,
             attempt=self._epoch if ending.how is Ended.SUPERSEDED else number,
@@ -127,7 +130,7 @@ class AttemptRecords:
         except LeaseHeld:
             return None
 
-    def _close_attempt(self, lease: Lease, ending: Ending, tail: list[str]) -> None:
+    def _close_attempt(self, lease: Lease, ending: Ending, tail: list[str], at: str) -> None:
         is_lost = ending.how.row.outcome == "lost"
         price_usd_h = None if self._offer is None else self._offer.price_usd_h
         self._leases.close(
@@ -136,7 +139,7 @@ class AttemptRecords:
                 self._leases.heartbeat(),
                 ending.how,
                 reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
-                ended_at=self._context.clock.now_iso(),
+                ended_at=at,
                 price_usd_h=price_usd_h,
                 log_tail="\n".join(tail),
             )

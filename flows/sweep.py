@@ -87,8 +87,9 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     outcomes: dict[str, CellOutcome] = {}
     legs: tuple[int | None, ...] = (1, 2) if any(planned.visits == "mirrored" for planned in plan.cells) else (None,)
     gone, clock = 0, StoppableClock()
-    with FlowHeartbeatSender(ledger) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
-        context = run_context_for(ledger, plan, clock, heartbeat, get_run_logger().info)
+    tell = get_run_logger().info
+    with FlowHeartbeatSender(ledger, tell) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
+        context = run_context_for(ledger, plan, clock, heartbeat, tell)
         pending: set[Future[CellOutcome]] = set()
         try:
             for leg in legs:

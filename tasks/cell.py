@@ -48,7 +48,7 @@ async def run(
     Raises:
         SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.outcomes`.
     """
-    ledger = Ledger(open_store(store_url), run_id)
+    ledger = Ledger(open_store(store_url, is_known=True), run_id)
     planned = ledger.planned_cell(cell_key)
     starts = todo(ledger, planned, leg)
     if not starts:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from tasks.context import Progress
 from warehouse.lease import Heartbeat, Lease, Leases
+from warehouse.store import StoreAway
 
 INTERVAL_S = 5.0
 """Pause between two heartbeats; a twelfth of the deadline, so a slow store does not lose the cell."""
@@ -61,16 +63,20 @@ class HeartbeatSender:
         self._progress = self._progress._replace(line=text)
 
     async def run(self, on_lost: Callable[[], None], on_stop: Callable[[], None]) -> None:
-        """Send heartbeats until the lease is lost (calls `on_lost`) or a stop is asked for (calls `on_stop`)."""
+        """Send heartbeats until the lease is lost (calls `on_lost`) or a stop is asked for (calls `on_stop`).
+
+        A store that is away has told so itself: whether the lease is lost shows when it is back.
+        """
         while True:
             self._changed.clear()
-            if not await asyncio.to_thread(self._leases.still_mine, self._lease):
-                on_lost()
-                return
-            if await asyncio.to_thread(self._leases.stop_asked, self._lease) is not None:
-                on_stop()
-                return
-            await asyncio.to_thread(self._leases.beat, self._now())
+            with suppress(StoreAway):
+                if not await asyncio.to_thread(self._leases.still_mine, self._lease):
+                    on_lost()
+                    return
+                if await asyncio.to_thread(self._leases.stop_asked, self._lease) is not None:
+                    on_stop()
+                    return
+                await asyncio.to_thread(self._leases.beat, self._now())
             try:
                 await asyncio.wait_for(self._changed.wait(), self._interval_s)
             except TimeoutError:

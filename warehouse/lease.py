@@ -145,7 +145,7 @@ class Leases:
         """Seconds since the runner's heartbeat, else its lease, by the store's clock; None: the store has neither."""
         beat = self.heartbeat()
         heard = "heartbeat.json" if beat and beat.attempt == lease.epoch else f"leases/{lease.epoch:06d}.json"
-        return self.store.age_s(f"{self.root}/{heard}")
+        return self.store.silence_s(f"{self.root}/{heard}")
 
     def beat(self, heartbeat: Heartbeat) -> None:
         """Replace the cell's heartbeat; the silence starts anew."""

@@ -168,7 +168,7 @@ class Placements:
 
     def flow_silence_s(self) -> float | None:
         """Seconds since the managing flow was heard from, by the store's clock; None: never."""
-        return self.store.age_s(f"{self.root}/flow.json")
+        return self.store.silence_s(f"{self.root}/flow.json")
 
     def flow(self) -> FlowHeartbeat | None:
         """The managing flow's last heartbeat; None: there never was one."""

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from tests.warehouse.store.conftest import s3_server
+
+__all__ = ["s3_server"]
 
 Sweep = Callable[..., "subprocess.Popen[str]"]
 

@@ -4,6 +4,6 @@ Listing is used to find work, never as truth.
 """
 
 from warehouse.store.opening import open_store
-from warehouse.store.protocol import Store, StoreError
+from warehouse.store.protocol import Store, StoreAway, StoreError
 
-__all__ = ["Store", "StoreError", "open_store"]
+__all__ = ["Store", "StoreAway", "StoreError", "open_store"]

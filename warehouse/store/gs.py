@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import time
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -19,6 +18,7 @@ from urllib.parse import quote, urlsplit
 import boto3
 import urllib3
 
+from warehouse.store.patience import Passing
 from warehouse.store.protocol import StoreError
 from warehouse.store.s3 import S3Store, client_config
 
@@ -27,16 +27,13 @@ GOOGLE = "https://storage.googleapis.com"
 KEY_VARIABLE, SECRET_VARIABLE = "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"
 """An HMAC key of a service account; AWS's variables stay free for AWS."""
 
-TRIES = 6
-"""Tries of a PUT that meets a dropped connection, too many requests or a server error."""
-
 
 class GsStore(S3Store):
     """Objects below `gs://bucket/prefix`. The key is read from GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY."""
 
     endpoint_variable = "GS_ENDPOINT_URL"
 
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
         """Read the HMAC key; no request is made before the first call.
 
         Raises:
@@ -49,7 +46,7 @@ class GsStore(S3Store):
                 "(`gcloud storage hmac create SERVICE_ACCOUNT` makes one)"
             )
         self._http = urllib3.PoolManager(timeout=urllib3.Timeout(connect=10, read=60), retries=False)
-        super().__init__(bucket, prefix)
+        super().__init__(bucket, prefix, is_known=is_known)
 
     def _connect(self) -> Any:
         self.endpoint = os.environ.get(self.endpoint_variable, GOOGLE).rstrip("/")
@@ -71,25 +68,22 @@ class GsStore(S3Store):
     def put_new(self, key: str, data: bytes) -> bool:
         """Create `key` only if absent (see `Store.put_new`)."""
         url = f"{self.endpoint}/{quote(f'{self.bucket}/{self._full(key)}', safe='/~')}"
-        for tried in range(TRIES):
+
+        def create() -> bool:
             headers = {"x-goog-if-generation-match": "0"}
             signed = goog4_headers("PUT", url, headers, data, self._key_id, self._secret, datetime.now(UTC))
             try:
                 answer = self._http.request("PUT", url, body=data, headers=signed)
             except urllib3.exceptions.HTTPError as error:
-                if tried == TRIES - 1:
-                    raise self._failed("write", key, error) from error
-            else:
-                if answer.status == 412:
-                    return self.get(key) == data  # a first try that landed makes the second one answer 412
-                if answer.status == 200:
-                    return True
-                passing = answer.status in (408, 429) or answer.status >= 500
-                if not passing or tried == TRIES - 1:
-                    said = answer.data.decode(errors="replace")[:300]
-                    raise self._failed("write", key, StoreError(f"{answer.status} {said}"))
-            time.sleep(0.1 * 2**tried)
-        raise AssertionError("the last try returns or raises")
+                raise Passing(str(error)) from error
+            if answer.status in (200, 412):
+                return answer.status == 200
+            said = f"{answer.status} {answer.data.decode(errors='replace')[:300]}"
+            if answer.status in (408, 409, 429) or answer.status >= 500:
+                raise Passing(said)
+            raise StoreError(self._why("write", key, StoreError(said)))
+
+        return self._asked("write", key, create) or self.get(key) == data
 
 
 def goog4_headers(

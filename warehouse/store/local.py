@@ -74,6 +74,10 @@ class LocalStore:
         except FileNotFoundError:
             return None
 
+    def silence_s(self, key: str) -> float | None:
+        """See `Store.silence_s`: this one is never away."""
+        return self.age_s(key)
+
     def delete(self, key: str) -> None:
         """Remove the file if it is there, and its folder if nothing else is in it."""
         path = self.root / key

@@ -8,10 +8,11 @@ from urllib.parse import unquote, urlparse
 from warehouse.store.protocol import Store, StoreError
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, is_known: bool = False) -> Store:
     """The store behind a path, a `file://` address, `s3://bucket/prefix` or `gs://bucket/prefix`.
 
-    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`.
+    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. A store that `is_known`
+    answered somebody else before, as a node's did its flow: it is waited for longer.
 
     Raises:
         StoreError: the address has another scheme, names no bucket, or its credentials are not set.
@@ -22,11 +23,11 @@ def open_store(url: str) -> Store:
     if parts.scheme == "s3":
         from warehouse.store.s3 import S3Store
 
-        return S3Store(bucket=parts.netloc, prefix=parts.path)
+        return S3Store(bucket=parts.netloc, prefix=parts.path, is_known=is_known)
     if parts.scheme == "gs":
         from warehouse.store.gs import GsStore
 
-        return GsStore(bucket=parts.netloc, prefix=parts.path)
+        return GsStore(bucket=parts.netloc, prefix=parts.path, is_known=is_known)
     from warehouse.store.local import LocalStore
 
     if parts.scheme == "file":

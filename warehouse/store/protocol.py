@@ -11,6 +11,10 @@ class StoreError(SpecsweepError):
     """The store can't do what was asked; the text says where, why and what to do."""
 
 
+class StoreAway(StoreError):
+    """The store has not answered for as long as we wait for it: nobody knows what it holds, and nothing follows."""
+
+
 class Store(Protocol):
     """Bytes under keys. Keys are relative, `/`-separated, and never start with `/`."""
 
@@ -29,6 +33,7 @@ class Store(Protocol):
         """Create `key` only if absent. False: another object with other bytes is already there.
 
         Raises:
+            StoreAway: it does not answer; whether the key was written is not known, and asking again is safe.
             StoreError: the store can't be written.
         """
 
@@ -43,6 +48,12 @@ class Store(Protocol):
 
     def age_s(self, key: str) -> float | None:
         """Seconds since `key` was written, by the store's own clock; None: there is no such key."""
+
+    def silence_s(self, key: str) -> float | None:
+        """As `age_s`, for keys that show that somebody lives; a store that was away counts from its return.
+
+        Nobody could have written meanwhile: that was the store's silence, and no witness of theirs.
+        """
 
     def delete(self, key: str) -> None:
         """Remove `key`. Used by the self-test on its own probe objects, and by nothing else."""

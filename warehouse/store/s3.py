@@ -6,19 +6,19 @@ It is the one conditional write that AWS, Ceph, moto and ministack share; no If-
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
 
-from warehouse.store.protocol import StoreError
+from warehouse.store.patience import Passing, Patience
+from warehouse.store.protocol import StoreAway, StoreError
 
-CONFLICT_TRIES = 6
-"""Tries of a PUT that S3 answers with 409 (another conditional write of the key is in flight)."""
+_Answer = TypeVar("_Answer")
 
 
 class S3Store:
@@ -27,9 +27,17 @@ class S3Store:
     endpoint_variable = "AWS_ENDPOINT_URL"
     """Environment variable that errors tell the user to check."""
 
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
+        """No request is made before the first call.
+
+        Args:
+            bucket: its name.
+            prefix: below which all keys are.
+            is_known: see `Patience`.
+        """
         self.bucket = bucket
         self.prefix = prefix.strip("/")
+        self._patience = Patience(self.url, is_known=is_known)
         self.endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         self._client = self._connect()
 
@@ -65,97 +73,133 @@ class S3Store:
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Create `key` only if absent (see `Store.put_new`)."""
-        for tried in range(CONFLICT_TRIES):
+
+        def create() -> bool:
             try:
                 self._client.put_object(Bucket=self.bucket, Key=self._full(key), Body=data, IfNoneMatch="*")
-                return True
             except ClientError as error:
-                status = _status(error)
-                if status == 412:
-                    # boto3 retries by itself: a first try that landed makes the second one answer 412
-                    return self.get(key) == data
-                if status != 409:
-                    raise self._failed("write", key, error) from error
-                time.sleep(0.05 * 2**tried)
-            except BotoCoreError as error:
-                raise self._failed("write", key, error) from error
-        raise StoreError(f"{self.url}/{key} answered 409 {CONFLICT_TRIES} times: another writer never finished")
+                if _status(error) != 412:
+                    raise
+                return False
+            return True
+
+        # an earlier try of ours may have landed and not been answered: then what is there is what we bring
+        return self._asked("write", key, create) or self.get(key) == data
 
     def put(self, key: str, data: bytes) -> None:
         """Write `key`, replacing what is there."""
-        try:
-            self._client.put_object(Bucket=self.bucket, Key=self._full(key), Body=data)
-        except (ClientError, BotoCoreError) as error:
-            raise self._failed("write", key, error) from error
+        self._asked("write", key, lambda: self._client.put_object(Bucket=self.bucket, Key=self._full(key), Body=data))
 
     def get(self, key: str) -> bytes | None:
         """The object's bytes; None: there is no such key."""
-        try:
-            body: bytes = self._client.get_object(Bucket=self.bucket, Key=self._full(key))["Body"].read()
-            return body
-        except self._client.exceptions.NoSuchKey:
-            return None
-        except (ClientError, BotoCoreError) as error:
-            raise self._failed("read", key, error) from error
+
+        def read() -> bytes | None:
+            try:
+                body: bytes = self._client.get_object(Bucket=self.bucket, Key=self._full(key))["Body"].read()
+                return body
+            except self._client.exceptions.NoSuchKey:
+                return None
+
+        return self._asked("read", key, read)
 
     def list(self, prefix: str) -> list[str]:
         """Keys below the folder `prefix`, sorted."""
         skip = len(self.prefix) + 1 if self.prefix else 0
         folder = self._full(prefix.rstrip("/") + "/" if prefix else "")
-        try:
+
+        def listed() -> list[str]:
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=folder)
             return sorted(entry["Key"][skip:] for page in pages for entry in page.get("Contents", []))
-        except (ClientError, BotoCoreError) as error:
-            raise self._failed("list", prefix, error) from error
+
+        return self._asked("list", prefix, listed)
 
     def age_s(self, key: str) -> float | None:
         """Seconds between the object's write and now, both by the server's clock; None: there is no such key."""
-        try:
-            head = self._client.head_object(Bucket=self.bucket, Key=self._full(key))
-        except ClientError as error:
-            if _status(error) == 404:
+
+        def age() -> float | None:
+            try:
+                head = self._client.head_object(Bucket=self.bucket, Key=self._full(key))
+            except ClientError as error:
+                if _status(error) != 404:
+                    raise
                 return None
-            raise self._failed("read", key, error) from error
-        except BotoCoreError as error:
-            raise self._failed("read", key, error) from error
-        now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return float((now - head["LastModified"]).total_seconds())
+            now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
+            return float((now - head["LastModified"]).total_seconds())
+
+        return self._asked("read", key, age)
+
+    def silence_s(self, key: str) -> float | None:
+        """See `Store.silence_s`."""
+        age_s = self.age_s(key)
+        return None if age_s is None else min(age_s, self._patience.back_s())
 
     def clock_skew_s(self) -> float:
         """Seconds by which the server's clock is ahead of ours; no finer than the whole seconds of its Date header."""
-        try:
+
+        def skew() -> float:
             answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._full("none"), MaxKeys=1)
-        except (ClientError, BotoCoreError) as error:
-            raise self._failed("list", "", error) from error
-        theirs = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return (theirs - datetime.now(UTC)).total_seconds()
+            theirs = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+            return (theirs - datetime.now(UTC)).total_seconds()
+
+        return self._asked("list", "", skew)
 
     def delete(self, key: str) -> None:
         """Remove the object; one that isn't there is no error."""
+
+        def remove() -> None:
+            try:
+                self._client.delete_object(Bucket=self.bucket, Key=self._full(key))
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in ("NoSuchKey", "404"):
+                    raise  # S3 answers 204 for a key that is not there, Google 404
+
+        self._asked("delete", key, remove)
+
+    def _asked(self, verb: str, key: str, call: Callable[[], _Answer]) -> _Answer:
+        """What `call` returns, asked again while the store is away.
+
+        Raises:
+            StoreAway: it was away for too long.
+            StoreError: it refused.
+        """
+
+        def once() -> _Answer:
+            try:
+                return call()
+            except (ClientError, BotoCoreError) as error:
+                if _may_pass(error):
+                    raise Passing(str(error)) from error
+                raise StoreError(self._why(verb, key, error)) from error
+
         try:
-            self._client.delete_object(Bucket=self.bucket, Key=self._full(key))
-        except (ClientError, BotoCoreError) as error:
-            if isinstance(error, ClientError) and error.response["Error"]["Code"] in ("NoSuchKey", "404"):
-                return  # S3 answers 204 for a key that is not there, Google 404
-            raise self._failed("delete", key, error) from error
+            return self._patience.ask(once)
+        except Passing as error:
+            raise StoreAway(self._why(verb, key, error)) from error
 
     def _full(self, key: str) -> str:
         return f"{self.prefix}/{key}" if self.prefix else key
 
-    def _failed(self, verb: str, key: str, error: Exception) -> StoreError:
-        return StoreError(
-            f"can't {verb} {self.url}/{key}: {error}; check the bucket, the credentials and {self.endpoint_variable}"
-        )
+    def _why(self, verb: str, key: str, error: Exception) -> str:
+        advice = f"check the bucket, the credentials and {self.endpoint_variable}"
+        return f"can't {verb} {self.url}/{key}: {error}; {advice}"
 
 
 def _status(error: ClientError) -> int:
     return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
+def _may_pass(error: ClientError | BotoCoreError) -> bool:
+    """No answer, half of one, a busy or broken server, or another conditional write of the key in flight (409)."""
+    if isinstance(error, ClientError):
+        return _status(error) in (408, 409, 429) or _status(error) >= 500
+    return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError))
+
+
 def client_config(endpoint: str | None) -> Config:
     """How boto3 talks to S3 and its look-alikes; those with an `endpoint` get path-style addresses."""
     return Config(
-        retries={"max_attempts": 8, "mode": "standard"},
+        # we ask again ourselves: botocore's tries end within seconds, and threads share them
+        retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=10,
         read_timeout=60,
         # Ceph and older look-alikes refuse the newer default checksums

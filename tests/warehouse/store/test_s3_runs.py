@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import BUCKET, S3Server
@@ -44,7 +45,7 @@ TOKEN_S = "0.003"
 """Of the fake engine: slow enough that its repeats agree on a busy machine, too."""
 
 
-WAITED = ("client_starved", "client_limited", "unsteady")
+WAITED = ("client_starved", "client_limited", "unsteady", "stream_mismatch", "stream_burst")
 """Reasons that a busy machine gives, to one run and not to the other."""
 
 
@@ -73,7 +74,7 @@ def test_a_run_on_moto_gives_the_same_snapshot(
     run = FakeRun(tmp_path, "mtp", store_url=f"s3://{BUCKET}/team/a")
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S=TOKEN_S)
     assert code == 0, said
-    assert contents(run.store_url).equals(local_contents)
+    assert_frame_equal(contents(run.store_url), local_contents)
 
 
 @pytest.mark.slow
@@ -91,10 +92,8 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     s3_server.kill()
     s3_server.start()
     said, _ = runner.communicate(timeout=120)
-    if runner.returncode != 0:  # the server was away for longer than the client's own retries: simply go on
-        code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S=TOKEN_S)
-        assert code == 0, said
-    assert contents(run.store_url).equals(local_contents)
+    assert runner.returncode == 0, said
+    assert_frame_equal(contents(run.store_url), local_contents)
 
 
 @pytest.mark.parametrize("s3_server", ["rclone"], indirect=True)
