@@ -15,6 +15,7 @@ from tasks.runner import CellRejected, todo
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.placement import Placements
+from warehouse.store import StoreAway
 
 CellEnd = Literal["measured", "rejected", "failed"]
 """How a cell can end, after any number of attempts; how each attempt ended is an `Ended`."""
@@ -67,9 +68,18 @@ class CellRun:
         self._seen: set[str] = set()
         self._tried = self._faults = 0
         self._reason = ""
+        self._asked_in_vain = False
+        self._nothing_since_s = 0.0
 
     def measure(self) -> CellOutcome:
-        """See `measure_cell`."""
+        """See `measure_cell`. A store that is away is waited for: what runs goes on, and what is rented is adopted."""
+        while True:
+            try:
+                return self._measured_unless_held()
+            except StoreAway:
+                self._context.clock.sleep(self._context.poll_s)
+
+    def _measured_unless_held(self) -> CellOutcome:
         try:
             if not self._todo():
                 return self._outcome("measured", "")
@@ -84,6 +94,7 @@ class CellRun:
     def _measure(self) -> CellOutcome:
         adopted = self._adopted()
         ending = adopted.follow(self.report_commits) if adopted is not None else None
+        self._nothing_since_s = self._context.clock.now_s()
         while True:
             self.report_commits()
             if ending is not None and self._is_over(ending):
@@ -98,6 +109,9 @@ class CellRun:
                 return self._outcome("failed", self._reason)
             self._tried += 1
             ending = attempt.run(self.report_commits)
+            self._asked_in_vain = not ending.how.was_rented
+            if ending.how.was_rented:
+                self._nothing_since_s = self._context.clock.now_s()
 
     def _is_over(self, ending: Ending) -> bool:
         """Note how an attempt ended; return whether the cell is finished."""
@@ -109,24 +123,30 @@ class CellRun:
         return False
 
     def _next_attempt(self) -> AttemptRun | None:
-        """The next attempt, after waiting for capacity if need be; None after waiting for longer than `wait_h`."""
-        waiting_since = self._context.clock.now_s()
+        """The next attempt, after waiting for capacity if need be; None: for `wait_h` there was no machine.
+
+        Places that were asked in vain are part of that wait, and queueing for a launch behind other cells is not.
+        """
+        clock = self._context.clock
         while True:
+            queued_s = clock.now_s()
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
-            slot = self._context.slots.take(self._context.clock)
+            slot = self._context.slots.take(clock)
+            self._nothing_since_s += clock.now_s() - queued_s
             with slot.unless_kept():
                 decision = self._context.site.choose(self._need())
                 if decision.why:
                     self._reason = decision.why
                     self._context.tell(f"{self._label}: {decision.why}")
-                if isinstance(decision, Launch):
+                is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
+                if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
                     offer = decision.offer
                     return AttemptRun(
                         self._ledger, self._planned, self._context, offer, leg=self._leg, slot=slot.keep()
                     )
-            if self._context.clock.now_s() - waiting_since > self._context.wait_h * 3600:
+            if isinstance(decision, Launch) or not is_patient:
                 return None
-            self._context.clock.sleep(decision.until_s - self._context.clock.now_s())
+            clock.sleep(decision.until_s - clock.now_s())
 
     def _adopted(self) -> AttemptRun | None:
         """The attempt whose cluster an earlier flow left working; None if there is none. A broken cluster goes down."""

@@ -37,6 +37,7 @@ class Ended(StrEnum):
     LEASE_HELD = "lease_held"
     SUPERSEDED = "superseded"
     NO_CAPACITY = "no_capacity"
+    REFUSED = "refused"
     PREEMPTED = "preempted"
     SETUP_FAILED = "setup_failed"
     SILENT = "silent"
@@ -60,6 +61,11 @@ class Ended(StrEnum):
         if code is None:
             raise ValueError(f"a node runner has no exit code for {self.value!r}")
         return code
+
+    @property
+    def was_rented(self) -> bool:
+        """Whether there was a machine, which costs money."""
+        return self not in (Ended.NO_CAPACITY, Ended.REFUSED)
 
     @property
     def loss(self) -> Ended | None:
@@ -107,6 +113,8 @@ ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in
               "another runner took the cell over"),
     EndingRow(Ended.NO_CAPACITY,   Ended.NO_CAPACITY,   None,         None, Fault.CLOUD,   False, False,  600.0,
               "nothing was rented"),
+    EndingRow(Ended.REFUSED,       Ended.REFUSED,       None,         None, Fault.CLOUD,   False, False, 14400.0,
+              "this account can't rent it (quota of 0, a permission, an image): not asked again by this flow"),
     # a reclaim says most about the coming hour
     EndingRow(Ended.PREEMPTED,     Ended.PREEMPTED,     "lost",       None, Fault.CLOUD,   False, True,  1800.0,
               "its cloud took it back"),

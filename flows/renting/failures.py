@@ -67,6 +67,11 @@ class Memory(NamedTuple):
     troubles: Mapping[Place, Trouble] = MappingProxyType({})
     lost_by: Mapping[str, Place] = MappingProxyType({})
 
+    def kind_of(self, place: Place) -> Ended | None:
+        """How a place failed last; None: it did not, or has been proven since."""
+        trouble = self.troubles.get(place)
+        return None if trouble is None else trouble.kind
+
     def is_clear(self, place: Place, now_s: float) -> bool:
         """Whether a place is not being avoided."""
         trouble = self.troubles.get(place)

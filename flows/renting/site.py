@@ -88,7 +88,7 @@ class PolicySite:
             was_on_demand = last is not None and not last.offer.spot
             known = Known(self._memory, self._backoff, self._pace(need), was_on_demand)
             now_s = self._now_s()
-            decision = decide(self._current_offers(now_s), need, self._cloud, known, now_s, self._rng)
+            decision = decide(self._allowed_offers(now_s), need, self._cloud, known, now_s, self._rng)
             if isinstance(decision, Launch) and decision.offer is not None:
                 self._rented[need.cell_key] = LastMachine(decision.offer, now_s)
             return decision
@@ -115,10 +115,22 @@ class PolicySite:
             if story.end is None:
                 self._waiting_s.pop(asked.cell_key, None)  # it may still be up; then it is adopted
                 continue
+            if story.end.outcome is Ended.REFUSED:
+                continue  # whoever starts the run again may have mended it
             at_s, loss = moment_s(story.end.at), story.end.outcome.loss
             self._memory = remember(
                 self._memory, Event(asked.cell_key, place_of(asked.offer), loss, at_s, at_s - asked_s)
             )
+
+    def _allowed_offers(self, now_s: float) -> Sequence[Offer]:
+        """Current offers without those that the account can't rent: what it is refused, it is refused again."""
+        offers = self._current_offers(now_s)
+        allowed = [offer for offer in offers if self._memory.kind_of(place_of(offer)) is not Ended.REFUSED]
+        if not allowed:
+            raise NothingToRent(
+                "all that the task asks for was refused by its clouds: mend that, and start the run again"
+            )
+        return allowed
 
     def _current_offers(self, now_s: float) -> Sequence[Offer]:
         if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:

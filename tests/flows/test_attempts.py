@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from configs.schema import Cloud
 from flows.cell import CellOutcome, measure_cell
+from flows.clock import StoppableClock
 from flows.clusters.protocol import CellJob, Ending, Launch, LaunchFailed, Wait
 from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.renting.site import PolicySite
 from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
@@ -97,6 +101,39 @@ def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun,
     site = FakeSite([FakeCluster(run, node_python)], [Wait(0, "no capacity in east-1a and east-1b since 02:00")])
     outcome = measured(run, context(run, site, wait_h=0.0))
     assert outcome.ended == "failed" and "east-1a and east-1b" in outcome.reason
+
+
+class JumpingClock(StoppableClock):
+    """A clock whose pauses take no time; a night that nobody ends is ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun_s = self.at_s = 1.8e9
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def sleep(self, seconds: float) -> None:
+        self.at_s += max(0.01, seconds)
+        assert self.at_s - self.begun_s < 6 * 3600, "it waits for ever"
+
+
+def test_places_asked_in_vain_are_part_of_the_wait_that_a_sweep_allows(run: FakeRun, node_python: Path) -> None:
+    clock = JumpingClock()
+
+    class NeverAny(FakeCluster):
+        def launch(self, job: CellJob) -> None:
+            clock.sleep(30)
+            raise LaunchFailed("no capacity", Ended.NO_CAPACITY)
+
+    none = NeverAny(run, node_python)
+    offers = [offer("east-1a"), offer("east-1b")]
+    cloud = Cloud(task="t", wait_h=0.5)
+    site = PolicySite(lambda: offers, lambda key, where: none, cloud, [], clock.now_s, random.Random(1))
+    outcome = measured(run, context(run, FakeSite([]))._replace(site=site, clock=clock, wait_h=0.5))
+    assert (outcome.ended, outcome.reason) == ("failed", "no capacity")
+    assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < 0.7
+    assert set(ends(run)) == {"no_capacity"}
 
 
 def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun, node_python: Path) -> None:
@@ -213,7 +250,7 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
     placements.beat(FlowHeartbeat(owner=owner_name(), at=SYSTEM.now_iso()))
     said: list[str] = []
     outcomes: list[CellOutcome] = []
-    with FlowHeartbeatSender(run.ledger) as heartbeat:
+    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
         hands = context(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=heartbeat.managing)
         thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
         thread.start()

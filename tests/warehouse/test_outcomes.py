@@ -21,6 +21,7 @@ HEADER = (
 RECORDED = {
     "done",
     "no_capacity",
+    "refused",
     "preempted",
     "setup_failed",
     "silent",

@@ -3,8 +3,8 @@
 A placement is billed at the price of its offer, from the moment the cloud says that its machine was launched until the
 moment it says that the machine ended. Where a cloud doesn't say (all but AWS; AWS too, for the end of a machine that it
 takes back), the bill runs from asking until our flow knew that it was down: a little more than is charged.
-`no_capacity` costs nothing, because nothing was rented. Neither does a spot machine that its cloud takes back so soon
-that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
+`no_capacity` and `refused` cost nothing, because nothing was rented. Neither does a spot machine that its cloud takes
+back so soon that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
 
 The seconds are split by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's node
 runner said about its own time. They sum to what is billed; where two machines' clocks disagree, the billed total wins.
@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from warehouse.clock import moment_s
 from warehouse.lease import Attempt
-from warehouse.outcomes import Ended
 from warehouse.placement import PlacementStory
 from warehouse.price import usd_of
 
@@ -104,7 +103,7 @@ def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: 
     lines: list[BillLine] = []
     tried: Counter[str] = Counter()
     for story in stories:
-        if story.end is not None and story.end.outcome is Ended.NO_CAPACITY:
+        if story.end is not None and not story.end.outcome.was_rented:
             tried[f"{story.asked.offer.where}: {story.end.outcome}"] += 1
         elif story.end is not None or now_s is not None:
             attempt = _attempt_on(story, free)
@@ -147,14 +146,14 @@ def rented_s(story: PlacementStory, now_s: float | None) -> float:
 
 
 def rented_span(story: PlacementStory, now_s: float | None) -> tuple[float, float]:
-    """First and last billed moment, seconds since 1970; an empty span for `no_capacity`.
+    """First and last billed moment, seconds since 1970; an empty span where nothing was rented.
 
     Raises:
         ValueError: the placement is open and `now_s` is None.
     """
     start_s = _launched_s(story)
     if story.end is not None:
-        if story.end.outcome is Ended.NO_CAPACITY:
+        if not story.end.outcome.was_rented:
             return start_s, start_s
         known_s, by_cloud = moment_s(story.end.at), story.end.machine_ended_at
         return start_s, max(start_s, known_s if by_cloud is None else min(known_s, moment_s(by_cloud)))

@@ -20,7 +20,7 @@ from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
 from flows.clusters.skypilot.launch_watch import LaunchWatch
-from flows.clusters.skypilot.remedies import explain
+from flows.clusters.skypilot.remedies import explain, refuses
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
@@ -154,8 +154,11 @@ class SkyCluster:
     def _launch_failed(self, error: Exception) -> LaunchFailed:
         """Why a launch failed, by SkyPilot's exception and by what is left of the cluster."""
         where = self._where
-        text = explain(sky_server.text_of(error))
+        said = sky_server.text_of(error)
+        text = explain(said)
         errors = sky_server.sdk().exceptions
+        if isinstance(error, errors.ResourcesUnavailableError) and refuses(said):
+            return LaunchFailed(f"{where}: refused ({text})", Ended.REFUSED)
         if isinstance(error, errors.ResourcesUnavailableError):
             return LaunchFailed(f"{where}: no capacity ({text})", Ended.NO_CAPACITY)
         left = sky_api.rented([self.name], refresh=True)

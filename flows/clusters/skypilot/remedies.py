@@ -15,11 +15,15 @@ LONGEST = 300
 
 
 class _Known(NamedTuple):
-    """A pattern (its first match is quoted as the cause, unless `cause` says it shorter) and what to do."""
+    """A pattern (its first match is quoted as the cause, unless `cause` says it shorter) and what to do.
+
+    `refuses`: asking again doesn't help before somebody has done it.
+    """
 
     pattern: str
     remedy: str
     cause: str | None = None
+    refuses: bool = False
 
 
 _PERMISSIONS = "give the account the permissions listed under docs.skypilot.co/en/latest/cloud-setup/cloud-permissions"
@@ -33,16 +37,19 @@ KNOWN: tuple[_Known, ...] = (
         r"AWS access token is expired|InvalidCloudCredentials|ExpiredToken|RequestExpired",
         "log in again (`aws sso login`, or new AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
         "the AWS credentials have expired",
+        refuses=True,
     ),
     _Known(
         r"ServiceLinkedRoleCreationNotPermitted",
         "have an administrator run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once",
         "the AWS account has never rented spot machines",
+        refuses=True,
     ),
     _Known(
         r"Failed to access AWS services with credentials|InvalidClientTokenId|SignatureDoesNotMatch|AuthFailure",
         "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or ~/.aws/credentials with `aws sts get-caller-identity`",
         "AWS refuses the credentials",
+        refuses=True,
     ),
     _Known(
         r"AWS credentials are not set|Unable to locate credentials|credentials does not exist",
@@ -70,6 +77,7 @@ KNOWN: tuple[_Known, ...] = (
         "ask the cloud for quota in that region (AWS: Service Quotas, `All P5 Spot Instance Requests`, 16 vCPUs per "
         "H100), or remove the region from any_of",
         "no quota for {}",
+        refuses=True,
     ),
     _Known(
         r"MaxSpotInstanceCountExceeded|Max spot instance count exceeded",
@@ -90,6 +98,7 @@ KNOWN: tuple[_Known, ...] = (
     _Known(
         r"No image found (?:in catalog )?for region [\w-]+|Image '[^']+' not found in (?:AWS region [\w-]+|GCP)",
         "name an image_id that exists there, or remove the region from any_of of the task",
+        refuses=True,
     ),
     _Known(
         r"manifest(?: for \S+)? (?:unknown|not found)|pull access denied for \S+",
@@ -100,6 +109,7 @@ KNOWN: tuple[_Known, ...] = (
         r"UnauthorizedOperation|AccessDenied\w*|You are not authorized to perform|does not have permission",
         _PERMISSIONS,
         "the cloud account lacks a permission",
+        refuses=True,
     ),
     _Known(
         r"(?:No|All) candidate subnets [^.?]+",
@@ -133,12 +143,23 @@ KNOWN: tuple[_Known, ...] = (
 """Most specific first: a refusal for lack of quota also says that no resources could be acquired."""
 
 
+NO_QUOTA = re.compile(r"vCPU limit of 0 |Limit: 0(?:\.0)?(?: |$)")
+"""A quota that is used up comes back; one of 0 does not."""
+
+
+def refuses(error_text: str) -> bool:
+    """Whether the cloud will say the same until a person has done something: a quota of 0, a permission, an image."""
+    text = _plain(error_text)
+    known = next((known for known in KNOWN if re.search(known.pattern, text, re.IGNORECASE)), None)
+    return (known is not None and known.refuses) or NO_QUOTA.search(text) is not None
+
+
 def explain(error_text: str) -> str:
     """An error of SkyPilot or of a cloud as one line: `cause; remedy: what to do`.
 
     An unknown error is quoted, shortened to its beginning and its end, without a remedy.
     """
-    text = " ".join(ANSI.sub("", error_text).split())
+    text = _plain(error_text)
     for known in KNOWN:
         found = re.search(known.pattern, text, re.IGNORECASE)
         if found:
@@ -149,3 +170,7 @@ def explain(error_text: str) -> str:
         return text
     half = LONGEST // 2
     return f"{text[:half]} ... {text[-half:]}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(ANSI.sub("", text).split())

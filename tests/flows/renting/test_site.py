@@ -218,3 +218,16 @@ def test_offers_are_listed_again_after_ten_minutes() -> None:
     hands.at_s += 601
     assert site.choose(need()) == Launch(B)
     assert len(calls) == 2
+
+
+def test_what_the_account_may_not_rent_is_not_asked_again_and_the_run_ends_when_nothing_else_is_left() -> None:
+    hands = Hands()
+    site = site_of([A, B], hands, PATIENT)
+    site.ended("c1", A, Ended.REFUSED)
+    for _ in range(3):
+        hands.at_s += 24 * 3600
+        assert site.choose(need("c1")) == Launch(B), "neither a rest nor another cell makes it allowed"
+        site.ended("c1", B, Ended.NO_CAPACITY)
+    site.ended("c2", B, Ended.REFUSED)
+    with pytest.raises(NothingToRent, match="refused by its clouds"):
+        site.choose(need("c3"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.clusters.skypilot.remedies import LONGEST, explain
+from flows.clusters.skypilot.remedies import LONGEST, explain, refuses
 
 MET = [
     (
@@ -106,3 +106,21 @@ def test_an_unknown_error_is_quoted_and_shortened_from_the_middle() -> None:
     assert explain("something\nnew  happened") == "something new happened"
     said = explain(f"it began here {'x' * 5000} and ended there")
     assert said.startswith("it began here") and said.endswith("and ended there") and len(said) < LONGEST + 10
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refusal"),
+    [
+        ("Found no quota for p5.4xlarge spot instances in region us-east-1 in AWS.", True),
+        ("Quota 'PREEMPTIBLE_NVIDIA_H100_GPUS' exceeded.  Limit: 0.0 in region us-central1.", True),
+        ("Quota 'PREEMPTIBLE_NVIDIA_H100_GPUS' exceeded.  Limit: 8.0 in region us-central1.", False),
+        ("(VcpuLimitExceeded) You have requested more vCPU capacity than your current vCPU limit of 0 allows", True),
+        ("(VcpuLimitExceeded) You have requested more vCPU capacity than your current vCPU limit of 64 allows", False),
+        ("An error occurred (UnauthorizedOperation) when calling the RunInstances operation", True),
+        ("No image found in catalog for region us-west-2. Try setting a valid image_id.", True),
+        ("An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation", False),
+        ("something that nobody knows", False),
+    ],
+)
+def test_what_only_a_person_can_mend_is_told_from_a_want_of_machines(said: str, is_refusal: bool) -> None:
+    assert refuses(said) is is_refusal
