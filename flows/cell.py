@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempt import AttemptRun
-from flows.clusters.protocol import CellNeed, Ending, Launch
+from flows.clusters.protocol import CellNeed, Ending, Launch, Wait
 from flows.forecast.estimates import measuring_s
 from flows.run_context import OverBudget, RunContext
 from tasks.runner import CellRejected, todo
@@ -136,7 +136,6 @@ class CellRun:
             with slot.unless_kept():
                 decision = self._context.site.choose(self._need())
                 if decision.why:
-                    self._reason = decision.why
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
                 if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
@@ -144,8 +143,12 @@ class CellRun:
                     return AttemptRun(
                         self._ledger, self._planned, self._context, offer, leg=self._leg, slot=slot.keep()
                     )
-            if isinstance(decision, Launch) or not is_patient:
+            if isinstance(decision, Wait):
+                self._reason = decision.why
+            if not is_patient:
+                self._reason = f"no machine for {self._context.wait_h:g} h (cloud.wait_h): {self._reason}"
                 return None
+            assert isinstance(decision, Wait)  # else it would have been launched
             clock.sleep(decision.until_s - clock.now_s())
 
     def _adopted(self) -> AttemptRun | None:
