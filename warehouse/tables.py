@@ -137,8 +137,8 @@ RESULTS_CONSOLIDATED = Table(
             "tok_s",
             "f64",
             "completion tokens over wall clock: all repeats of a visit together, geometric mean over visits; with "
-            "several requests in flight, of the time in which all of them are. Of a depth's prefill: prompt tokens until "
-            "the first answer token; of its decode: streamed tokens behind the first chunk",
+            "several requests in flight, of the time in which all of them are. Of a depth's prefill: prompt tokens "
+            "until the first answer token; of its decode: streamed tokens behind the first chunk",
             "tokens/s",
         ),
         Column("tok_s_mean", "f64", "of a depth: arithmetic mean over runs, of all visits", "tokens/s"),

@@ -12,11 +12,11 @@ from the first sending to the last first token; tg the later tokens of all over 
 the last token. So with several in flight a tg holds the prefills of those that were later.
 
 Source: llama-benchy, `results.py` and `client.py` (github.com/eugr/llama-benchy, 0.3 to 0.4), after llama.cpp's
-llama-bench. What is the same: the formulas above, pp over depth and prompt together (in docs/sources.md: mtp-spark, 6144
-tokens at 835.68 tok/s take the 7353 ms of `pp2048 @ d4096`), batches, a warm-up run, a window of 1 s. What differs:
-    latency   it takes the mean of three GET /models off the time to the first chunk. We take nothing off: what a prompt
-              spends on the wire isn't what another request did. `door_ms` has it (there 3 ms of 2361, 0.1 %).
-    first     it times pp to the first chunk of any kind, which may be the role's, without a token; we to the first token.
+llama-bench. The same: the formulas above, pp over depth and prompt together (6144 tokens at 835.68 tok/s take the 7353
+ms of `pp2048 @ d4096` in docs/sources.md: mtp-spark), batches, a warm-up run, a window of 1 s. What differs:
+    latency   it takes the mean of three GET /models off the time to the first chunk. We take nothing off: it is what
+              another request did. `door_ms` has it (there 3 ms of 2361, 0.1 %).
+    first     it times pp to the first chunk of any kind, which may be the role's, without a token.
     tg        before 0.4 it divided all tokens but one by the time to the last byte. Where the first chunk has several
               tokens, as with a draft, that is too fast.
     peak      it counts whole tokens, both ends of the window included: 12.00 where one token takes 87.5 ms. Ours is

@@ -41,7 +41,7 @@ def plan_with_depths() -> Plan:
 
 
 def run_of(shape: DepthShape, repeat: int, slower: float, accepted: int, has_peak: bool) -> Row:
-    """A run of the speeds of docs/sources.md: mtp-spark; a draft saves the steps of what was accepted, and costs a tenth of each."""
+    """A run as fast as mtp-spark's (docs/sources.md); a draft saves the steps of what it gave, at a tenth of each."""
     later = shape.tg_tokens - 1
     steps = later - accepted
     prefill_s = TTFT_S[shape.depth_tokens] * slower
