@@ -15,11 +15,11 @@ from warehouse.display.view import DEPTH_STEP, View, bench
 from warehouse.verdicts import worst
 
 LEAD = (
-    "A prompt of so many tokens (the depth) and those of pp behind it, then exactly those of tg: streamed, each prompt "
-    "its own, prefix cache off. Prompt processing is all tokens of the prompt until the first answer token, generation "
-    "the tokens behind the first chunk, mean ± standard deviation over runs, as llama-benchy tells them; nothing is "
-    "taken off for the wire. The peak is the most tokens per second in any {window} of a run. Speedups are over AR, by "
-    "engine starts."
+    "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: streamed, "
+    "no prompt twice, prefix cache off. Prompt processing is the whole prompt until the first answer token, generation "
+    "the tokens behind the first chunk; mean ± standard deviation over runs. They are llama-benchy's figures, but for "
+    "what it takes off for the wire. The peak is the most tokens per second in any {window} of a run. Speedups are over "
+    "AR, by engine starts."
 )
 
 
@@ -37,11 +37,11 @@ def depth_section(view: View) -> Markup | None:
         *([Heading("in flight", lambda row: figure(row["concurrency"], 0))] if several else []),
         Heading(f"{_names(rated, PREFILL)} tok/s", _of(PREFILL, _mean)),
         Heading("TTFT, ms", _of(PREFILL, lambda row: figure(row["ttft_ms"], 1))),
-        Heading("speedup", _of(PREFILL, lambda row: figure(row["speedup"]))),
+        Heading("pp speedup", _of(PREFILL, lambda row: figure(row["speedup"]))),
         Heading(f"{_names(rated, DECODE)} tok/s", _of(DECODE, _mean)),
         Heading("95 % interval", _of(DECODE, lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 1))),
         Heading("peak", _of(DECODE, lambda row: with_sd(row["peak_tok_s"], row["peak_tok_s_sd"]))),
-        Heading("speedup", _of(DECODE, lambda row: figure(row["speedup"]))),
+        Heading("tg speedup", _of(DECODE, lambda row: figure(row["speedup"]))),
         Heading("95 % interval", _of(DECODE, lambda row: span(row["speedup_lo"], row["speedup_hi"]))),
         Heading("claim", _of(DECODE, lambda row: claim_cell(view, row)), ""),
         Heading("acceptance length", _of(DECODE, lambda row: figure(row["acceptance_length"]))),
