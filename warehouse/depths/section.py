@@ -18,8 +18,8 @@ LEAD = (
     "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: "
     "streamed, no prompt twice, prefix cache off. Prompt processing is the whole prompt until the first answer token, "
     "generation the tokens behind the first chunk; mean ± standard deviation over runs. These are llama-benchy's "
-    "figures, but for what it takes off for the wire. The peak is the most tokens per second in any {window} of a run. Speedups "
-    "are over AR, by engine starts."
+    "figures, but for what it takes off for the wire. The peak is the most tokens per second in any {window} of a run. "
+    "Speedups are over AR, by engine starts."
 )
 
 
