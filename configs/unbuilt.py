@@ -13,7 +13,6 @@ class UnbuiltStep(StepSpec):
     """A step that this version plans and names, but can't measure. One that gets built moves to the class below."""
 
     step: Literal[
-        "depth",
         "prompts",
         "memory",
     ]
@@ -30,6 +29,7 @@ class OnceUnbuiltStep(StepSpec):
     """
 
     step: Literal[
+        "depth",
         "load",
         "needle",
         "eval-gpqa",

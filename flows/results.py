@@ -35,7 +35,7 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     frame = read_current(store)
     is_diagnostic = pl.col("extractor").is_in(DIAGNOSTIC_EXTRACTORS).fill_null(False)
     is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
-    is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", "natural"])
+    is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", "natural", "prefill", "decode"])
     headline = is_headline & ~is_diagnostic & ~is_part.fill_null(False)
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
     return [_texts(row) for row in chosen.iter_rows(named=True)]

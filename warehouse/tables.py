@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -125,15 +125,33 @@ RESULTS_CONSOLIDATED = Table(
         Column("context_tokens", "i64", "prompt length asked for", "tokens"),
         Column("output_tokens", "i64", "output length asked for", "tokens"),
         Column("concurrency", "i64", "requests in flight"),
-        Column("mode", "str", "fixed, natural or stream"),
+        Column("mode", "str", "fixed, natural or stream; of a depth: prefill or decode"),
+        Column(
+            "depth_tokens",
+            "i64",
+            "of a depth: context_tokens that stand before those whose processing is named",
+            "tokens",
+        ),
         Column("repeats", "i64", "repeats measured"),
         Column(
             "tok_s",
             "f64",
             "completion tokens over wall clock: all repeats of a visit together, geometric mean over visits; with "
-            "several requests in flight, of the time in which all of them are",
+            "several requests in flight, of the time in which all of them are. Of a depth's prefill: prompt tokens "
+            "until the first answer token; of its decode: streamed tokens behind the first chunk",
             "tokens/s",
         ),
+        Column("tok_s_mean", "f64", "of a depth: arithmetic mean over runs, of all visits", "tokens/s"),
+        Column("tok_s_sd", "f64", "its standard deviation, n - 1; null: one run", "tokens/s"),
+        Column(
+            "peak_tok_s",
+            "f64",
+            "of a depth's decode: most tokens per second in any window of a run, mean over runs; null: the runs were "
+            "shorter than the window",
+            "tokens/s",
+        ),
+        Column("peak_tok_s_sd", "f64", "its standard deviation, n - 1; null: one run", "tokens/s"),
+        Column("peak_window_s", "f64", "how long that window is", "s"),
         Column("tok_s_lo", "f64", "lower end of its 95 % interval; `interval_scope` says over what", "tokens/s"),
         Column("tok_s_hi", "f64", "upper end", "tokens/s"),
         Column("interval_scope", "str", "between starts, or within one start: then it says nothing about another one"),

@@ -46,6 +46,8 @@ class StreamReply(NamedTuple):
     chunks: int
     wall_s: float
     engine: EngineTruth = EngineTruth()
+    counts: tuple[tuple[float, int], ...] = ()
+    """Of each chunk that carried tokens: when it came, and how many there were with it."""
 
     @property
     def tpot_s(self) -> float | None:
@@ -126,6 +128,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         chunks=len(sizes),
         wall_s=heard.wall_s,
         engine=engine_truth(metrics),
+        counts=tuple(steps),
     )
 
 

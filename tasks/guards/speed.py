@@ -21,6 +21,9 @@ SLOW_OVERHEAD_S = 0.010
 """Most time per decoding step that bandwidth doesn't explain: launches, sampling, host. Fitted to the same figures it
 is 0.0032; small models on large cards take nothing but that."""
 
+PREFILL_FLOPS_FACTOR = 4.0
+"""Most by which narrower numbers than 16 bits speed arithmetic up: 4 bits on cards that have them."""
+
 WITHOUT_GRAPHS = re.compile(r"(?<!\S)(-O|--optimization[-_]level)[ =]?0(?!\S)|cudagraph_mode\W+none", re.IGNORECASE)
 """vLLM's ways to capture no CUDA graphs, besides `--enforce-eager`."""
 
@@ -94,6 +97,21 @@ def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:
     return Finding(
         Reason.IMPOSSIBLE_SPEED, "rejected", f"{tok_s:.0f} tok/s is above the memory ceiling of {ceiling:.0f}"
     )
+
+
+def impossible_prefill(cell: Cell, gpu: Gpu, tok_s: float) -> Finding | None:
+    """No prompt is read faster than the cards can multiply: two operations per active parameter and token.
+
+    A prefix cache, or a first chunk without a token, looks so. Source: Kaplan et al., arXiv 2001.08361, section 2.1.
+    """
+    if gpu.bf16_tflops is None:
+        return None
+    flops = gpu.bf16_tflops * 1e12 * cell.cards * PREFILL_FLOPS_FACTOR
+    ceiling = flops / (2 * cell.model.active_params_b * 1e9)
+    if tok_s <= ceiling:
+        return None
+    sentence = f"{tok_s:.0f} prompt tokens/s are above the {ceiling:.0f} that the cards can compute"
+    return Finding(Reason.IMPOSSIBLE_SPEED, "rejected", sentence)
 
 
 def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:

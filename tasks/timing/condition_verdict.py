@@ -66,7 +66,7 @@ def judge_condition(
         condition.name,
         "fixed",
         [
-            *_work_findings(served, condition, fixed, sent),
+            *work_findings(served, condition, fixed, sent),
             impossible_speed(rate_of(fixed), ceiling),
             _slow(served, gpu, condition, decoding, prefill_s, bytes_read),
             improbable_text([row.get("warmup_logprob") for row in fixed], is_real=served.model.weights == "real"),
@@ -74,7 +74,7 @@ def judge_condition(
     )
     if not streamed:
         return [headline]
-    found = _work_findings(served, condition, _of(windows, condition, "stream"), streamed)
+    found = work_findings(served, condition, _of(windows, condition, "stream"), streamed)
     if not served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
         found.append(_stream(streamed, decoding))
     return [headline, judge(condition.name, "stream", found)]
@@ -129,7 +129,7 @@ def _of(rows: Sequence[Row], condition: Condition, mode: str) -> list[Row]:
     return [row for row in rows if (row["condition"], row["mode"]) == (condition.name, mode)]
 
 
-def _work_findings(
+def work_findings(
     served: Cell, condition: Condition, windows: Sequence[Row], requests: Sequence[Row]
 ) -> list[Finding | None]:
     """Was the work done that a speed is told of, streamed or not: its tokens, its drafts, its prompts, its text?"""

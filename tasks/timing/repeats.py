@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from configs.steps.throughput import Condition
+from configs.steps.throughput import Condition, Repeats
 from tasks.guards.steadiness import half_width
 from tasks.steady import paces_of
 
@@ -23,7 +23,7 @@ def next_window(condition: Condition, windows: Sequence[Window]) -> tuple[str, i
         windows: all windows of the visit so far.
     """
     fixed = _of(condition, "fixed", windows)
-    if len(fixed) < _wanted(condition, fixed):
+    if len(fixed) < windows_wanted(condition.repeats, fixed):
         taken = {row["repeat"] for row in fixed}
         return "fixed", next(repeat for repeat in range(len(fixed) + 1) if repeat not in taken)
     if condition.stream_requests and not _of(condition, "stream", windows):
@@ -45,9 +45,8 @@ def _of(condition: Condition, mode: str, windows: Sequence[Window]) -> list[Wind
     return [row for row in windows if (row["condition"], row["mode"]) == (condition.name, mode)]
 
 
-def _wanted(condition: Condition, fixed: Sequence[Window]) -> int:
-    """How many fixed windows there must be, as far as those that there are can tell."""
-    repeats = condition.repeats
+def windows_wanted(repeats: Repeats, fixed: Sequence[Window]) -> int:
+    """How many windows there must be, as far as those that there are can tell."""
     if repeats.within is None or len(fixed) < repeats.min:
         return repeats.min
     if half_width(paces_of(fixed)) <= repeats.within:
@@ -57,7 +56,7 @@ def _wanted(condition: Condition, fixed: Sequence[Window]) -> int:
 
 def _expected(condition: Condition, fixed: Sequence[Window]) -> int:
     """The same, with a guess of all that is to come: a half-width shrinks with the root of n."""
-    wanted, repeats = _wanted(condition, fixed), condition.repeats
+    wanted, repeats = windows_wanted(condition.repeats, fixed), condition.repeats
     if repeats.within is None or wanted <= max(len(fixed), repeats.min):
         return wanted
     short = half_width(paces_of(fixed)) / repeats.within

@@ -41,6 +41,8 @@ class FakeClient(Client):
         """Share of the tokens of the n-th such request that a draft of K = 4 gave; each step takes a token's time."""
         self.naps: dict[tuple[str, int], float] = {}
         """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
+        self.prefill_token_s: float | None = None
+        """Of streams: seconds per word of the prompt before the answer begins; none: no time, and 64 tokens each."""
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
@@ -96,14 +98,19 @@ class FakeClient(Client):
         body, sent_s = ready.body, self.clock.now_s
         tokens, number = int(body["max_tokens"]), self.asked["stream"]
         self.bodies.append(("stream", "return_token_ids" in body))
+        asked = 64 if self.prefill_token_s is None else len(body["messages"][-1]["content"].split())
+        if self.prefill_token_s is not None:
+            await asyncio.sleep(asked * self.prefill_token_s)
+        begun_s = self.clock.now_s
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
-        events = [event("", tokens)] if burst else [event("", 1 + index) for index in range(tokens)]
-        moments = [sent_s + wall_s] if burst else [sent_s + wall_s * (1 + index) / tokens for index in range(tokens)]
-        events += [event(said(body, tokens), tokens, "length"), b"data: [DONE]\n\n"]
-        moments += [sent_s + wall_s] * 2
+        written = [tokens] if burst else range(1, tokens + 1)
+        events = [event("", each, prompt_tokens=asked) for each in written]
+        moments = [begun_s + wall_s * each / tokens for each in written]
+        events += [event(said(body, tokens), tokens, "length", asked), b"data: [DONE]\n\n"]
+        moments += [begun_s + wall_s] * 2
         sizes = list(accumulate(map(len, events)))
-        return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, sent_s + wall_s))
+        return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, begun_s + wall_s))
 
     async def count_tokens(self, prompt: Prompt) -> int:
         return len(prompt.text.split())
@@ -124,10 +131,10 @@ class FakeClient(Client):
         )
 
 
-def event(text: str, tokens: int, finish_reason: str | None = None) -> bytes:
+def event(text: str, tokens: int, finish_reason: str | None = None, prompt_tokens: int = 64) -> bytes:
     """A chunk of a stream as vLLM sends it, with the running usage."""
     choice = {"delta": {"content": text}, "finish_reason": finish_reason}
-    usage = {"prompt_tokens": 64, "completion_tokens": tokens}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}
     return f"data: {json.dumps({'choices': [choice], 'usage': usage})}\n\n".encode()
 
 

@@ -15,8 +15,8 @@ from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
 DEMO_FAMILY_PREFIX = "tiny-"
 """Prefix of families that this project trains itself, on a laptop."""
 
-RATE_MODES = ("fixed", "natural")
-"""Modes whose tokens per second are a result; streamed ones only say when tokens arrive."""
+RATE_MODES = ("fixed", "natural", "decode")
+"""Modes whose tokens per second are a result; those of `stream` and `prefill` only say when tokens arrive."""
 
 PESSIMISM = ("worse", "inconclusive", "non-inferior")
 """Conclusions about accuracy, the least favourable first."""
@@ -26,6 +26,12 @@ SMOKE = "smoke"
 
 LOAD_STEP = "load"
 """Step whose rates are those of a mix of prompts; they have sections of their own."""
+
+DEPTH_STEP = "depth"
+"""Step whose rates are those of a part of a request; likewise."""
+
+APART = (LOAD_STEP, DEPTH_STEP)
+"""Steps whose rates have sections of their own: they are a bench's headline where nothing else was timed on it."""
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -68,8 +74,8 @@ class View:
     def rates(self) -> list[Row]:
         """Rows with a headline rate, whatever their verdict.
 
-        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it; those of single
-        categories never are.
+        Rates of a prompt suite under load, and of generation at a depth, are a bench's headline where nothing else was
+        timed on it; those of single categories never are.
         """
         return self._rates
 
@@ -118,11 +124,11 @@ class View:
     @cached_property
     def _rates(self) -> list[Row]:
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
-        timed = {bench(row) for row in rated if row["step"] != LOAD_STEP}
+        timed = {bench(row) for row in rated if row["step"] not in APART}
         return [
             row
             for row in rated
-            if row["step"] != LOAD_STEP or (bench(row) not in timed and category_of(row["condition"]) is None)
+            if row["step"] not in APART or (bench(row) not in timed and category_of(row["condition"]) is None)
         ]
 
     @cached_property

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
+from warehouse.display.curves import Line, curves
+from warehouse.display.drawing import WIDTH, axis_below, colour, line, svg, text
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
-from warehouse.display.scale import Scale, apart
-
-Line = tuple[Row, Sequence[tuple[int, float]]]
-"""A row that names its cell, and its points: concurrency and figure."""
-
-LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
-NAMES = 92.0
-"""Room for names behind the lines."""
+from warehouse.display.scale import Scale
 
 CATEGORY_LABELS = 92.0
 BAR, GAP, BETWEEN = 9.0, 2.0, 7.0
@@ -24,30 +18,7 @@ BAR, GAP, BETWEEN = 9.0, 2.0, 7.0
 def against_concurrency(title: str, unit: str, lines: Sequence[Line]) -> Markup:
     """A figure of several cells against requests in flight, which stand at equal distances."""
     numbers = sorted({number for _, points in lines for number, _ in points})
-    place = {number: float(at) for at, number in enumerate(numbers)}
-    highest = max(value for _, points in lines for _, value in points)
-    across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - NAMES)
-    up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
-    drawn: list[Child] = [
-        axis_left(up, LEFT, WIDTH - 4),
-        axis_below(across, BOTTOM, None, "requests in flight", [*place.values()], [str(each) for each in numbers]),
-        text(LEFT + 4, 12, unit, "axis"),
-    ]
-    ends = apart([up.at(points[-1][1]) + 4 for _, points in lines], 13, 16, BOTTOM - 2)
-    for (row, points), end in zip(lines, ends, strict=True):
-        at = [(across.at(place[number]), up.at(value)) for number, value in points]
-        kind = colour(row["technique"])
-        if len(at) > 1:
-            drawn.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=f"line {kind}"))
-        drawn += [tag("circle", cx=x, cy=y, r=3.0, class_=f"fill {kind}") for x, y in at]
-        x, y = at[-1]
-        drawn += [line(x + 4, y, x + 12, end - 4, "lead"), text(x + 14, end, technique_sign(row), "name")]
-    said = "; ".join(f"{technique_label(row)}: {_points(points)}" for row, points in lines)
-    return svg(title, said, HEIGHT, drawn, [row for row, _ in lines])
-
-
-def _points(points: Sequence[tuple[int, float]]) -> str:
-    return ", ".join(f"{figure(value, 1)} at {number}" for number, value in points)
+    return curves(title, unit, "requests in flight", {number: float(at) for at, number in enumerate(numbers)}, lines)
 
 
 def category_bars(categories: Sequence[tuple[str, Sequence[Row]]]) -> Markup:

@@ -11,6 +11,7 @@ from tasks.guards.machine import other_gpu
 from tasks.guards.speed import (
     ceiling_tok_s,
     floor_tok_s,
+    impossible_prefill,
     impossible_speed,
     step_bytes,
     stream_mismatch,
@@ -19,6 +20,7 @@ from tasks.guards.speed import (
     too_slow,
 )
 from tasks.meters import parse
+from warehouse.verdicts import Reason
 
 SERVING = Serving(max_model_len=16384)
 
@@ -206,3 +208,20 @@ def test_streams_that_bring_half_of_their_tokens_at_once_are_no_streams() -> Non
     found = streamed_in_lumps([steady] * 8 + [lumps] * 2, 5)
     assert found is not None and found.reason == "stream_burst" and "2 of 10 streams" in found.sentence
     assert streamed_in_lumps([short] * 10, 5) is None, "two steps of a draft are an answer"
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "gpu", "tok_s", "caught"),
+    [
+        ("gemma-4-31b", "bf16", "h100", 12_000, False),  # three quarters of what it multiplies in 16 bits
+        ("gemma-4-31b", "nvfp4", "b200", 120_000, False),
+        ("gemma-4-31b", "bf16", "h100", 100_000, True),  # three of four prompts from a cache
+        ("gemma-4-31b", "autoround-int4", "gb10", 1e9, False),  # nobody says what it can compute
+    ],
+)
+def test_a_prompt_is_read_no_faster_than_the_card_multiplies(
+    model: str, precision: str, gpu: str, tok_s: float, caught: bool
+) -> None:
+    found = impossible_prefill(cell_of(model, precision), load_gpu(gpu), tok_s)
+    assert (found is not None) == caught
+    assert found is None or (found.reason, found.severity) == (Reason.IMPOSSIBLE_SPEED, "rejected")

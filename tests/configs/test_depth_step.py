@@ -1,0 +1,83 @@
+"""What planning knows of a depth step: its rows' names, its requests, its room, and the sweeps that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import Plan
+from configs.step import Load
+from configs.steps.depth import DepthStep
+from configs.unbuilt import OnceUnbuiltStep
+from flows.forecast.forecast import forecast
+
+
+def step(**fields: Any) -> DepthStep:
+    return DepthStep.model_validate({"step": "depth", "prompts": "prose", **fields})
+
+
+def plan(name: str) -> Plan:
+    return expand(load_sweep(name), recipe="0" * 16)
+
+
+def test_rows_are_named_as_llama_benchy_names_them() -> None:
+    shapes = [*step(depths=[0, 4096], concurrencies=[1, 4]).shapes()]
+    assert [each.prefill_name for each in shapes] == ["pp2048", "pp2048 @ d4096", "pp2048 c=4", "pp2048 @ d4096 c=4"]
+    assert [each.decode_name for each in shapes[:2]] == ["tg128", "tg128 @ d4096"]
+    assert shapes[1].context_tokens == 4096 + 2048
+
+
+def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
+    cell = plan("depth").cells[0].cell
+    assert step().workload(cell) == (Load(4, 2048, 128), Load(4, 6144, 128), Load(4, 10240, 128))
+    several = step(depths=[0], concurrencies=[4], warmup=2, repeats={"min": 2, "max": 4, "within": "5%"})
+    assert several.workload(cell) == (Load(20, 2048, 128, 4),)
+    assert [*step().longest_requests(cell)] == [("depth 8192", 8192 + 2048 + 128)]
+
+
+@pytest.mark.parametrize(("name", "cells"), [("depth", 6), ("depth-tiny", 2)])
+def test_the_shipped_sweeps_plan_depths_in_every_cell_and_none_is_free(name: str, cells: int) -> None:
+    expected = forecast(plan(name), {})
+    assert len(expected.cells) == cells
+    assert all(each.seconds > 0 for cell in expected.cells for each in cell.steps if each.step == "depth")
+
+
+def test_the_depth_sweep_has_the_checkpoints_and_the_k_of_its_source() -> None:
+    cells = [planned.cell for planned in plan("depth").cells]
+    assert {(cell.model.hub_id, cell.precision.name) for cell in cells} == {
+        ("Intel/gemma-4-31B-it-int4-AutoRound", "autoround-int4"),
+        ("ebircak/gemma-4-31B-it-4bit-NVFP4A16-GPTQ", "nvfp4"),
+    }
+    assert [cell.k for cell in cells] == [None, 2, 7, None, 2, 7]
+    assert {cell.engine.argument("--kv-cache-dtype") for cell in cells} == {"fp8"}
+    assert not any(cell.serving.prefix_cache for cell in cells)
+
+
+def test_a_depth_step_is_timed_so_a_mirrored_sweep_measures_it_there_and_back() -> None:
+    names = [each.name for start in plan("depth").cells[1].starts for each in start.measurements]
+    assert names == ["smoke", "depth", "depth@2"]
+
+
+def test_a_repeated_depth_is_an_error_that_names_it(write: Callable[..., str], sweep_text: str) -> None:
+    write("name: mine-suite\nsteps:\n  - {step: depth, prompts: prose, depths: [0, 0]}\n", "suites/mine-suite.yaml")
+    with pytest.raises(Exception, match="d0"):
+        load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite")))
+
+
+def test_a_prompt_that_does_not_fit_its_cell_is_named_with_its_depth(
+    write: Callable[..., str], sweep_text: str
+) -> None:
+    write("name: mine-suite\nsteps:\n  - {step: depth, prompts: prose, depths: [8192]}\n", "suites/mine-suite.yaml")
+    with pytest.raises(Exception, match="depth 8192"):
+        expand(load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite"))), recipe="0" * 16)
+
+
+def test_a_plan_from_before_the_step_was_built_can_still_be_read() -> None:
+    old = {"step": "depth", "items": None, "params": {"depths": [0, 4096]}}
+    stored = plan("depth-tiny").model_dump(mode="json")
+    stored["cells"][0]["steps"][1] = old
+    assert isinstance(Plan.model_validate(stored).cells[0].steps[1], OnceUnbuiltStep)
