@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ from flows.forecast.forecast import forecast
 from flows.terminal.progress import ProgressReader
 from flows.terminal.tables.forecast_table import summary
 from tasks.runner import todo
+from tests.fake_run import write_user_configs
 from tests.warehouse.synthetic import StepWriter, engine_counts, window
 from warehouse.build import consolidate
 from warehouse.ledger import Ledger
 from warehouse.statistics.speculation.theory import expected_tokens
 from warehouse.steps.throughput import WINDOWS
 from warehouse.store import open_store
+
+Finish = Callable[..., tuple[int, str]]
 
 SUITE = """
 name: one-speed
@@ -31,6 +35,8 @@ steps:
     conditions:
       - {name: short c=1, context_tokens: 192, output_tokens: 256, repeats: 3}
 """
+
+FAKE_SUITE = SUITE.replace("one-speed", "fake-suite").replace("listing", "prose").replace("repeats: 3", "repeats: 2")
 
 SWEEP = """
 name: dropping
@@ -153,3 +159,20 @@ def test_the_plan_says_beforehand_that_visits_may_be_left_out(plan: Plan) -> Non
 def test_a_design_without_a_way_back_has_nothing_to_drop(tmp_path: Path) -> None:
     with pytest.raises(SpecsweepError, match=r"drop: .*after_first_visit leaves out the way back, and visits: single"):
         planned(tmp_path, SWEEP.replace("visits: mirrored\n", ""))
+
+
+@pytest.mark.slow
+def test_a_run_that_is_continued_on_its_way_back_leaves_out_what_is_out(tmp_path: Path, finish_sweep: Finish) -> None:
+    write_user_configs(tmp_path, "ar mtp mtp2", FAKE_SUITE, visits="mirrored\ndrop: after_first_visit")
+    fake = expand(load_sweep(str(tmp_path / "sweep.yaml")), recipe="0" * 16)
+    ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
+    ledger.write_plan(fake)
+    for k, tok_s in ((None, 100.0), (4, 105.0), (2, 150.0)):
+        visit(ledger, fake, k, tok_s)
+    code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
+    assert code == 0, said
+    back = {k: ledger.read_commit(key(fake, k), "throughput@2") for k in (None, 2, 4)}
+    measured = {k: commit is not None and commit.wall_s > 0 for k, commit in back.items()}
+    assert measured == {None: True, 2: True, 4: False}
+    code, said = finish_sweep("status")
+    assert code == 0 and "5 of 5 steps" in said and "dropped" in said, said

@@ -1,7 +1,8 @@
 """Which K: a recommendation for one curve under one condition, or the reason why there is none.
 
 The rule is `warehouse.statistics.speculation.smallest`: refuse incomplete data, then take the smallest K within noise
-of the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets no recommendation.
+of the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets no
+recommendation.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _legend(rows: Sequence[Row]) -> tuple[list[Child], float]:
     """A line for each sign that is drawn."""
     said = []
     if any(row["tok_s_expected"] is not None for row in rows):
-        said.append("dashed: expected of its acceptance, at the step cost fitted over K")
+        said.append("dashed: theory, of its acceptance and the fitted step cost")
     if any(row["is_recommended"] for row in rows):
         said.append("ring: recommended")
     if any(row["verdict"] != "ok" for row in rows):

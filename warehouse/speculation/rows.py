@@ -41,20 +41,25 @@ def k_curves(
         known: what the runs' visits say together.
         dropped: cells that were not visited again because their K was out.
     """
-    made = Curves([], [])
+    made, measured, latencies = Curves([], []), _by_run(results), _by_run(load)
     for run_id, planned in plans.items():
+        gone = {cell for run, cell in dropped if run == run_id}
         for curve in curves_of(run_id, planned):
             keys = {each.cell.cell_key for each in curve.cells.values()}
             beside = keys if curve.baseline is None else keys | {curve.baseline.cell.cell_key}
-            rows, latencies = ([row for row in each if _is_of(row, run_id, beside)] for each in (results, load))
-            gone = {cell for run, cell in dropped if run == run_id}
+            rows, streams = (
+                [row for row in each.get(run_id, ()) if row["cell_key"] in beside] for each in (measured, latencies)
+            )
             for shape in shapes_of(row for row in rows if row["cell_key"] in keys):
-                _add(made, points_of(curve, shape, rows, known), rows, latencies, gone)
+                _add(made, points_of(curve, shape, rows, known), rows, streams, gone)
     return made
 
 
-def _is_of(row: Row, run_id: str, cells: set[str]) -> bool:
-    return row["run_id"] == run_id and row["cell_key"] in cells
+def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["run_id"], []).append(row)
+    return found
 
 
 def _add(made: Curves, points: Points, rows: Sequence[Row], load: Sequence[Row], dropped: Collection[str]) -> None:

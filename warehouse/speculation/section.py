@@ -39,7 +39,8 @@ def which_k_section(view: View) -> Markup | None:
     """Curves of the conditions that aren't single categories, and both tables of all."""
     if not view.recommendations:
         return None
-    points = [row | {"is_recommended": _is_recommended(view, row)} for row in map(dict, view.k_curves)]
+    chosen = {(_curve(row), row["k"]) for row in view.recommendations}
+    points = [dict(row) | {"is_recommended": (_curve(row), row["k"]) in chosen} for row in view.k_curves]
     drawings = [_drawn(rows) for rows in _plots(points)[:MOST_PLOTS]]
     drafting = [row for row in points if row["k"] != AR_K]
     shown = fair_share(drafting, lambda row: (row["model"], row["technique"]))
@@ -108,10 +109,6 @@ def _small(row: Row) -> Markup:
 
 def _shares(low: float | None, high: float | None) -> str:
     return NOTHING if low is None or high is None else f"{signed(100 * low, 0)} to {signed(100 * high, 0)} %"
-
-
-def _is_recommended(view: View, row: Row) -> bool:
-    return any(each["k"] == row["k"] and _curve(each) == _curve(row) for each in view.recommendations)
 
 
 def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
