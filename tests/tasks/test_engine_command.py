@@ -26,6 +26,7 @@ def test_drafts_by_request_are_asked_for_where_something_drafts(tmp_path: Path, 
     [
         ("mtp-dynamic-k", "num_speculative_tokens_per_batch_size", [[1, 4, 4], [5, 16, 2], [17, 512, 0]]),
         ("mtp-adaptive", "enable_adaptive_verification", True),
+        ("mtp-block", "rejection_sample_method", "block"),
     ],
 )
 def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
