@@ -107,8 +107,11 @@ def _check_gpu(document: Document, sweep: Sweep, library: Library) -> None:
 
 
 def _check_design(document: Document, sweep: Sweep) -> None:
-    """Check that a way forwards and back is one machine's, one cell at a time."""
+    """Check that a way forwards and back is one machine's, one cell at a time; and that only its way back is cut."""
     if sweep.visits != "mirrored":
+        if sweep.drop != "never":
+            problem = f"{sweep.drop} leaves out the way back, and visits: {sweep.visits} has none"
+            raise document.error(("drop",), f"{problem}; accepted: never, or visits: mirrored")
         return
     if sweep.cloud is not None:
         problem = "mirrored needs one machine for all cells, and each cell is rented one of its own"

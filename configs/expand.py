@@ -11,6 +11,7 @@ from configs.files.library import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
 from configs.schema import Plan, PlannedCell, Suite, Sweep
 from configs.step import StepSpec
+from configs.visits import Drop
 
 RUN_ID_HASH_DIGITS = 8
 """How much of the plan's hash a default run id shows: enough to tell one's own sweeps apart, short enough to type."""
@@ -64,8 +65,11 @@ def expand(
         steps, dropped = _steps_for(cell, suite)
         left_out += [(cell.label, f"{step}: {why}") for step, why in dropped]
         control = _control(cell, sweep, library, recipe)
+        drop: Drop = "never" if cell.k is None else sweep.drop
         cells.append(
-            PlannedCell(cell=cell, gpu=gpu, spot=sweep.spot, steps=steps, visits=sweep.visits, control=control)
+            PlannedCell(
+                cell=cell, gpu=gpu, spot=sweep.spot, steps=steps, visits=sweep.visits, control=control, drop=drop
+            )
         )
     return Plan(
         sweep=sweep.name,

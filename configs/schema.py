@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu
 from configs.engine import Serving
-from configs.frozen import Frozen
+from configs.frozen import Frozen, Grown
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
-from configs.visits import Design, Measurement, Start, starts_of
+from configs.visits import Design, Drop, Measurement, Start, starts_of
 from configs.without_weights.acceptance import Replay
 
 
@@ -71,6 +71,7 @@ class Sweep(Frozen):
     suite: str
     spot: bool = True
     visits: Design = Field("single", description="engine starts that measure a speed: single, bracketed or mirrored")
+    drop: Drop = Field("never", description="K that are out: never, or after_first_visit; of mirrored visits")
     concurrency: int = Field(1, gt=0, description="cells measured at the same time")
     max_attempts: int = Field(3, gt=0, description="tries per cell before the run gives it up")
     cloud: Cloud | None = Field(None, description="none: cells run on this machine")
@@ -81,7 +82,7 @@ class Sweep(Frozen):
     """Folder of the user's own file, whose `models/`, `suites/` ... come before ours; set by `load_sweep`."""
 
 
-class PlannedCell(Frozen):
+class PlannedCell(Grown):
     """A cell of a run with the steps that measure it: what `cell.json` holds, and all that a node needs."""
 
     cell: Cell
@@ -91,6 +92,10 @@ class PlannedCell(Frozen):
     visits: Design = "single"
     control: Cell | None = None
     """Bracketed: the AR twin that the cell brings along."""
+    drop: Drop = "never"
+    """Whether it is visited again though its K is out."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"drop"})
 
     @property
     def starts(self) -> tuple[Start, ...]:

@@ -18,6 +18,9 @@ from configs.step import MeasuredStep
 
 Design = Literal["single", "bracketed", "mirrored"]
 
+Drop = Literal["never", "after_first_visit"]
+"""Which cells of a mirrored K sweep are left out on the way back: none, or those whose K is out by then."""
+
 Role = Literal["cell", "control"]
 
 SEPARATOR = "@"

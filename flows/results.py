@@ -12,7 +12,7 @@ from rich.table import Table
 from configs.steps.load import BETWEEN
 from warehouse.snapshot import read_current
 from warehouse.store import Store
-from warehouse.tables import DIAGNOSTIC_EXTRACTORS
+from warehouse.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
 
 COLUMNS = {
     "cell": "cell",
@@ -51,6 +51,23 @@ def results_table(store: Store, run_id: str) -> Table:
     for row in result_rows(store, run_id):
         verdict = row["verdict"].split(" ")[0]
         table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
+    return table
+
+
+def recommendations_table(store: Store, run_id: str) -> Table | None:
+    """Which K for each condition of the run, or why none; None: it has no two K. Categories are the report's."""
+    frame = read_current(store, RECOMMENDATIONS.name).filter(run_id=run_id)
+    is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
+    rows = [*frame.filter(~is_part).iter_rows(named=True)]
+    if not rows:
+        return None
+    table = Table(box=box.SIMPLE_HEAD, title="which K", title_justify="left", padding=(0, 1, 0, 0))
+    for name in ("cells", "condition"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why")
+    for row in rows:
+        cells = f"{row['model']} {row['precision']} {row['technique']}"
+        table.add_row(cells, row["condition"], row["wording"], style="yellow" if row["k"] is None else None)
     return table
 
 

@@ -27,6 +27,7 @@ from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
+from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run, store_url
@@ -81,7 +82,8 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others.
 
-    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured.
+    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured, and less
+    the K that are out by then where the sweep says `drop: after_first_visit`.
     """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
@@ -93,6 +95,8 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
         pending: set[Future[CellOutcome]] = set()
         try:
             for leg in legs:
+                if leg == 2:
+                    drop_what_is_out(ledger, plan, get_run_logger().info)
                 left = _left(plan, outcomes)
                 pending = {
                     pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context, leg)

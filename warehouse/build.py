@@ -15,7 +15,9 @@ from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
 from warehouse.consolidate.speed.settled import settled_speeds
 from warehouse.known_steps import StepFile, file_of, raw_tables
+from warehouse.speculation.rows import k_curves
 from warehouse.store import Store
+from warehouse.verdicts import Reason
 
 BATCH_ROWS = 200_000
 """Raw rows reduced at a time, unless one comparison group has more; bounds memory whatever the store holds.
@@ -53,6 +55,9 @@ VISIT_ORDER = (
 LOAD_ORDER = ("model", "precision", "technique", "k", "step", "concurrency", "category", "run_id", "cell_key")
 """Order of `load`: the whole suite before its categories."""
 
+CURVE_ORDER = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
+"""Order of `k_curves` and `recommendations`."""
+
 
 class Consolidated(NamedTuple):
     """Rows of the product tables, in their fixed order."""
@@ -61,6 +66,8 @@ class Consolidated(NamedTuple):
     pairs: list[Row]
     visits: list[Row]
     load: list[Row]
+    k_curves: list[Row]
+    recommendations: list[Row]
     attempts: list[Row]
 
 
@@ -86,11 +93,15 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
             load += made.load
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
     speeds = settled_speeds(barred(results, failed), barred_visits(visits, failed))
+    dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
+    curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
     return Consolidated(
         results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
         pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
         visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
         load=sorted(load, key=lambda row: _order(row, LOAD_ORDER)),
+        k_curves=sorted(curves.k_curves, key=lambda row: _order(row, CURVE_ORDER)),
+        recommendations=sorted(curves.recommendations, key=lambda row: _order(row, CURVE_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
 

@@ -33,6 +33,8 @@ def product_rows(built: Consolidated) -> dict[str, list[Row]]:
         "pairs": [*built.pairs],
         "visits": [*built.visits],
         "load": [*built.load],
+        "k_curves": [*built.k_curves],
+        "recommendations": [*built.recommendations],
         "attempts": [*built.attempts],
     }
 

@@ -520,5 +520,91 @@ LOAD = Table(
     ),
 )
 
-PRODUCT_TABLES = {table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, VISITS, LOAD, ATTEMPTS)}
+_CURVE = (
+    Column("run_id", "str", "the run", required=True),
+    Column("model", "str", "the target's short name", required=True),
+    Column("precision", "str", "number format of the weights", required=True),
+    Column(
+        "technique",
+        "str",
+        "how the cells decode that differ in K; AR's point stands in the curve of each",
+        required=True,
+    ),
+    Column("draft", "str", "its second checkpoint; null: it has none"),
+    MADE_UP,
+    Column("engine", "str", "what served", required=True),
+    Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
+    Column("step", "str", "the measurement", required=True),
+    Column("condition", "str", 'as in `results_consolidated`, e.g. "load c=4, coding"', required=True),
+    Column("mode", "str", "fixed or natural", required=True),
+    Column("concurrency", "i64", "requests in flight"),
+)
+"""What names a curve over K: cells of one run that differ in K alone, under one condition."""
+
+_OF_BEST = (
+    Column("of_best", "f64", "its rate over that of the fastest K, by starts of one machine or by gains over AR's"),
+    Column("of_best_lo", "f64", "lower end of its 95 % interval"),
+    Column("of_best_hi", "f64", "upper end; 1 or above: within noise of the fastest"),
+)
+
+K_CURVES = Table(
+    "k_curves",
+    "one K of a technique under one condition, of two or more that differ in nothing else: speed, and what theory "
+    "expects of the acceptance that was measured (Leviathan et al., arXiv 2211.17192)",
+    (
+        *_CURVE,
+        Column("k", "i64", "tokens drafted per step; 0: AR", "tokens", required=True),
+        Column("cell_key", "str", "the cell", required=True),
+        Column("visits", "i64", "engine starts behind the rate"),
+        Column("tok_s", "f64", "as in `results_consolidated`, and so its interval", "tokens/s"),
+        Column("tok_s_lo", "f64", "lower end of its 95 % interval", "tokens/s"),
+        Column("tok_s_hi", "f64", "upper end", "tokens/s"),
+        Column("speedup", "f64", "over AR on the same machine, as in `results_consolidated`"),
+        *_OF_BEST,
+        Column("tokens_per_step", "f64", "tokens over decoding steps, as measured", "tokens"),
+        Column("tokens_expected", "f64", "1 + sum of acceptance by position", "tokens"),
+        Column("acceptance_rate", "f64", "one rate for all positions: accepted over judged drafts, 0 to 1"),
+        Column("tokens_geometric", "f64", "tokens per step at that one rate a: (1 - a^(K+1)) / (1 - a)", "tokens"),
+        Column("step_ms", "f64", "time of a decoding step of a request, prefill taken out where TTFT is known", "ms"),
+        Column("step_ms_fitted", "f64", "the same by the line through all K of the curve", "ms"),
+        Column(
+            "tok_s_expected", "f64", "rate with tokens_expected per step of step_ms_fitted, and the prefill", "tokens/s"
+        ),
+        Column("speedup_expected", "f64", "tok_s_expected over AR's rate on its machine"),
+        Column("residual", "f64", "tok_s over tok_s_expected, less 1: what theory misses"),
+        Column("theory_share", "f64", "speedup over tokens_expected: what is left of it where drafting isn't free"),
+        Column("verdict", "str", "of its row; only ok ones are fitted, compared and recommended", required=True),
+        Column("reasons", "list[str]", "reason codes", required=True),
+    ),
+)
+
+RECOMMENDATIONS = Table(
+    "recommendations",
+    "which K of a technique under one condition: the smallest within noise of the fastest, AR among them, or why none",
+    (
+        *_CURVE,
+        Column("k_candidates", "list[i64]", "K that were planned, and 0 for AR", required=True),
+        Column("k", "i64", "tokens to draft per step; 0: none, AR is as fast; null: no recommendation", "tokens"),
+        Column("fastest_k", "i64", "the fastest as measured; null: it can't be told", "tokens"),
+        *_OF_BEST,
+        Column(
+            "excluded",
+            "list[str]",
+            "K that are no candidates: their outputs are in doubt (parity), or they were dropped",
+            required=True,
+        ),
+        Column("refusal", "str", "why there is no recommendation: what is missing, or too noisy; null: there is one"),
+        Column("wording", "str", "the recommendation in words, made from the figures", required=True),
+        Column("target_step_ms", "f64", "time of a step at K = 0, by the line through all K", "ms"),
+        Column("draft_token_ms", "f64", "what each drafted token adds to a step, by the same line", "ms"),
+        Column("draft_cost", "f64", "draft_token_ms over target_step_ms: c of theory, estimated"),
+        Column("draft_cost_lo", "f64", "lower end of its 95 % interval, by the error of the slope"),
+        Column("draft_cost_hi", "f64", "upper end"),
+        Column("points", "i64", "values of K, 0 among them, behind the line"),
+    ),
+)
+
+PRODUCT_TABLES = {
+    table.name: table for table in (RESULTS_CONSOLIDATED, PAIRS, VISITS, LOAD, K_CURVES, RECOMMENDATIONS, ATTEMPTS)
+}
 """The tables of a snapshot, by name."""

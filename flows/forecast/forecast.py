@@ -79,6 +79,8 @@ class Forecast(Frozen):
     spot: bool
     concurrency: int
     visits: Design
+    droppable: int
+    """Cells that are not visited again if their K is out by then."""
     cells: tuple[CellForecast, ...]
     evaluations: tuple[EvalForecast, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -139,6 +141,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         spot=spot,
         concurrency=plan.concurrency,
         visits=plan.cells[0].visits if plan.cells else "single",
+        droppable=sum(planned.drop == "after_first_visit" for planned in plan.cells),
         cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ()), rented=rented) for one in plan.cells),
         evaluations=evaluations,
         left_out=plan.left_out,

@@ -33,6 +33,7 @@ SYMBOLS: dict[StepState, tuple[str, str]] = {
     "running": ("...", "cyan"),
     "waiting": ("-", "dim"),
     "skipped": ("skipped", "dim"),
+    "dropped": ("dropped", "dim"),
     "not built": ("not built yet", "dim"),
 }
 
@@ -128,7 +129,8 @@ def money(progress: RunProgress) -> str:
 
 def _state(cell: CellProgress, step: str) -> Text:
     """All visits of a step in one word: how far the running one is, how many are left, or what was found."""
-    visits = {name: state for name, state in cell.steps.items() if split_name(name)[0] == step}
+    all_visits = {name: state for name, state in cell.steps.items() if split_name(name)[0] == step}
+    visits = {name: state for name, state in all_visits.items() if state != "dropped"}
     done = [state for state in visits.values() if state in VERDICTS]
     if not visits:
         return Text("")
@@ -138,7 +140,8 @@ def _state(cell: CellProgress, step: str) -> Text:
         return Text(f"{len(done)} of {len(visits)} visits", style=SYMBOLS["running"][1])
     state = max(visits.values(), key=list(SYMBOLS).index)
     word, style = SYMBOLS[state]
-    return Text(conditions(cell, tuple(visits)) if state in ("suspect", "rejected") else word, style=style)
+    said = conditions(cell, tuple(visits)) if state in ("suspect", "rejected") else word
+    return Text(said if len(visits) == len(all_visits) else f"{said}, then dropped", style=style)
 
 
 def conditions(cell: CellProgress, names: Collection[str]) -> str:

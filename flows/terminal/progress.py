@@ -12,9 +12,9 @@ from configs.visits import split_name
 from warehouse.bill.spending import Spending, Spent
 from warehouse.lease import Heartbeat, Leases
 from warehouse.ledger import Commit, Ledger
-from warehouse.verdicts import VERDICTS, Verdict
+from warehouse.verdicts import VERDICTS, Reason, Verdict
 
-StepState = Verdict | Literal["running", "waiting", "skipped", "not built"]
+StepState = Verdict | Literal["running", "waiting", "skipped", "dropped", "not built"]
 """Of a measurement: a step in one visit, by its name in the ledger."""
 
 
@@ -60,7 +60,9 @@ class RunProgress(NamedTuple):
     @property
     def total(self) -> int:
         """Steps that are measured or will be."""
-        return sum(state not in ("not built", "skipped") for cell in self.cells for state in cell.steps.values())
+        return sum(
+            state not in ("not built", "skipped", "dropped") for cell in self.cells for state in cell.steps.values()
+        )
 
     @property
     def complete(self) -> bool:
@@ -87,7 +89,7 @@ class ProgressReader:
             judged: dict[str, tuple[int, int]] = {}
             for name in _names(planned):
                 commit = self._commit(key, name) if name in done else None
-                states[name] = "waiting" if commit is None else commit.verdict
+                states[name] = "waiting" if commit is None else _state(commit)
                 if commit is not None and commit.judged is not None and commit.judged_ok is not None:
                     judged[name] = (commit.judged_ok, commit.judged)
             gates = {each.name for each in planned.measurements if each.spec.is_gate}
@@ -119,6 +121,10 @@ class ProgressReader:
                 return None
             self._commits[key, name] = commit
         return self._commits[key, name]
+
+
+def _state(commit: Commit) -> StepState:
+    return "dropped" if Reason.DROPPED in commit.reasons else commit.verdict
 
 
 def _names(planned: PlannedCell) -> list[str]:

@@ -14,7 +14,7 @@ from configs.schema import Plan
 from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
-from flows.results import results_table
+from flows.results import recommendations_table, results_table
 from flows.run_context import require_budget
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_session import default_home, our_environment
@@ -102,6 +102,8 @@ def show_results(ledger: Ledger, console: Console, remark: str) -> None:
     """Print the consolidated table, a remark, how to read the dataset, and last the report's path."""
     store = ledger.store
     console.print(results_table(store, ledger.run_id))
+    if (which_k := recommendations_table(store, ledger.run_id)) is not None:
+        console.print(which_k)
     console.print(remark)
     dataset = store.uri("results_consolidated.parquet")
     console.print(f'dataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)

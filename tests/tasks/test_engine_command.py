@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from configs.load import load_technique
 from tasks.engine.command import engine_command
 from tests.fake_run import FakeRun
 
@@ -17,3 +19,20 @@ def test_drafts_by_request_are_asked_for_where_something_drafts(tmp_path: Path, 
     """vLLM refuses the argument without a speculative config, so it can't be one of the engine's own."""
     argv = engine_command(FakeRun(tmp_path, technique).planned.cell, 1, tmp_path).argv
     assert (FLAG in argv) is asked
+
+
+@pytest.mark.parametrize(
+    ("technique", "field", "value"),
+    [
+        ("mtp-dynamic-k", "num_speculative_tokens_per_batch_size", [[1, 4, 4], [5, 16, 2], [17, 512, 0]]),
+        ("mtp-adaptive", "enable_adaptive_verification", True),
+        ("mtp-block", "rejection_sample_method", "block"),
+    ],
+)
+def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
+    tmp_path: Path, technique: str, field: str, value: object
+) -> None:
+    cell = FakeRun(tmp_path, "mtp").planned.cell.model_copy(update={"technique": load_technique(technique)})
+    argv = engine_command(cell, 1, tmp_path).argv
+    said = json.loads(argv[argv.index("--speculative-config") + 1])
+    assert (said["method"], said["num_speculative_tokens"], said[field]) == ("mtp", 4, value)

@@ -45,10 +45,12 @@ def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:
         "pairs.parquet",
         "visits.parquet",
         "load.parquet",
+        "k_curves.parquet",
+        "recommendations.parquet",
         "attempts.parquet",
     ]
-    assert [read_current(store, name).height for name in PRODUCT_TABLES] == [2, 0, 0, 0, 0]
-    assert [file.rows for file in manifest.files] == [2, 2, 0, 0, 0, 0]
+    assert [read_current(store, name).height for name in PRODUCT_TABLES] == [2, 0, 0, 0, 0, 0, 0]
+    assert [file.rows for file in manifest.files] == [2, 2, 0, 0, 0, 0, 0, 0]
 
 
 def test_nothing_new_makes_no_snapshot(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -84,6 +84,8 @@ class Inventory(NamedTuple):
 
     steps: tuple[CommittedStep, ...]
     histories: tuple[CellHistory, ...]
+    plans: Mapping[str, tuple[PlannedCell, ...]]
+    """Cells of each run, those that nobody has tried yet included."""
 
 
 def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
@@ -94,28 +96,31 @@ def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
     """
     steps: list[CommittedStep] = []
     histories: list[CellHistory] = []
+    plans: dict[str, tuple[PlannedCell, ...]] = {}
     with ThreadPoolExecutor(READERS) as pool:
         for run_id in run_ids:
             ledger = Ledger(store, run_id)
             try:
-                found = list(pool.map(lambda item, ledger=ledger: _cell(ledger, *item), _cells(ledger)))
+                plans[run_id] = ledger.plan().cells
+                cells = _cells(ledger, plans[run_id])
+                found = list(pool.map(lambda item, ledger=ledger: _cell(ledger, *item), cells))
             except ValidationError as error:
                 raise StoreError(f"run {run_id!r} was written by another version of specsweep: {error}") from error
             for history, committed in found:
                 histories += history
                 steps += committed
-    return Inventory(tuple(steps), tuple(histories))
+    return Inventory(tuple(steps), tuple(histories), plans)
 
 
 Graded = tuple[str, int]
 """A committed step's name, and the number of its newest regrade; 0: it has none."""
 
 
-def _cells(ledger: Ledger) -> list[tuple[str, list[Graded]]]:
+def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[Graded]]]:
     """Cells of a run with their committed steps; cells that have none yet may still have attempts."""
     keys = ledger.keys()
     committed, regraded = ledger.committed_steps(keys), newest(keys)
-    planned = {planned.cell.cell_key for planned in ledger.plan().cells}
+    planned = {planned.cell.cell_key for planned in plan}
     return [
         (cell, [(step, regraded.get((cell, step), 0)) for step in sorted(committed.get(cell, ()))])
         for cell in sorted(planned | set(committed))

@@ -51,7 +51,7 @@ def cells_that_fail_parity(results: Sequence[Row], lossless: Collection[Cell]) -
     for row in shown:
         cell = (row["run_id"], row["cell_key"])
         beside = controls.get(_bench(row), [])
-        if cell in lossless and beside and all(map(_holds, beside)) and (sentence := _failure(row)) is not None:
+        if cell in lossless and beside and all(map(_holds, beside)) and (sentence := failure(row)) is not None:
             control = beside[0]
             found[cell] = f"{sentence}; AR repeats itself in {control['parity_equal']} of {control['parity_n']}"
     return found
@@ -92,7 +92,7 @@ def _holds(control: Row) -> bool:
     return control["verdict"] == "ok" and (equal or (margin is not None and margin <= NEAR_TIE_NATS))
 
 
-def _failure(row: Row) -> str | None:
+def failure(row: Row) -> str | None:
     """What no rounding explains; None: nothing, or nothing that these figures show."""
     parted, margin = row["parity_n"] - row["parity_equal"], row.get("divergence_margin")
     if not parted:

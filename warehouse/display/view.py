@@ -61,6 +61,10 @@ class View:
     """What others published, judged; no part of a snapshot."""
     load: Sequence[Row] = ()
     """Latencies under load of the rows that are shown; likewise."""
+    k_curves: Sequence[Row] = ()
+    """Speeds over K of the rows that are shown; likewise."""
+    recommendations: Sequence[Row] = ()
+    """Which K, of the curves that are shown; likewise."""
 
     def of(self, **columns: Any) -> list[Row]:
         """Rows that have all of these values."""

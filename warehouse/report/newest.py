@@ -18,19 +18,26 @@ HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
 ENDS = ("_lo", "_hi")
 """Suffixes of an interval's columns."""
 
+CURVE = (
+    *("run_id", "model", "precision", "technique", "draft", "made_up", "engine", "gpu"),
+    *("step", "condition", "mode"),
+)
+"""What names a curve over K."""
+
 
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
     """Pick what is shown: the newest run of every cell and step on every machine, and the AR that it was held against.
 
     Args:
-        tables: of one snapshot; `visits` and `load` may be missing, as they are in those of before schema 4 and 5.
+        tables: of one snapshot; `visits`, `load`, those about K may be missing, as in those of before schema 4, 5, 6.
     """
     everything = _claimless(tables["results_consolidated"], "speedup")
     kept = _newest(everything)
     shown = everything.join(kept, on=kept.columns, how="semi", maintain_order="left")
     runs = shown.select("run_id", "gpu").unique()
     visits = tables.get("visits")
-    load = tables.get("load")
+    load, curves, recommended = (tables.get(name) for name in ("load", "k_curves", "recommendations"))
+    drawn = None if curves is None else curves.join(kept, on=kept.columns, how="semi", maintain_order="left")
     started = None if visits is None else visits.join(runs, on=runs.columns, how="semi", maintain_order="left")
     return View(
         rows=[*shown.to_dicts()],
@@ -39,7 +46,15 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
         older_rows=everything.height - shown.height,
         visits=[] if started is None else [*started.to_dicts()],
         load=[] if load is None else [*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
+        k_curves=[] if drawn is None else [*drawn.to_dicts()],
+        recommendations=[] if recommended is None or drawn is None else [*_of_curves(recommended, drawn).to_dicts()],
     )
+
+
+def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame) -> pl.DataFrame:
+    """Recommendations of the curves that are shown; AR's point alone is none."""
+    of_k = curves.filter(pl.col("k") > 0)
+    return recommended.join(of_k, on=CURVE, how="semi", nulls_equal=True, maintain_order="left")
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:

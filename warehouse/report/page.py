@@ -23,9 +23,11 @@ from warehouse.report.published_accuracy import published_accuracy_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.snapshot import Manifest
+from warehouse.speculation.section import which_k_section
 
 OWN_SECTIONS = (
     Section("placebo", "Placebo", placebo_section, 25),
+    Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),
     Section("accuracy", "Accuracy", accuracy_section, 40),
     Section("published", "Published accuracy", published_accuracy_section, 46),
@@ -44,7 +46,8 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest, publis
     """The report as one self-contained HTML page.
 
     Args:
-        tables: the product tables of one snapshot; those of before schema 4 have no `visits`, before 5 no `load`.
+        tables: the product tables of one snapshot; those of before schema 4 have no `visits`, before 5
+            no `load`, before 6 none about K.
         manifest: the snapshot's.
         published: what is put beside rows of the same cell.
     """

@@ -92,7 +92,9 @@ svg .lead { stroke:var(--rule); }
 svg .one { stroke:var(--soft); }
 svg .bound { stroke:var(--bad); stroke-dasharray:4 4; }
 svg .flagged { opacity:.45; }
+svg .ring { fill:none; stroke:var(--ink); stroke-width:1.6; }
 svg .line { fill:none; stroke-width:2; stroke:var(--c); }
+svg .theory { stroke:var(--soft); stroke-dasharray:4 4; }
 svg .fill { fill:var(--c); }
 .c0{--c:var(--c0)}
 .c1{--c:var(--c1)}

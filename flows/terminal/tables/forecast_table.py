@@ -84,7 +84,8 @@ def _visits(forecast: Forecast) -> str:
     if forecast.visits == "single":
         return f"{visits} engine starts, one per cell: no claim about a speedup (visits: single)."
     if forecast.visits == "mirrored":
-        return f"{visits} engine starts: all cells forwards, then backwards (visits: mirrored)."
+        said = f"{visits} engine starts: all cells forwards, then backwards (visits: mirrored)."
+        return said + (_droppable(forecast) if forecast.droppable else "")
     prices = [
         dollars(usd * forecast.control_gpu_h / forecast.gpu_h)
         for usd in (forecast.usd_spot, forecast.usd_on_demand)
@@ -94,6 +95,14 @@ def _visits(forecast: Forecast) -> str:
     return (
         f"{visits} engine starts: control, cell, control on one machine (visits: bracketed); the controls take "
         f"{forecast.control_gpu_h:.2f} GPU-h of it{cost}."
+    )
+
+
+def _droppable(forecast: Forecast) -> str:
+    """What may be left out of the figures above."""
+    return (
+        f"\nOf the {forecast.droppable} cells with a K, those that are too slow by then to be recommended are not "
+        "visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
     )
 
 

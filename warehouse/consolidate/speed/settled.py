@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import exp, sqrt
 from typing import NamedTuple
 
-from warehouse.consolidate.rows import Judged, Made, Row, verdict_columns, verdict_of
+from warehouse.consolidate.rows import Judged, Row, verdict_columns, verdict_of
 from warehouse.consolidate.serving import OF_A_SPEED, unequal_columns, unequal_serving
 from warehouse.consolidate.speed.arms import Standing
 from warehouse.consolidate.speed.claims import (
@@ -40,7 +40,16 @@ class Known(NamedTuple):
     placebos: Placebos
 
 
-def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
+class Settled(NamedTuple):
+    """Speeds with their last word: rows of the tables, and what they were settled by."""
+
+    results: list[Row]
+    pairs: list[Row]
+    visits: list[Row]
+    known: Known
+
+
+def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Settled:
     """The rows in the order given, those of speeds with intervals and speedups; pairs and placebos; placed visits."""
     placed = in_place(visits)
     arms = arms_of(placed)
@@ -53,10 +62,11 @@ def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Made:
         row, pair = _settled(each, each[STANDING], known) if STANDING in each else (each, None)
         done.append({name: value for name, value in row.items() if name != STANDING})
         pairs += [] if pair is None else [pair]
-    return Made(
+    return Settled(
         done,
         [*placebos, *among_others(pairs)],
         [{name: value for name, value in row.items() if name != SEEN} for row in placed],
+        known,
     )
 
 

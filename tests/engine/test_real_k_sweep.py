@@ -1,0 +1,51 @@
+"""`k-sweep-tiny`, whole: real vLLM on the CPU, the real family, K = 1, 2 and 4 beside AR."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from configs.checkout import ROOT
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("k-sweep")
+    env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")}
+    argv = [sys.executable, "-m", "flows.terminal", "run", "k-sweep-tiny", "--store", str(folder / "store")]
+    subprocess.run(argv, cwd=ROOT, env=env, check=True, timeout=900, stdin=subprocess.DEVNULL)
+    return folder / "store"
+
+
+def test_every_condition_has_a_recommendation_or_the_reason_why_not(store: Path) -> None:
+    rows = pl.read_parquet(store / "recommendations.parquet")
+    assert {"short c=1", "load c=1", "load c=1, coding"} <= set(rows["condition"])
+    for row in rows.iter_rows(named=True):
+        assert (row["k"] is None) == (row["refusal"] is not None) and row["wording"], row
+        assert row["k"] in (None, 0, 1, 2, 4) and row["k_candidates"] == [0, 1, 2, 4]
+
+
+def test_the_cost_of_a_draft_is_estimated_and_theory_stands_beside_every_k(store: Path) -> None:
+    curves = pl.read_parquet(store / "k_curves.parquet").filter(condition="short c=1", verdict="ok")
+    assert curves["step_ms"].null_count() == 0
+    drafting = curves.filter(pl.col("k") > 0)
+    whole = ("tokens_per_step", "tokens_expected", "acceptance_rate", "tokens_geometric", "theory_share", "speedup")
+    assert all(drafting[name].null_count() == 0 for name in whole)
+    if drafting.height < 2:  # a busy machine spoils rows, and two points fit any line
+        return
+    assert all(drafting[name].null_count() == 0 for name in ("step_ms_fitted", "speedup_expected", "residual"))
+    assert (drafting["tokens_per_step"] - drafting["tokens_expected"]).abs().max() < 0.2  # type: ignore[operator]
+    [row] = pl.read_parquet(store / "recommendations.parquet").filter(condition="short c=1").iter_rows(named=True)
+    assert row["target_step_ms"] > 0 and row["draft_cost_lo"] < row["draft_cost"] < row["draft_cost_hi"]
+
+
+def test_the_page_has_the_curves(store: Path) -> None:
+    page = (store / "report.html").read_text(encoding="utf-8")
+    assert 'id="which-k"' in page and "Speed over K, short c=1" in page

@@ -1,0 +1,227 @@
+"""Which K: the smallest within noise of the fastest, from complete and trusted data only, and theory beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from configs.schema import PlannedCell
+from tests.warehouse.read_page import page_of
+from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
+from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
+from warehouse.parts import Row
+from warehouse.statistics.speculation.theory import expected_tokens
+from warehouse.steps.parity import PARITY_OUTPUTS
+from warehouse.steps.throughput import REQUESTS, WINDOWS
+from warehouse.store import Store
+
+AR = ("ar", None)
+K1, K2, K4 = ("mtp", 1), ("mtp", 2), ("mtp", 4)
+
+POSITIONS: dict[int | None, tuple[float, ...]] = {1: (0.8,), 2: (0.8, 0.6), 4: (0.8, 0.6, 0.45, 0.35)}
+
+LONG = SHORT.model_copy(update={"output_tokens": 20_000})
+"""So long that counts in whole tokens have the shares that were planted."""
+
+NEAR = {AR: 100.0, K1: 130.0, K2: 150.0, K4: 151.5}
+"""The fastest is within noise of a smaller one."""
+
+Cell = tuple[str, int | None]
+
+
+def only_mtp() -> list[PlannedCell]:
+    """The demo's AR and MTP cells in 16 bits, without parity: its rows are planted where a test wants some."""
+    chosen = [
+        each for each in demo_plan().cells
+        if each.cell.precision.name == "bf16" and each.cell.technique.name in ("ar", "mtp")
+    ]  # fmt: skip
+    return chosen
+
+
+def mirrored(store: Store, cells: Sequence[PlannedCell] = ()) -> VisitedRun:
+    return VisitedRun(store, "mirrored", cells=cells or only_mtp())
+
+
+def counts(k: int | None) -> Row:
+    shares = POSITIONS.get(k, ())
+    return engine_counts(shares, round(LONG.output_tokens / expected_tokens(shares)))
+
+
+def there_and_back(
+    run: VisitedRun, rates: Mapping[Cell, float], apart: Sequence[float] = (1.004, 0.996), **columns: Any
+) -> None:
+    """All cells forwards and then back; the second start of each is a little off the first one, in turns."""
+    for at, ((technique, k), tok_s) in enumerate(rates.items()):
+        run.visit(technique, k, tok_s * apart[at % 2], condition=LONG, **columns, **counts(k))
+    for at, ((technique, k), tok_s) in reversed([*enumerate(rates.items())]):
+        run.visit(technique, k, tok_s / apart[at % 2], "@2", condition=LONG, **columns, **counts(k))
+
+
+def recommended(run: VisitedRun) -> Row:
+    return only(run.built().recommendations)
+
+
+def test_the_smallest_k_within_noise_of_the_fastest_is_recommended(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, NEAR)
+    row = recommended(run)
+    assert (row["k"], row["fastest_k"], row["k_candidates"]) == (2, 4, [0, 1, 2, 4])
+    assert row["of_best"] == pytest.approx(150 / 151.5, rel=0.01) and row["of_best_lo"] < 1 <= row["of_best_hi"]
+    assert row["wording"].startswith("K=2: within noise of K=4, the fastest: 0.99 x [0.9")
+    assert "; 1.50 x AR [1.4" in row["wording"] and row["refusal"] is None
+    assert (row["model"], row["technique"], row["condition"]) == ("tiny-gemma4", "mtp", "short c=1")
+    out = only(run.built().k_curves, k=1)
+    assert out["of_best_hi"] < 1, "noise doesn't hide what K=1 loses"
+
+
+def test_a_larger_k_is_recommended_where_it_is_truly_faster(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, NEAR | {K4: 175.0})
+    row = recommended(run)
+    assert (row["k"], row["of_best"]) == (4, 1.0)
+    assert row["wording"].startswith("K=4: the fastest, and no smaller K is within noise of it; 1.75 x AR")
+
+
+def test_where_no_k_gains_anything_the_recommendation_is_to_draft_nothing(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, {AR: 100.0, K1: 100.4, K2: 97.0, K4: 80.0})
+    row = recommended(run)
+    assert (row["k"], row["fastest_k"]) == (0, 1) and row["wording"].startswith("AR: within noise of K=1")
+
+
+@pytest.mark.parametrize("missing", [AR, K1, K4])
+def test_incomplete_data_is_refused_and_what_is_missing_is_named(local: Store, missing: Cell) -> None:
+    run = mirrored(local)
+    there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != missing})
+    row = recommended(run)
+    name = "AR" if missing == AR else f"K={missing[1]}"
+    assert (row["k"], row["refusal"]) == (None, f"incomplete: {name} was not measured")
+    assert row["wording"] == f"no recommendation: {row['refusal']}"
+
+
+def test_a_row_that_is_not_ok_decides_nothing(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != K4})
+    for visit in ("", "@2"):
+        found = ("suspect", ["unsteady"], ["repeats differ"])
+        run.visit("mtp", 4, 300.0, visit, verdict=found, condition=LONG, **counts(4))
+    row = recommended(run)
+    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4 is suspect (unsteady)")
+
+
+def test_starts_that_were_not_repeated_recommend_nothing(local: Store) -> None:
+    run = VisitedRun(local, "single", cells=only_mtp())
+    for (technique, k), tok_s in NEAR.items():
+        run.visit(technique, k, tok_s, condition=LONG, **counts(k))
+    row = recommended(run)
+    assert row["k"] is None and row["refusal"].startswith("every K within one start")
+
+
+def test_noise_that_could_hide_a_tenth_is_refused(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, NEAR, apart=(1.06, 0.94))
+    row = recommended(run)
+    assert row["k"] is None and row["refusal"].startswith("too noisy: ")
+
+
+def test_a_k_that_fails_parity_is_never_recommended_however_fast_it_is(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, NEAR | {K4: 195.0})
+    for technique, k in NEAR:
+        write_parity(run, technique, k, breaks=(technique, k) == K4)
+    row = recommended(run)
+    assert (row["k"], row["fastest_k"], row["excluded"]) == (2, 2, ["K=4: parity_failed"])
+
+
+def write_parity(run: VisitedRun, technique: str, k: int | None, *, breaks: bool) -> None:
+    step = StepWriter(run.ledger, run.key(technique, k), "parity")
+    for number in range(2 if technique == "ar" else 1):
+        ids = [[-1 if breaks else index, *range(40)] for index in range(12)]
+        rows = [{"prompt_id": f"p-{at:02d}", "pass": number, "token_ids": each} for at, each in enumerate(ids)]
+        step.write(PARITY_OUTPUTS, rows)
+    step.provenance(machine="node-1 card-1")
+    step.judge((None, None, "ok", [], []))
+    step.commit()
+
+
+def test_what_was_not_really_run_is_never_recommended(local: Store) -> None:
+    dummy = [
+        each.model_copy(
+            update={
+                "cell": each.cell.model_copy(update={"model": each.cell.model.model_copy(update={"weights": "dummy"})})
+            }
+        )
+        for each in only_mtp()
+    ]
+    run = mirrored(local, dummy)
+    there_and_back(run, NEAR)
+    row = recommended(run)
+    assert (row["k"], row["made_up"], row["refusal"]) == (None, "weights=dummy", "not really run: weights=dummy")
+
+
+def test_cells_on_machines_of_their_own_are_held_against_one_another_by_what_they_gain(local: Store) -> None:
+    run = VisitedRun(local, cells=only_mtp())
+    # the third machine is a quarter faster, its AR too: K=4 gains least
+    for (technique, k), ar, tok_s, machine in (
+        (K1, 100.0, 130.0, "node-a"), (K2, 101.0, 151.5, "node-b"), (K4, 125.0, 160.0, "node-c"),
+    ):  # fmt: skip
+        run.bracket(technique, k, ar * 1.002, tok_s, ar / 1.002, machine=machine, condition=LONG, **counts(k))
+    row = recommended(run)
+    assert (row["k"], row["fastest_k"]) == (2, 2), row["wording"]
+
+
+def test_a_single_k_is_no_curve(local: Store) -> None:
+    run = mirrored(local, [each for each in only_mtp() if each.cell.k in (None, 4)])
+    there_and_back(run, {AR: 100.0, K4: 150.0})
+    assert (run.built().recommendations, run.built().k_curves) == ([], [])
+
+
+def test_the_cost_of_a_drafted_token_is_estimated_and_theory_follows_from_acceptance(local: Store) -> None:
+    run = mirrored(local)
+    rates = {AR: 100.0} | {("mtp", k): 1000 * expected_tokens(POSITIONS[k]) / (10 + 0.5 * k) for k in (1, 2, 4)}
+    there_and_back(run, rates, apart=(1.001, 0.999))
+    built = run.built()
+    row = only(built.recommendations)
+    assert row["target_step_ms"] == pytest.approx(10, rel=0.01) and row["draft_token_ms"] == pytest.approx(
+        0.5, rel=0.05
+    )
+    assert row["draft_cost_lo"] < row["draft_cost"] == pytest.approx(0.05, rel=0.05) and row["points"] == 4
+    for k in (1, 2, 4):
+        point = only(built.k_curves, k=k)
+        tokens = expected_tokens(POSITIONS[k])
+        assert point["tokens_expected"] == pytest.approx(tokens, rel=1e-3)
+        assert point["tokens_per_step"] == pytest.approx(tokens, rel=1e-3)
+        assert point["step_ms"] == pytest.approx(10 + 0.5 * k, rel=0.01)
+        assert point["speedup_expected"] == pytest.approx(tokens / (1 + 0.05 * k), rel=0.01)
+        assert abs(point["residual"]) < 0.01 and 0 < point["theory_share"] < 1
+        assert 1 < point["tokens_geometric"] <= k + 1
+    assert only(built.k_curves, k=0)["step_ms"] == pytest.approx(10, rel=0.01)
+
+
+def test_a_prefill_that_is_known_is_no_part_of_a_step(local: Store) -> None:
+    run, n, prefill_s = mirrored(local), LONG.output_tokens, 20.0
+    for (technique, k), visit in [*((cell, "") for cell in NEAR), *((cell, "@2") for cell in reversed(NEAR))]:
+        tokens = expected_tokens(POSITIONS.get(k, ()))
+        tok_s = n / (prefill_s + (n / tokens - 1) * (0.010 + 0.0005 * (k or 0)))
+        step = StepWriter(run.ledger, run.key(technique, k), f"throughput{visit}")
+        step.provenance(machine="node-1 card-1")
+        step.write(WINDOWS, [window(LONG, at, tok_s * rate, **counts(k)) for at, rate in enumerate(STEADY)])
+        step.write(REQUESTS, [streamed(LONG, index, 1000 * prefill_s, 10.0) for index in range(3)])
+        step.judge((LONG.name, "fixed", "ok", [], []), (LONG.name, "stream", "ok", [], []))
+        step.commit()
+    row = only(run.built().recommendations)
+    assert row["target_step_ms"] == pytest.approx(10, rel=0.01) and row["draft_token_ms"] == pytest.approx(
+        0.5, rel=0.05
+    )
+
+
+def test_the_page_shows_the_curve_the_recommendation_and_theory(local: Store) -> None:
+    run = mirrored(local)
+    there_and_back(run, NEAR)
+    page = page_of(local)
+    assert ("section", "which-k") in [(tag, attributes.get("id")) for tag, attributes in page.elements]
+    assert "Speed over K, short c=1" in page.text and "K=2: within noise of K=4, the fastest" in page.text
+    assert any(attributes.get("class") == "ring" for tag, attributes in page.elements if tag == "circle")
+    assert any(attributes.get("class") == "line theory" for _, attributes in page.elements)

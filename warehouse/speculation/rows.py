@@ -1,0 +1,123 @@
+"""Rows of `k_curves` and `recommendations`, made once all speeds of a run are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import exp
+from typing import NamedTuple
+
+from configs.schema import PlannedCell
+from warehouse.consolidate.parity_bar import Cell
+from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.settled import Known
+from warehouse.speculation.choice import Choice, choose
+from warehouse.speculation.curves import AR_K, Curve, curves_of, shapes_of
+from warehouse.speculation.points import Point, Points, points_of
+from warehouse.speculation.theory import cost_of, steps_of, theory_columns
+from warehouse.statistics.speculation.smallest import Ratio
+from warehouse.statistics.speculation.theory import StepCost, step_ms
+
+
+class Curves(NamedTuple):
+    """Rows of the two tables."""
+
+    k_curves: list[Row]
+    recommendations: list[Row]
+
+
+def k_curves(
+    plans: Mapping[str, Sequence[PlannedCell]],
+    results: Sequence[Row],
+    load: Sequence[Row],
+    known: Known,
+    dropped: Collection[Cell] = (),
+) -> Curves:
+    """The curves of all runs under all conditions that any of their cells was measured under.
+
+    Args:
+        plans: cells of each run, as planned.
+        results: rows of `results_consolidated`, settled.
+        load: rows of `load`.
+        known: what the runs' visits say together.
+        dropped: cells that were not visited again because their K was out.
+    """
+    made, measured, latencies = Curves([], []), _by_run(results), _by_run(load)
+    for run_id, planned in plans.items():
+        gone = {cell for run, cell in dropped if run == run_id}
+        for curve in curves_of(run_id, planned):
+            keys = {each.cell.cell_key for each in curve.cells.values()}
+            beside = keys if curve.baseline is None else keys | {curve.baseline.cell.cell_key}
+            rows, streams = (
+                [row for row in each.get(run_id, ()) if row["cell_key"] in beside] for each in (measured, latencies)
+            )
+            for shape in shapes_of(row for row in rows if row["cell_key"] in keys):
+                _add(made, points_of(curve, shape, rows, known), rows, streams, gone)
+    return made
+
+
+def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["run_id"], []).append(row)
+    return found
+
+
+def _add(made: Curves, points: Points, rows: Sequence[Row], load: Sequence[Row], dropped: Collection[str]) -> None:
+    choice, steps = choose(points, rows, dropped), steps_of(points, rows, load)
+    cost = cost_of(steps)
+    shared = _shared(points)
+    for k, point in sorted(points.by_k.items()):
+        made.k_curves.append(shared | _measured(k, point, choice) | theory_columns(k, point, steps.get(k), cost))
+    baselines = [step_ms(step.baseline) for step in steps.values()]
+    target_ms = sum(baselines) / len(baselines) if baselines else None
+    made.recommendations.append(shared | _recommended(points.curve, choice) | _cost(cost, target_ms))
+
+
+def _shared(points: Points) -> Row:
+    step, condition, mode = points.shape
+    return points.curve.identity() | {
+        "step": step, "condition": condition, "mode": mode, "concurrency": points.concurrency,
+    }  # fmt: skip
+
+
+def _measured(k: int, point: Point, choice: Choice) -> Row:
+    row, ratio = point.row, choice.ratios.get(k)
+    return {
+        "k": k,
+        **{name: row.get(name) for name in ("cell_key", "tok_s", "tok_s_lo", "tok_s_hi", "speedup", "visits")},
+        **_of_best(ratio),
+        "verdict": row["verdict"],
+        "reasons": list(row["reasons"]),
+    }
+
+
+def _of_best(ratio: Ratio | None) -> Row:
+    if ratio is None:
+        return {}
+    return {"of_best": exp(ratio.log), "of_best_lo": exp(ratio.lo), "of_best_hi": exp(ratio.hi)}
+
+
+def _recommended(curve: Curve, choice: Choice) -> Row:
+    return {
+        "k_candidates": [AR_K, *curve.cells],
+        "k": choice.k,
+        "fastest_k": choice.fastest,
+        **_of_best(None if choice.k is None else choice.ratios[choice.k]),
+        "excluded": list(choice.excluded),
+        "refusal": choice.refusal or None,
+        "wording": choice.wording,
+    }
+
+
+def _cost(cost: StepCost | None, target_ms: float | None) -> Row:
+    if cost is None or target_ms is None:
+        return {}
+    low, high = cost.ratio_interval
+    return {
+        "target_step_ms": cost.target * target_ms,
+        "draft_token_ms": cost.draft * target_ms,
+        "draft_cost": cost.ratio,
+        "draft_cost_lo": low,
+        "draft_cost_hi": high,
+        "points": cost.points,
+    }

@@ -1,0 +1,136 @@
+"""The section about K: curves, recommendations, and theory beside measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from configs.steps.load import category_of
+from warehouse.display.figures import NOTHING, TIMES, Row, figure, plural, rate, signed, span
+from warehouse.display.markup import Child, Markup, join, tag
+from warehouse.display.rate_columns import share
+from warehouse.display.section import plot, section
+from warehouse.display.speed_sections import plots_of
+from warehouse.display.tables import Heading, fair_share, more, table, verdict_mark
+from warehouse.display.view import LOAD_STEP, View
+from warehouse.speculation.curves import AR_K
+from warehouse.speculation.plots import k_plot
+from warehouse.statistics.speculation.smallest import MOST_HIDDEN
+
+LEAD = (
+    "How many tokens to draft, for each condition by itself: the smallest K within noise of the fastest, with AR as a "
+    "draft of none. Noise is the 95 % interval of the ratio of two rates, by engine starts of one machine. There is no "
+    "recommendation where a K that was planned is missing or not ok, where no start was repeated, or where noise may "
+    f"hide more than {100 * MOST_HIDDEN:.0f} %; and none is carried over to a load or category that wasn't measured."
+)
+
+THEORY = (
+    "Theory: a step that drafts K tokens commits 1 + the sum of acceptance by position, and takes t(K) = t(0) + K "
+    f"{TIMES} t(draft), a line fitted to the steps that were measured, in units of AR's on the same machine (Leviathan "
+    "et al. 2023, theorem 3.8, with its cost coefficient c estimated instead of assumed). A drafted token's cost has "
+    "its verification in it. The residual is what the line misses; with few K it follows them closely. Share of theory "
+    "is the speedup over the tokens per step: what is left where drafting isn't free."
+)
+
+MOST_PLOTS = 24
+"""Most curves drawn on a page; the tables have all of them."""
+
+
+def which_k_section(view: View) -> Markup | None:
+    """Curves of the conditions that aren't single categories, and both tables of all."""
+    if not view.recommendations:
+        return None
+    chosen = {(_curve(row), row["k"]) for row in view.recommendations}
+    points = [dict(row) | {"is_recommended": (_curve(row), row["k"]) in chosen} for row in view.k_curves]
+    drawings = [_drawn(rows) for rows in _plots(points)[:MOST_PLOTS]]
+    drafting = [row for row in points if row["k"] != AR_K]
+    shown = fair_share(drafting, lambda row: (row["model"], row["technique"]))
+    return section(
+        "which-k",
+        "Which K",
+        LEAD,
+        plots_of(drawings),
+        table("Which K", RECOMMENDED, fair_share(view.recommendations, lambda row: (row["model"], row["technique"]))),
+        more(view.recommendations, "recommendations"),
+        tag("p", THEORY, class_="lead"),
+        table("Theory beside measurement", BESIDE, shown),
+        more(drafting, "k_curves"),
+    )
+
+
+def _named(row: Row) -> Child:
+    small = [row["model"], row["precision"], *([row["made_up"]] if row["made_up"] else [])]
+    return join([row["technique"], tag("small", " · ".join(small))])
+
+
+def _recommended_k(row: Row) -> str:
+    if row["k"] is None:
+        return "none"
+    return "AR" if row["k"] == AR_K else f"K={row['k']}"
+
+
+def _why(row: Row) -> Child:
+    left_out = f"Left out: {'; '.join(row['excluded'])}." if row["excluded"] else None
+    return join([row["wording"], tag("small", left_out) if left_out else None])
+
+
+RECOMMENDED = (
+    Heading("technique", _named, ""),
+    Heading("condition", lambda row: row["condition"], ""),
+    Heading("K", _recommended_k, ""),
+    Heading("why", _why, "wrap"),
+    Heading("a step of the target, ms", lambda row: figure(row["target_step_ms"])),
+    Heading("a drafted token, ms", lambda row: figure(row["draft_token_ms"], 3)),
+    Heading("of the step", lambda row: share(row["draft_cost"])),
+    Heading("95 % interval", lambda row: _shares(row["draft_cost_lo"], row["draft_cost_hi"])),
+)
+
+BESIDE = (
+    Heading("technique", lambda row: join([f"{row['technique']} K={row['k']}", _small(row)]), ""),
+    Heading("condition", lambda row: row["condition"], ""),
+    Heading("tok/s", lambda row: rate(row["tok_s"])),
+    Heading("of the fastest", lambda row: figure(row["of_best"])),
+    Heading("95 % interval", lambda row: span(row["of_best_lo"], row["of_best_hi"])),
+    Heading("tokens per step", lambda row: figure(row["tokens_per_step"])),
+    Heading("by position", lambda row: figure(row["tokens_expected"])),
+    Heading("at one rate", lambda row: figure(row["tokens_geometric"])),
+    Heading("step, ms", lambda row: figure(row["step_ms"])),
+    Heading("fitted, ms", lambda row: figure(row["step_ms_fitted"])),
+    Heading("speedup", lambda row: figure(row["speedup"])),
+    Heading("expected", lambda row: figure(row["speedup_expected"])),
+    Heading("residual", lambda row: NOTHING if row["residual"] is None else f"{signed(100 * row['residual'], 1)} %"),
+    Heading("share of theory", lambda row: share(row["theory_share"], 0)),
+    Heading("verdict", verdict_mark, ""),
+)
+
+
+def _small(row: Row) -> Markup:
+    return tag("small", f"{row['model']} · {row['precision']}")
+
+
+def _shares(low: float | None, high: float | None) -> str:
+    return NOTHING if low is None or high is None else f"{signed(100 * low, 0)} to {signed(100 * high, 0)} %"
+
+
+def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
+    """Curves that share a plot: those of one model, machine and condition; a category alone is only in the tables."""
+    groups: dict[tuple[object, ...], dict[tuple[object, ...], list[Row]]] = {}
+    for row in points:
+        is_category = row["step"] == LOAD_STEP and category_of(row["condition"]) is not None
+        if row["tok_s"] is None or row["verdict"] == "rejected" or is_category:
+            continue
+        place = tuple(row[name] for name in ("run_id", "model", "precision", "engine", "gpu", "condition", "mode"))
+        groups.setdefault(place, {}).setdefault(_curve(row), []).append(row)
+    drawable = [[curve for curve in curves.values() if curve[-1]["k"] != AR_K] for curves in groups.values()]
+    return [curves for curves in drawable if curves]
+
+
+def _curve(row: Row) -> tuple[object, ...]:
+    names = ("run_id", "model", "precision", "technique", "draft", "engine", "gpu", "step", "condition", "mode")
+    return (*(row[name] for name in names), row["made_up"])
+
+
+def _drawn(curves: Sequence[Sequence[Row]]) -> Markup:
+    first = curves[0][0]
+    bench = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+    title = f"Speed over K, {first['condition']}"
+    return plot(title, f"{bench} {plural(len(curves), 'technique')}." if len(curves) > 1 else bench, k_plot(curves))

@@ -1,0 +1,1 @@
+"""What drafting is worth in theory, and which of several K to take."""
