@@ -15,7 +15,6 @@ class UnbuiltStep(StepSpec):
     step: Literal[
         "depth",
         "prompts",
-        "memory",
     ]
     items: int | None = Field(None, gt=0)
     params: dict[str, Any] = Field(default_factory=dict)
@@ -31,6 +30,7 @@ class OnceUnbuiltStep(StepSpec):
 
     step: Literal[
         "load",
+        "memory",
         "needle",
         "eval-gpqa",
         "eval-gpqa-inspect",
