@@ -14,7 +14,6 @@ class UnbuiltStep(StepSpec):
 
     step: Literal[
         "prompts",
-        "memory",
     ]
     items: int | None = Field(None, gt=0)
     params: dict[str, Any] = Field(default_factory=dict)
@@ -31,6 +30,7 @@ class OnceUnbuiltStep(StepSpec):
     step: Literal[
         "depth",
         "load",
+        "memory",
         "needle",
         "eval-gpqa",
         "eval-gpqa-inspect",

@@ -14,7 +14,9 @@ from configs.schema import Plan, PlannedCell
 from configs.visits import Measurement
 from tasks import meters
 from tasks.client import Client, RequestFailed
+from tasks.engine.server import Engine
 from tasks.frameworks.process import Frameworks
+from tasks.power.nvml import Cards
 from tasks.prompts import Prompt, PromptSource, build_prompt
 from tasks.prose import paragraphs
 from warehouse.columns import Table
@@ -60,6 +62,8 @@ class StepContext:
         tell: Callable[[Progress], None],
         kept: Callable[[], None],
         frameworks: Frameworks,
+        engine: Engine | None = None,
+        cards: Cards | None = None,
     ) -> None:
         self.planned = planned
         self.cell = served
@@ -70,6 +74,10 @@ class StepContext:
         self.tell = tell
         self._kept = kept
         self.frameworks = frameworks
+        self.engine = engine
+        """What serves; None: something that nobody here has started."""
+        self.cards = cards
+        """Those that it uses; None: none, or the driver tells nothing of them."""
         self.parts: list[Part] = []
         self.facts: dict[str, Any] = {}
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from configs.cell import Cell
 from configs.errors import SpecsweepError
@@ -21,6 +22,7 @@ from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
 from tasks.place import provenance
+from tasks.power import nvml
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended
@@ -100,8 +102,10 @@ class Runner:
             print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
             async with Client(engine.base_url, start.served.model, start.served.technique) as client:
                 place = await provenance.gather(self.planned, start.served, command, client, self.config_hash, engine)
-            for measurement in start.measurements:
-                await self._measure(measurement, start.served, engine, place, frameworks)
+            uuids = (place.get("gpu_uuid") or "").split(",")
+            with nvml.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
+                for measurement in start.measurements:
+                    await self._measure(measurement, start.served, engine, cards, place, frameworks)
         finally:
             self.at_risk_s = self.heartbeat.at_risk_s()
             try:
@@ -110,7 +114,13 @@ class Runner:
                 await _stop(engine)
 
     async def _measure(
-        self, measurement: Measurement, served: Cell, engine: Engine, place: Row, frameworks: Frameworks
+        self,
+        measurement: Measurement,
+        served: Cell,
+        engine: Engine,
+        cards: nvml.Cards | None,
+        place: Row,
+        frameworks: Frameworks,
     ) -> None:
         spec, name, started = measurement.spec, measurement.name, time.monotonic()
         self.heartbeat.phase("waiting", name)
@@ -125,6 +135,8 @@ class Runner:
                 self.heartbeat.tell,
                 self.heartbeat.kept,
                 frameworks,
+                engine,
+                cards,
             )
             try:
                 async with undisturbed(spec, self.heartbeat.line):

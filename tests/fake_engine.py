@@ -14,7 +14,7 @@ too, the chat template adds some, and what exceeds --max-model-len is refused. I
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
 FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
 the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
-too.
+too. It logs its memory as a vLLM on a card does; reworded_log does so in words that nobody knows.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ RATES = json.loads((re.findall(r'"synthetic_acceptance_rates": (\[[^]]*\])', " "
 
 SANE = {question.prompt: question.wanted for question in GENERAL}
 """The sanity questions and their answers; it knows them as any working model does."""
+
+STARTUP = """\
+Model loading took 1.5 GiB memory and 0.300000 seconds
+Available KV cache memory: 4.0 GiB
+GPU KV cache size: 65,536 tokens, Maximum concurrency for 2,048 tokens per request: 32.00x
+Graph capturing finished in 1 secs, took 0.25 GiB"""
+"""What a vLLM on a card logs of its memory."""
 
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
@@ -336,5 +343,7 @@ if __name__ == "__main__":
         sys.exit("ValueError: the fake engine refuses these arguments")
     while os.path.exists(os.environ.get("FAKE_ENGINE_HOLD", "")):  # noqa: PTH110
         time.sleep(0.05)
+    told = STARTUP.replace("Model loading took", "The model has").replace("Available KV", "KV")
+    print(told if LIE == "reworded_log" else STARTUP, flush=True)
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

@@ -35,6 +35,51 @@ LOAD_SHAPE = (
 )
 """What a speed was measured under."""
 
+CARD_COLUMNS = (
+    Column("energy_j", "f64", "of all cards of the engine, from before the first request to behind the last", "J"),
+    Column("energy_from", "str", "counter: the cards count it; samples: the integral of their power"),
+    Column("power_w", "f64", "energy_j over the seconds that it was taken in: the mean of all cards together", "W"),
+    Column(
+        "gpu_memory_peak_bytes", "i64", "most memory in use on the fullest card, by anybody, as the driver says", "B"
+    ),
+    Column("clock_mhz_min", "f64", "lowest SM clock of a card that was seen meanwhile", "MHz"),
+    Column("clock_mhz_median", "f64", "median of all that were seen", "MHz"),
+    Column("temperature_c_max", "f64", "of the hottest card", "C"),
+    Column(
+        "throttle_reasons",
+        "list[str]",
+        "what held a clock down: sw_power_cap (at its power limit, which is usual), hw_slowdown, sync_boost, "
+        "sw_thermal_slowdown, hw_thermal_slowdown, hw_power_brake; empty: nothing; null: the driver doesn't say",
+    ),
+)
+"""What the cards told over a timed window, looked at every tenth of a second; null where there is no card to ask."""
+
+MEMORY_COLUMNS = (
+    Column("weights_bytes", "i64", "weights of target and draft, of one card, as the engine's log says", "B"),
+    Column(
+        "kv_cache_bytes",
+        "i64",
+        "what the engine keeps for keys and values, of one card; of the host's memory where it computes on the CPU",
+        "B",
+    ),
+    Column("kv_tokens", "i64", "tokens that fit into it, over all cards, of requests of full length", "tokens"),
+    Column("graph_bytes", "i64", "what capturing CUDA graphs took of one card, as the log says", "B"),
+    Column(
+        "engine_memory_peak_bytes",
+        "i64",
+        "memory of the engine's own processes on the fullest card, behind a request of full length, as the driver says",
+        "B",
+    ),
+    Column(
+        "host_peak_bytes",
+        "i64",
+        "sum of the largest resident sets of the engine's processes since its start, pages that they share counted in "
+        "each: memory of the host, never of a card",
+        "B",
+    ),
+)
+"""What an engine takes; null: nobody says it, or it is less than the log's hundredth of a GiB."""
+
 MADE_UP = Column(
     "made_up",
     "str",
@@ -182,6 +227,18 @@ RESULTS_CONSOLIDATED = Table(
         Column("prompt_tokens", "f64", "tokens of a prompt as it was sent, mean, by the engine's usage", "tokens"),
         Column("mbu", "f64", "achieved over peak memory bandwidth; null without a known peak"),
         Column(
+            "energy_j_per_token",
+            "f64",
+            "energy of all cards over completion tokens, all windows together; null where no card tells",
+            "J/token",
+        ),
+        Column("power_w", "f64", "mean power of all cards together over the same windows", "W"),
+        Column(
+            "throttle_reasons",
+            "list[str]",
+            "what held a clock down in any of these windows, as in `windows`; null: the driver doesn't say",
+        ),
+        Column(
             "speedup",
             "f64",
             "tok_s over AR's on the same machine, same run, condition: the cell's control, or the run's AR cell; null "
@@ -221,6 +278,20 @@ RESULTS_CONSOLIDATED = Table(
         Column("parity_near_ties", "i64", "prompts whose outputs parted at a near tie of the two best tokens"),
         Column("divergence_margin", "f64", "largest gap between the two best tokens where outputs parted", "nats"),
         Column("depth_percent", "i64", "needle: share of the prompt before the hidden sentence", "%"),
+        *MEMORY_COLUMNS,
+        Column("kv_bytes_per_token", "f64", "kv_cache_bytes of all cards over kv_tokens", "B/token"),
+        Column(
+            "baseline_kv_tokens",
+            "i64",
+            "kv_tokens of AR under the same serving arguments: of the cell's control, else of the run's AR cell",
+            "tokens",
+        ),
+        Column(
+            "gpu_memory_peak_bytes",
+            "i64",
+            "most memory in use on the fullest card, by anybody, over a request of full length, as the driver says",
+            "B",
+        ),
         Column(
             "gpu_s",
             "f64",

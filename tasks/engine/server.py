@@ -148,6 +148,14 @@ class Engine:
         lines = self.log_tail(1)
         return _NOISE.sub("", lines[0])[:160] if lines else "nothing yet"
 
+    def log_text(self) -> str:
+        """All that this start has logged so far."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def pids(self) -> list[int]:
+        """Its living processes."""
+        return [] if self._group is None else process_group.members(self._group)
+
     def log_tail(self, lines: int) -> list[str]:
         """Up to `lines` last non-empty lines of the log."""
         try:

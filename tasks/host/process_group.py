@@ -128,6 +128,22 @@ def members(group: ProcessGroup, without: str | None = None) -> list[int]:
     return found
 
 
+def peak_bytes(pids: Sequence[int]) -> int | None:
+    """Sum of the largest resident set that each of these processes ever had; None: none of them lives.
+
+    Source: Documentation/filesystems/proc.rst of Linux, /proc/<pid>/status, VmHWM, in kB. Pages that processes share
+    count in each, and their peaks need not have been at the same time: it is the most that it can have been.
+    """
+    found = []
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended since it was listed
+        found += [1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+    return sum(found) if found else None
+
+
 def _is_alive(folder: Path) -> bool:
     """Whether the process of a `/proc` folder exists and is no zombie."""
     try:

@@ -16,6 +16,7 @@ from tasks.guards.drafting import (
     replay_missed,
 )
 from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.machine import throttled
 from tasks.guards.prompts import prompt_length
 from tasks.guards.speed import (
     ceiling_tok_s,
@@ -144,6 +145,7 @@ def work_findings(
         acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
+        throttled(windows),
         *text_findings(served, requests),
         prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in requests]),
     ]

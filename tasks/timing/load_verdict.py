@@ -11,6 +11,7 @@ from configs.steps.throughput import STEADY_ROUNDS
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.machine import throttled
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
 from tasks.guards.steadiness import client_limited, client_starved, unexplained, unsteady
 from tasks.guards.tokens import engine_preemption, failed_requests, prefix_cache_hit, token_mismatch
@@ -87,6 +88,7 @@ def _work_findings(
         acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
+        throttled(windows),
     ]
 
 

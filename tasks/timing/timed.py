@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from tasks.client import Ready
 from tasks.context import StepContext
 from tasks.meters import Counters
+from tasks.power.sampler import Sampler
+from tasks.power.window import Looks, card_columns
 from tasks.steady import delivered_share
 from tasks.timing.answers import Answered, answers_of
 from tasks.timing.client_watch import ClientWatch, Lateness
@@ -16,13 +18,14 @@ from warehouse.statistics.windows import Span
 
 
 class Timed(NamedTuple):
-    """What a closed loop brought, what the engine counted over it, and how late the client's own timer woke."""
+    """What a closed loop brought, what engine and cards told over it, and how late the client's own timer woke."""
 
     asked: int
     concurrency: int
     answered: Answered
     counted: Counters
     lateness: Lateness
+    looks: Looks
 
     @property
     def spans(self) -> list[Span]:
@@ -48,6 +51,7 @@ class Timed(NamedTuple):
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "completion_tokens": sum(reply.completion_tokens for reply in replies),
             **_engine_columns(self.counted),
+            **card_columns(self.looks),
         }
 
 
@@ -67,10 +71,11 @@ async def timed(
     """
     before = await ctx.counters()
     await ctx.client.connect(concurrency)
-    async with ClientWatch() as watch:
+    async with Sampler(ctx.cards) as sampler, ClientWatch() as watch:
         exchanges = await closed_loop(ctx.client.hear, requests, concurrency, on_answer)
     counted = await ctx.counters_after(before, len(requests))
-    return Timed(len(requests), concurrency, await answers_of(ctx.client, exchanges), counted, watch.lateness)
+    answered = await answers_of(ctx.client, exchanges)
+    return Timed(len(requests), concurrency, answered, counted, watch.lateness, sampler.looks)
 
 
 def _engine_columns(counted: Counters) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_the_shipped_sweeps_plan_load_in_every_cell_and_none_is_free(name: str, 
 def test_a_timed_step_is_measured_in_every_visit() -> None:
     names = [each.name for start in expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[1].starts
              for each in start.measurements]  # fmt: skip
-    assert names == ["smoke", "load", "load@2"]
+    assert names == ["smoke", "memory", "load", "memory@2", "load@2"]
 
 
 @pytest.mark.parametrize(

@@ -53,3 +53,20 @@ def test_latencies_are_told_as_far_as_the_prompts_certify_them(store: Path) -> N
 def test_the_page_shows_both_sections(store: Path) -> None:
     page = (store / "report.html").read_text(encoding="utf-8")
     assert 'id="load"' in page and 'id="load-categories"' in page
+
+
+def test_memory_is_what_this_engine_says_and_the_kernel_saw(store: Path) -> None:
+    rows = pl.read_parquet(store / "results_consolidated.parquet").filter(step="memory").sort("technique")
+    assert rows["technique"].to_list() == ["ar", "mtp"] and rows["visits"].to_list() == [2, 2], "there and back"
+    assert rows["verdict"].to_list() == ["ok", "ok"], rows["details"].to_list()
+    assert rows["kv_cache_bytes"].to_list() == [2**30] * 2, "VLLM_CPU_KVCACHE_SPACE is 1 GiB"
+    assert rows["kv_tokens"].min() > 100_000 and rows["kv_bytes_per_token"].null_count() == 0  # type: ignore[operator]
+    assert rows["baseline_kv_tokens"].to_list() == [None, rows["kv_tokens"][0]]
+    assert (rows["prompt_tokens"] == 2048 - 16).all(), "the whole context, but for the answer"
+    assert rows["host_peak_bytes"].min() > 2**29  # type: ignore[operator]
+    for name in ("weights_bytes", "graph_bytes", "gpu_memory_peak_bytes", "engine_memory_peak_bytes"):
+        assert rows[name].null_count() == 2, f"{name}: no card is used"
+    everything = pl.read_parquet(store / "results_consolidated.parquet")
+    assert everything["energy_j_per_token"].null_count() == everything["power_w"].null_count() == everything.height
+    page = (store / "report.html").read_text(encoding="utf-8")
+    assert 'id="memory"' in page and "No card told its power here" in page

@@ -11,6 +11,7 @@ from warehouse.columns import Table
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
 from warehouse.consolidate.rows import Made, Row
 from warehouse.consolidate.speed.bandwidth import decoding_steps, total
+from warehouse.consolidate.speed.energy import energy_of
 from warehouse.consolidate.speed.rows import acceptance_of, speed_rows
 from warehouse.consolidate.speed.visits import Visited, visited
 from warehouse.loads.acceptance import counts_of
@@ -49,7 +50,7 @@ def load_rows(group: Group, raw: Raw, requests: Table, windows: Table, mode: str
         if step.wrote(requests):
             _collect(step, raw, requests, windows, mode, found)
     made = speed_rows(group, found.visits, raw)
-    results = _charged([_with_acceptance(row, group, found) for row in made.results])
+    results = _charged([_with_counts(row, group, found) for row in made.results])
     return made._replace(results=results, visits=_charged(made.visits), load=_latencies(results, group, found))
 
 
@@ -65,15 +66,16 @@ def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, mod
         found.windows.setdefault((step.cell_key, machine), []).extend(rows)
 
 
-def _with_acceptance(row: Row, group: Group, found: Measured) -> Row:
-    """The row with what was counted while it was measured; null where nobody can tell it, or nothing drafts.
+def _with_counts(row: Row, group: Group, found: Measured) -> Row:
+    """The row with what engine and cards told while it was measured; null where nobody can tell it, or nothing drafts.
 
     Bandwidth is left out: it needs the steps of the very seconds of which the rate is.
     """
     if row.get("tok_s") is None:
         return row
     windows = [each for each in found.windows.get(_place(row), ()) if each["concurrency"] == row["concurrency"]]
-    counts = counts_of(category_of(row["condition"]), _asked(row, found), windows)
+    category = category_of(row["condition"])
+    counts = counts_of(category, _asked(row, found), windows)
     technique = next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
     tokens = total(counts, "completion_tokens") if counts else None
     steps = decoding_steps(technique, counts) if counts and technique.drafts else None
@@ -81,6 +83,7 @@ def _with_acceptance(row: Row, group: Group, found: Measured) -> Row:
         "mbu": None,
         **(acceptance_of(counts) if counts and technique.drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
+        **energy_of([each for each in windows if category in (None, each["category"])]),
     }
 
 

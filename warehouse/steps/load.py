@@ -11,7 +11,7 @@ from warehouse.display.section import Section
 from warehouse.loads.rows import load_rows
 from warehouse.loads.section import category_section, load_section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
-from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -56,6 +56,7 @@ LOAD_WINDOWS = Table(
         *LOAD_SHAPE,
         Column("category", "str", "of all its prompts: one request at a time; null: several in flight, all mixed"),
         *(column for column in WINDOWS.columns if column.name in _OF_A_WINDOW),
+        *CARD_COLUMNS,
     ),
 )
 

@@ -11,7 +11,7 @@ from warehouse.consolidate.speed.rows import speed_rows
 from warehouse.consolidate.speed.visits import by_attempt, in_order, visited
 from warehouse.display.section import Section
 from warehouse.display.speed_sections import acceptance_section, baseline_section, latency_section, speed_section
-from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -92,6 +92,7 @@ WINDOWS = Table(
         Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
         Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
         Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
+        *CARD_COLUMNS,
     ),
 )
 

@@ -52,7 +52,7 @@ UNBUILT = """
 name: mine
 steps:
   - {step: smoke}
-  - {step: memory}
+  - {step: prompts}
 """
 
 
@@ -62,9 +62,9 @@ def test_steps_without_code_are_named_and_cost_nothing(tmp_path: Path) -> None:
     sweep = (ROOT / "configs/sweeps/tiny-quick.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(sweep.replace("suite: tiny-quick", "suite: mine"))
     result = forecast(plan(str(tmp_path / "mine.yaml")), {})
-    assert result.unbuilt == {"memory": 2}
+    assert result.unbuilt == {"prompts": 2}
     assert all(s.seconds == 0 for cell in result.cells for s in cell.steps if s.state == "not built yet")
-    assert "memory  not built yet, 2 cells" in shown(result)
+    assert "prompts  not built yet, 2 cells" in shown(result)
 
 
 def test_committed_steps_are_not_paid_again_and_a_finished_cell_costs_nothing() -> None:

@@ -15,6 +15,7 @@ from tasks.guards.drafting import (
     replay_missed,
 )
 from tasks.guards.finding import judge
+from tasks.guards.machine import throttled
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
 from tasks.guards.tokens import counters_vanished, failed_requests, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
@@ -231,3 +232,14 @@ def test_a_window_with_a_failed_request_is_rejected_with_what_it_got() -> None:
     assert found is not None and (found.reason, found.severity) == (Reason.REQUEST_FAILED, "rejected")
     assert found.sentence == "1 of 16 requests failed: request 3: HTTP 500"
     assert failed_requests([whole, {"requests": 8}]) is None, "older windows have no such column"
+
+
+@pytest.mark.parametrize("reason", ["hw_thermal_slowdown", "hw_power_brake"])
+def test_a_card_that_protects_itself_is_suspect(reason: str) -> None:
+    found = throttled([{"throttle_reasons": None}, {"throttle_reasons": [reason]}, {"throttle_reasons": []}])
+    assert found is not None and (found.reason, found.severity) == (Reason.THROTTLED, "suspect")
+    assert "1 of 3 windows" in found.sentence and reason in found.sentence
+
+
+def test_a_card_at_its_power_limit_runs_as_it_is_meant_to() -> None:
+    assert throttled([{"throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown", "hw_slowdown"]}, {}]) is None

@@ -16,6 +16,7 @@ from warehouse.consolidate.rows import Judged, Made, Row, base_row, joined, plai
 from warehouse.consolidate.serving import unlike_the_first
 from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
 from warehouse.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
+from warehouse.consolidate.speed.energy import energy_of
 from warehouse.consolidate.speed.visits import Shape, Visited, repeats_of, visit_row
 from warehouse.price import usd_of
 from warehouse.statistics.visits import VisitRates
@@ -156,7 +157,7 @@ def spread_within(groups: Sequence[Sequence[float]], *, relative: bool = False) 
 
 
 def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
-    """Ratios of sums over all windows: characters, acceptance, tokens per step, bandwidth."""
+    """Ratios of sums over all windows: characters, acceptance, tokens per step, bandwidth, energy."""
     planned, place = visits[0].step.planned, visits[0].place
     chars, wall_s = total(windows, "chars"), fsum(window["wall_s"] for window in windows)
     cards = place.get("gpus") or planned.cell.cards
@@ -165,6 +166,7 @@ def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
         "mbu": bandwidth_use(planned, windows, cards, row["prompt_tokens"]),
         **(acceptance_of(windows) if planned.cell.technique.drafts else {}),
         "tokens_per_step": _tokens_per_step(visits[0], windows),
+        **energy_of(windows),
     }
 
 

@@ -1,0 +1,44 @@
+"""Memory: what weights, cache and graphs of a cell take, and what one request of full length takes at the most."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from configs.cell import Cell
+from configs.step import Load, MeasuredStep
+
+CONDITION = "full context"
+"""What its row is called."""
+
+LEAST_TOKENS = 64
+"""No prompt is shorter: the chat template takes its part of it."""
+
+
+class MemoryStep(MeasuredStep):
+    """What the start said of weights, KV cache and CUDA graphs; then one request that fills the context.
+
+    It takes seconds, in every start in which a speed is measured, the control's too: what a draft costs in KV tokens is
+    told against AR on the same card.
+    """
+
+    step: Literal["memory"]
+    prompts: str = Field("prose", description="what the request is made of, as for throughput")
+    output_tokens: int = Field(16, gt=0, le=1024, description="its answer; the rest of the context is its prompt")
+
+    is_timed: ClassVar[bool] = True
+
+    def context_tokens(self, cell: Cell) -> int:
+        """Length of the prompt: what the answer leaves of the cell's context."""
+        return cell.serving.max_model_len - self.output_tokens
+
+    def why_not(self, cell: Cell) -> str | None:
+        """A context that the answer fills has no room for a prompt."""
+        if self.context_tokens(cell) >= LEAST_TOKENS:
+            return None
+        return f"max_model_len {cell.serving.max_model_len} has no room for a prompt and {self.output_tokens} tokens"
+
+    def workload(self, cell: Cell) -> tuple[Load, ...]:
+        """One request."""
+        return (Load(1, self.context_tokens(cell), self.output_tokens),)

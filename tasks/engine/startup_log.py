@@ -1,0 +1,71 @@
+"""What an engine's log says of its memory as it starts.
+
+Wordings of vLLM 0.11 to 0.32, each from the file below v1/ that logs it:
+    weights     "Model loading took 31.53 GiB memory and ..." (worker/gpu_model_runner.py; 0.25 without "memory"): of
+                one card, the draft's included. Not logged on the CPU.
+    KV cache    "Available KV cache memory: 91.06 GiB" (worker/gpu_worker.py); "reserved 20.0 GiB memory for KV Cache"
+                where its size was an argument; on the CPU "Explicitly set (1.0/18.34) GiB for KV cache" or "Auto set
+                (...)" (worker/cpu_worker.py): of one card, or of one worker's memory.
+    KV tokens   "GPU KV cache size: 179,881 tokens" (core/kv_cache_utils.py), a line per data-parallel engine.
+    CUDA graphs "Graph capturing finished in 19 secs, took 0.84 GiB" (worker/gpu_model_runner.py): of one card.
+
+GiB are rounded to hundredths there, so a figure of less than 5 MiB reads 0.0: not known, rather than nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+GIB = 1024**3
+
+WEIGHTS, KV_CACHE, KV_TOKENS, GRAPHS = "weights", "KV cache memory", "KV cache tokens", "CUDA graphs"
+"""What is read off the log, as findings call it."""
+
+_LINES = {
+    WEIGHTS: (re.compile(r"Model loading took (\d+(?:\.\d+)?) GiB(?: memory)? and \d"),),
+    KV_CACHE: (
+        re.compile(r"Available KV cache memory: (\d+(?:\.\d+)?) GiB"),
+        re.compile(r"reserved (\d+(?:\.\d+)?) GiB memory for KV Cache"),
+        re.compile(r"(?:Explicitly|Auto) set \((\d+(?:\.\d+)?)/\d+(?:\.\d+)?\) GiB for KV cache"),
+    ),
+    KV_TOKENS: (re.compile(r"KV cache size: (\d[\d,]*) tokens"),),
+    GRAPHS: (re.compile(r"Graph capturing finished in \d+ secs, took (-?\d+(?:\.\d+)?) GiB"),),
+}
+
+
+class StartupSaid(NamedTuple):
+    """Memory by the engine's log; bytes are of one card. None: no line says it, or it was rounded to nothing."""
+
+    weights_bytes: int | None
+    kv_cache_bytes: int | None
+    kv_tokens: int | None
+    graph_bytes: int | None
+    unsaid: tuple[str, ...]
+    """What no line says, by the names above."""
+
+
+def read(log: str) -> StartupSaid:
+    """The figures in an engine's log, from one start.
+
+    Of workers that say different ones it is the largest for weights and graphs, and the smallest for the cache, which
+    decides for all; tokens of data-parallel engines add up.
+    """
+    said = {name: _numbers(patterns, log) for name, patterns in _LINES.items()}
+    tokens = said[KV_TOKENS]
+    return StartupSaid(
+        weights_bytes=_bytes(max(said[WEIGHTS], default=None)),
+        kv_cache_bytes=_bytes(min(said[KV_CACHE], default=None)),
+        kv_tokens=int(sum(tokens)) if tokens else None,
+        graph_bytes=_bytes(max(said[GRAPHS], default=None)),
+        unsaid=tuple(name for name, found in said.items() if not found),
+    )
+
+
+def _numbers(patterns: Sequence[re.Pattern[str]], log: str) -> list[float]:
+    return [float(found.replace(",", "")) for pattern in patterns for found in pattern.findall(log)]
+
+
+def _bytes(gib: float | None) -> int | None:
+    return None if gib is None or gib <= 0 else round(gib * GIB)

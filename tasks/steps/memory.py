@@ -1,0 +1,96 @@
+"""Memory: what the start said of weights, cache and graphs, and the peaks over one request that fills the context.
+
+Units and sources:
+    weights_bytes, kv_cache_bytes, graph_bytes  of one card, as the engine's log says (`tasks.engine.startup_log`).
+    kv_tokens                 the engine's own figure in `/metrics` (`vllm:cache_config_info`), else its log's.
+    engine_memory_peak_bytes  of its processes, by the driver, behind the request: an engine gives nothing back.
+    gpu_memory_peak_bytes     most in use on a card while the request ran, by anybody.
+    host_peak_bytes           sum of the high-water marks of its processes' resident sets, by the kernel.
+
+The row is of one start, so nothing of an attempt before this one is taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from configs.steps.memory import CONDITION, MemoryStep
+from tasks.client import RequestFailed
+from tasks.context import Progress, StepContext
+from tasks.engine.server import Engine
+from tasks.engine.startup_log import GRAPHS, KV_TOKENS, WEIGHTS, StartupSaid, read
+from tasks.evals.concurrency import kv_tokens
+from tasks.guards.finding import Judgement, judge
+from tasks.guards.machine import throttled
+from tasks.guards.memory import log_unread
+from tasks.guards.prompts import prompt_length
+from tasks.guards.speed import WITHOUT_GRAPHS
+from tasks.guards.tokens import short_output
+from tasks.host.process_group import peak_bytes
+from tasks.prompts import prompt_seed
+from tasks.timing.timed import Timed, timed
+from warehouse.memory.rows import MODE
+from warehouse.steps.memory import MEMORY_STARTS
+
+NOTHING_SAID = read("")
+
+
+async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
+    """Read what the start said, send the request, and look at the peaks."""
+    engine = ctx.engine
+    said = NOTHING_SAID if engine is None else read(await asyncio.to_thread(engine.log_text))
+    tokens = kv_tokens(await _metrics(ctx))
+    load = await _full_context(ctx, spec)
+    pids = [] if engine is None else await asyncio.to_thread(engine.pids)
+    row = {
+        "context_tokens": spec.context_tokens(ctx.cell),
+        "output_tokens": spec.output_tokens,
+        "weights_bytes": said.weights_bytes,
+        "kv_cache_bytes": said.kv_cache_bytes,
+        "kv_tokens": said.kv_tokens if tokens is None else tokens,
+        "graph_bytes": said.graph_bytes,
+        "engine_memory_peak_bytes": await asyncio.to_thread(ctx.cards.most_bytes_of, pids) if ctx.cards else None,
+        "host_peak_bytes": await asyncio.to_thread(peak_bytes, pids),
+        **{name: value for name, value in load.columns().items() if name in MEMORY_STARTS.column_names()},
+    }
+    await ctx.write(MEMORY_STARTS, [row])
+    unsaid = [] if engine is None else _missed(said, engine, tokens)
+    found = [
+        log_unread(unsaid),
+        prompt_length(row["context_tokens"], [row["prompt_tokens"]]),
+        short_output(spec.output_tokens, [row["completion_tokens"]]),
+        throttled([row]),
+    ]
+    return [judge(CONDITION, MODE, found)]
+
+
+async def _metrics(ctx: StepContext) -> str:
+    try:
+        return await ctx.client.text("/metrics")
+    except RequestFailed:
+        return ""  # an engine without counters: the log may know, or a finding says that nobody does
+
+
+async def _full_context(ctx: StepContext, spec: MemoryStep) -> Timed:
+    ctx.tell(Progress(0, f"{CONDITION}: {spec.context_tokens(ctx.cell)} tokens"))
+    seed = prompt_seed(CONDITION, ctx.measurement.name)
+    prompt = await ctx.prompt(spec.prompts, seed, spec.context_tokens(ctx.cell), spec.output_tokens)
+    load = await timed(ctx, [ctx.client.ready(ctx.client.request(prompt, spec.output_tokens, fixed=True))], 1)
+    load.answered.require_all()
+    return load
+
+
+def _missed(said: StartupSaid, engine: Engine, tokens: int | None) -> Sequence[str]:
+    """What the log should have told of such an engine, and didn't.
+
+    vLLM on the CPU logs no memory of its weights. Graphs are captured on cards, unless an argument says otherwise.
+    """
+    argv = engine.command.argv
+    without_graphs = "--enforce-eager" in argv or WITHOUT_GRAPHS.search(" ".join(argv)) is not None
+    excused = {
+        WEIGHTS: engine.command.on_cpu,
+        KV_TOKENS: tokens is not None,
+        GRAPHS: engine.command.on_cpu or without_graphs,
+    }
+    return [name for name in said.unsaid if not excused.get(name, False)]

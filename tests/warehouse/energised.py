@@ -1,0 +1,71 @@
+"""Runs whose memory and energy are known: made-up starts and windows, with the columns that a FAKE card's told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from configs.schema import Plan
+from configs.steps.memory import CONDITION, MemoryStep
+from configs.steps.throughput import Condition
+from tests.warehouse.synthetic import StepWriter, demo_plan, window
+from tests.warehouse.visited import MinuteByMinute, served
+from warehouse.display.figures import Row
+from warehouse.ledger import Ledger
+from warehouse.memory.rows import MODE
+from warehouse.steps.memory import MEMORY_STARTS
+from warehouse.steps.throughput import WINDOWS
+from warehouse.store import Store
+
+GIB = 1024**3
+
+SPEC = MemoryStep.model_validate({"step": "memory", "prompts": "listing"})
+SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
+AR, MTP, DFLASH = 0, 3, 6
+"""Places of three cells in the demo's plan."""
+
+KNOWN: Row = {
+    "context_tokens": 32752, "output_tokens": 16, "prompt_tokens": 32750, "completion_tokens": 16, "wall_s": 3.0,
+    "weights_bytes": 30 * GIB, "kv_cache_bytes": 40 * GIB, "kv_tokens": 180_000, "graph_bytes": GIB,
+    "engine_memory_peak_bytes": 72 * GIB, "gpu_memory_peak_bytes": 74 * GIB, "host_peak_bytes": 6 * GIB,
+}  # fmt: skip
+
+
+class EnergisedRun:
+    """A run whose cells have a memory step, in visits of a design."""
+
+    def __init__(self, store: Store, design: str = "mirrored", mtp_max_model_len: int | None = None) -> None:
+        plan = demo_plan()
+        ar = plan.cells[AR].cell
+        update = {"visits": design, "steps": (*plan.cells[AR].steps, SPEC)}
+        cells = tuple(each.model_copy(update=update | (
+            {"control": ar} if design == "bracketed" and not each.cell.technique.is_baseline else {}
+        )) for each in plan.cells)  # fmt: skip
+        if mtp_max_model_len is not None:
+            cells = tuple(served(each, mtp_max_model_len) if at == MTP else each for at, each in enumerate(cells))
+        self.plan: Plan = plan.model_copy(update={"cells": cells})
+        self.ledger = Ledger(store, "r1", MinuteByMinute())
+        self.ledger.write_plan(self.plan)
+
+    def key(self, place: int) -> str:
+        return self.plan.cells[place].cell.cell_key
+
+    def start(self, place: int, visit: str = "", verdict: Sequence[Any] = ("ok", [], []), **said: Any) -> None:
+        """One committed start of a cell, or of its control."""
+        step = StepWriter(self.ledger, self.key(place), f"memory{visit}")
+        step.provenance(machine="node-1 card-1")
+        step.write(MEMORY_STARTS, [{**KNOWN, **said}])
+        step.judge((CONDITION, MODE, *verdict))
+        step.commit(verdict[0], verdict[1])
+
+    def speed(self, place: int, tok_s: float, watts: float | None, visit: str = "", **told: Any) -> None:
+        """One committed visit of a throughput step of three windows, at so many watts; None: no card told any."""
+        step = StepWriter(self.ledger, self.key(place), f"throughput{visit}")
+        step.provenance(machine="node-1 card-1")
+        rows = [window(SHORT, number, tok_s) for number in range(3)]
+        if watts is not None:
+            rows = [row | {"energy_j": watts * row["wall_s"], "power_w": watts, "energy_from": "counter"} | told
+                    for row in rows]  # fmt: skip
+        step.write(WINDOWS, rows)
+        step.judge((SHORT.name, "fixed", "ok", [], []))
+        step.commit()

@@ -1,0 +1,1 @@
+"""Memory and energy: rows of the dataset, and the page's section."""

@@ -1,0 +1,185 @@
+"""The page's section about memory and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from configs.steps.load import category_of
+from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, technique_sign
+from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.section import plot, section
+from warehouse.display.speed_sections import plots_of
+from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.view import LOAD_STEP, View, bench
+from warehouse.loads.plots import against_concurrency, points_of
+from warehouse.memory.plots import energy_bars
+
+STEP = "memory"
+
+USER_TOKENS = 8192
+"""Context of a user as the table counts them."""
+
+GIB, KIB = 1024**3, 1024
+
+LEAD = (
+    "Weights, cache and CUDA graphs are what the engine's log says, of one card; peaks are the driver's, over one "
+    "request that fills the context. The cache is counted in tokens of requests of full length: layers with a window "
+    "keep their part of a request however short it is, so of shorter ones fewer tokens fit than the division by 8192 "
+    "says. A draft pays in KV tokens, for its weights and its own layers; that is told against AR under the same "
+    "serving arguments, on the same machine where the cell brought its control along. The host's peak adds up the "
+    "engine's processes, shared pages in each."
+)
+
+ENERGY_LEAD = (
+    "Energy per token is that of all cards over each timed window, by their own counter, divided by the tokens that "
+    "were written. Processor, fans and power supply of the host are not in it. A card at its power limit "
+    "(sw_power_cap) runs as it is meant to; one that protects itself against heat makes a row suspect."
+)
+
+NO_ENERGY = "No card told its power here, so nothing is known of energy per token."
+
+
+def memory_section(view: View) -> Markup | None:
+    """What a cell takes, how many users fit, and what a token costs in energy."""
+    measured = _in_order([row for row in view.of(step=STEP) if row.get("condition") is not None])
+    known = _in_order([row for row in view.rows if row.get("energy_j_per_token") is not None and not _is_part(row)])
+    if not measured and not known:
+        return None
+    content: list[Child] = []
+    if measured:
+        content.append(table("Memory of each cell", _without_empty(_memory_columns(view), measured), measured))
+    if known:
+        drawings = [drawing for each in _benches(known) for drawing in _drawings(each)]
+        columns = _without_empty(_energy_columns(view, known), known)
+        content += [tag("p", ENERGY_LEAD), plots_of(drawings), table("Energy of each load", columns, known)]
+    else:
+        content.append(tag("p", NO_ENERGY))
+    return section("memory", "Memory and energy", LEAD, *content)
+
+
+def _is_part(row: Row) -> bool:
+    return row["step"] == LOAD_STEP and category_of(row["condition"]) is not None
+
+
+def _memory_columns(view: View) -> list[Heading]:
+    return [
+        *naming(view.rows),
+        Heading("weights, GiB", _amount("weights_bytes", GIB)),
+        Heading("KV cache, GiB", _amount("kv_cache_bytes", GIB)),
+        Heading("KV tokens", lambda row: figure(row["kv_tokens"], 0)),
+        Heading("KiB a token", _amount("kv_bytes_per_token", KIB)),
+        Heading("users of 8k", lambda row: figure(users(row), 0)),
+        Heading("of full length", lambda row: figure(full_length(row), 1)),
+        Heading("KV tokens against AR", _price),
+        Heading("CUDA graphs, GiB", _amount("graph_bytes", GIB)),
+        Heading("peak of a card, GiB", _amount("gpu_memory_peak_bytes", GIB)),
+        Heading("of it the engine's", _amount("engine_memory_peak_bytes", GIB)),
+        Heading("peak of the host, GiB", _amount("host_peak_bytes", GIB)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+
+
+def users(row: Row) -> int | None:
+    """Contexts of 8192 tokens that the cache holds; None: the cell doesn't serve that length, or nobody knows."""
+    if row["kv_tokens"] is None or row["context_tokens"] + row["output_tokens"] < USER_TOKENS:
+        return None
+    return int(row["kv_tokens"] // USER_TOKENS)
+
+
+def full_length(row: Row) -> float | None:
+    """Requests of the cell's whole context that the cache holds, as the engine itself counts them."""
+    return None if row["kv_tokens"] is None else row["kv_tokens"] / (row["context_tokens"] + row["output_tokens"])
+
+
+def _price(row: Row) -> str:
+    """What the draft costs: `-12 345 (-6.7 %)`."""
+    tokens, ar = row["kv_tokens"], row["baseline_kv_tokens"]
+    if tokens is None or not ar:
+        return NOTHING
+    sign = "" if tokens == ar else "+" if tokens > ar else MINUS
+    return f"{sign}{figure(abs(tokens - ar), 0)} ({sign}{abs(tokens / ar - 1):.1%})"
+
+
+def _amount(column: str, unit: int) -> Callable[[Row], str]:
+    return lambda row: figure(None if row[column] is None else row[column] / unit)
+
+
+def _energy_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
+    return [
+        *naming(view.rows),
+        Heading("condition", lambda row: row["condition"], ""),
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("W", lambda row: figure(row["power_w"], 0)),
+        Heading("J per token", lambda row: figure(row["energy_j_per_token"])),
+        Heading("tok/s per W", lambda row: figure(1 / row["energy_j_per_token"])),
+        Heading(f"J per token, {TIMES} AR", lambda row: figure(_against_ar(row, rows))),
+        Heading("clock held down by", lambda row: ", ".join(row["throttle_reasons"] or ()) or NOTHING, "wrap"),
+        Heading("verdict", verdict_mark, ""),
+    ]
+
+
+def _against_ar(row: Row, rows: Sequence[Row]) -> float | None:
+    """Its energy per token over that of AR's row of the run under the same condition; None: there is none."""
+    alike = ("run_id", "precision", "engine", "gpu", "step", "condition", "mode")
+    found = [
+        each
+        for each in rows
+        if each["technique"] == "ar"
+        and each["model"] == (row.get("compared_as") or row["model"])
+        and all(each[name] == row[name] for name in alike)
+    ]
+    if row["technique"] == "ar" or not found:
+        return None
+    return float(row["energy_j_per_token"] / found[0]["energy_j_per_token"])
+
+
+def _without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Heading]:
+    """Columns in which any row has something: what a kind of machine never tells is left out."""
+    first, *others = columns
+    return [first, *(each for each in others if any(each.cell(row) != NOTHING for row in rows))]
+
+
+def _drawings(rows: Sequence[Row]) -> list[Markup]:
+    """Of one bench: against load where a prompt suite was under several, bars under every other condition."""
+    trusted = [row for row in rows if row["verdict"] != "rejected"]
+    note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; less is better."
+    made = []
+    lines = [(each[0], points_of(each, lambda row: row["energy_j_per_token"]))
+             for each in _cells([row for row in trusted if row["step"] == LOAD_STEP])]  # fmt: skip
+    if lines:
+        drawing = against_concurrency("Energy per token against load", "joules per token", lines)
+        made.append(plot("Energy per token against load", note, drawing))
+    others = [row for row in trusted if row["step"] != LOAD_STEP]
+    for condition in dict.fromkeys(row["condition"] for row in others):
+        bars = [row for row in others if row["condition"] == condition]
+        made.append(plot(f"Energy per token, {condition}", note, energy_bars(bars)))
+    return made
+
+
+def _cells(rows: Sequence[Row]) -> list[list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["run_id"], row["cell_key"]), []).append(row)
+    return [*found.values()]
+
+
+def _benches(rows: Sequence[Row]) -> list[list[Row]]:
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault((*bench(row), row["run_id"]), []).append(row)
+    return [*found.values()]
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    """By bench, AR first, then by name and load."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            *bench(row),
+            row["run_id"],
+            row["technique"] != "ar",
+            technique_sign(row),
+            row["concurrency"] or 0,
+            row["condition"] or "",
+        ),
+    )
