@@ -14,7 +14,6 @@ class UnbuiltStep(StepSpec):
 
     step: Literal[
         "depth",
-        "prompts",
         "memory",
     ]
     items: int | None = Field(None, gt=0)
@@ -31,6 +30,7 @@ class OnceUnbuiltStep(StepSpec):
 
     step: Literal[
         "load",
+        "prompts",
         "needle",
         "eval-gpqa",
         "eval-gpqa-inspect",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -203,6 +203,10 @@ RESULTS_CONSOLIDATED = Table(
         Column("parity_near_ties", "i64", "prompts whose outputs parted at a near tie of the two best tokens"),
         Column("divergence_margin", "f64", "largest gap between the two best tokens where outputs parted", "nats"),
         Column("depth_percent", "i64", "needle: share of the prompt before the hidden sentence", "%"),
+        Column("language", "str", "prompts: of the answer, as the workload says"),
+        Column("answer_s", "f64", "prompts: request sent to last byte, median over requests", "s"),
+        Column("programs", "i64", "prompts: programs that were run or that answers lacked; 0: no sandbox"),
+        Column("programs_correct", "f64", "share of them that did what the prompt asked, 0 to 1"),
         Column(
             "gpu_s",
             "f64",

@@ -10,14 +10,14 @@ from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import LOAD_STEP, View, bench, headline_condition
+from warehouse.display.view import SUITE_STEPS, View, bench, headline_condition
 
 
 def baseline_section(view: View) -> Markup | None:
     """The AR table: the denominator of every speedup."""
-    if _is_load_only(view):
+    if _is_suites_only(view):
         return None
-    rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] != LOAD_STEP])
+    rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] not in SUITE_STEPS])
     lead = (
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
@@ -51,9 +51,9 @@ SPEED_LEAD = (
 
 def speed_section(view: View) -> Markup | None:
     """Bars per bench, and the table of speedups."""
-    if _is_load_only(view):
+    if _is_suites_only(view):
         return None
-    timed = [row for row in view.rates() if row["step"] != LOAD_STEP]
+    timed = [row for row in view.rates() if row["step"] not in SUITE_STEPS]
     rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
     others = _by_load([row for row in timed if row["technique"] != "ar"])
     drawings = [
@@ -73,10 +73,10 @@ def speed_section(view: View) -> Markup | None:
     return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
 
 
-def _is_load_only(view: View) -> bool:
-    """Whether all rates are those of prompt suites, which have sections of their own."""
+def _is_suites_only(view: View) -> bool:
+    """Whether all rates are those of given prompts, which have sections of their own."""
     rates = view.rates()
-    return bool(rates) and all(row["step"] == LOAD_STEP for row in rates)
+    return bool(rates) and all(row["step"] in SUITE_STEPS for row in rates)
 
 
 def claim_cell(view: View, row: Row) -> str:
@@ -123,7 +123,7 @@ def acceptance_section(view: View) -> Markup:
 
 def latency_section(view: View) -> Markup | None:
     """Streamed TTFT and TPOT, medians in ms."""
-    if _is_load_only(view):
+    if _is_suites_only(view):
         return None
     rows = [row for row in view.rows if row["mode"] == "stream"]
     lead = (
