@@ -1,6 +1,7 @@
 """Landlock: from here on this process opens nothing but what lies below the folders named (standard library only).
 
-Source: Documentation/userspace-api/landlock.rst of Linux; since 5.13, for root and for everybody else.
+That a file exists, its size and its owner can still be asked for, by whoever could before. Source:
+Documentation/userspace-api/landlock.rst of Linux; since 5.13, for root and for everybody else.
 """
 
 from __future__ import annotations

@@ -41,11 +41,13 @@ def workload_section(view: View) -> Markup | None:
 
 def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
     width = max(len(row["acceptance_by_position"] or ()) for row in rows)
+    asks_programs = any(row["programs"] is not None for row in rows)
     columns = [
         *naming(view.rows),
         Heading("workload", lambda row: workload_of(row["condition"]), ""),
         Heading("language", lambda row: row["language"] or NOTHING, ""),
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
+        *([Heading("programs correct", _programs, "")] if asks_programs else []),
         Heading("seconds", lambda row: figure(row["answer_s"])),
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
@@ -54,8 +56,6 @@ def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
         Heading("claim", lambda row: claim_cell(view, row), ""),
     ]
-    if any(row["programs"] is not None for row in rows):
-        columns.append(Heading("programs correct", _programs, ""))
     if width:
         columns.append(Heading("acceptance length", lambda row: figure(row["acceptance_length"])))
         columns.append(Heading("accepted by position", _positions, ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from configs.workloads.workload import Case, Check
 from tasks.sandbox.check import why_no_sandbox
 from tasks.sandbox.run import Ran, run
-from tasks.sandbox.seccomp import AARCH64, X86_64, filter_of
+from tasks.sandbox.seccomp import AARCH64, ALLOW, REFUSE, X86_64, filter_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fences are Linux's")
 
@@ -55,7 +56,11 @@ def test_the_standard_library_is_there_and_nothing_else() -> None:
         ("open('/etc/passwd')", "line 1: PermissionError: [Errno 13] Permission denied: '/etc/passwd'"),
         ("import os\nos.listdir('/')", "line 2: PermissionError"),
         ("open('/proc/self/environ')", "line 1: PermissionError"),
-        ("open('mine.txt', 'w')", "line 1: PermissionError: [Errno 13] Permission denied: 'mine.txt'"),
+        ("open('mine.txt', 'w')", "line 1: PermissionError: [Errno 1] Operation not permitted: 'mine.txt'"),
+        ("import os\nos.open(os.__file__, os.O_RDONLY | os.O_TRUNC)", "line 2: PermissionError: [Errno 1]"),
+        ("import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETOWN, os.getppid())", "line 2: PermissionError: [Errno 1]"),
+        ("import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_ASYNC)", "line 2: PermissionError: [Errno 1]"),
+        ("import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSTI, b'x')", "line 2: PermissionError: [Errno 1]"),
         ("import os\nos.mkdir('mine')", "line 2: PermissionError"),
         ("import os\nos.chmod('VICTIM', 0)", "line 2: PermissionError"),
         ("import os\nopen(os.__file__, 'r+')", "line 2: PermissionError"),
@@ -195,4 +200,9 @@ def test_it_is_the_same_for_a_user_without_privileges(monkeypatch: pytest.Monkey
 def test_a_filter_ends_in_a_refusal_and_names_each_call_once(machine: object) -> None:
     assert isinstance(machine, type(X86_64))
     assert len(set(machine.allowed)) == len(machine.allowed) < 250, "jumps are one byte long"
-    assert len(filter_of(machine)) == 8 * (len(machine.allowed) + 6)
+    calls = [*machine.allowed, machine.openat, machine.fcntl, machine.ioctl]
+    assert len(set(calls)) == len(calls)
+    steps = [*struct.iter_unpack("=HBBI", filter_of(machine))]
+    assert [step[3] for step in steps[-2:]] == [REFUSE, ALLOW]
+    for place, (_, if_so, if_not, _) in enumerate(steps):
+        assert place + 1 + max(if_so, if_not) < len(steps) or place == len(steps) - 1, "no jump leaves the filter"
