@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag
 import configs.steps
 from configs.errors import SpecsweepError
 from configs.step import MeasuredStep, StepSpec
-from configs.unbuilt import OnceUnbuiltStep, UnbuiltStep
+from configs.unbuilt import OnceUnbuiltStep
 
 
 class StepIncomplete(SpecsweepError):
@@ -94,9 +94,9 @@ if TYPE_CHECKING:
     StoredStep = StepSpec
 else:
     _BUILT = [*map(_spec, step_names())]
-    Step = Annotated[reduce(or_, [*_BUILT, UnbuiltStep]), Field(discriminator="step")]
+    Step = Annotated[reduce(or_, _BUILT), Field(discriminator="step")]
     StoredStep = Annotated[
-        reduce(or_, [*map(_tagged, [*_BUILT, UnbuiltStep]), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]),
+        reduce(or_, [*map(_tagged, _BUILT), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]),
         Discriminator(_stored_kind),
     ]
 """Any step, told apart by its `step` name: `Step` as suites name it, `StoredStep` as plans keep it for ever."""

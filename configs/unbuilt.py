@@ -1,4 +1,4 @@
-"""Steps that suites may already name, though no version can measure them yet, and those that once were such."""
+"""Steps that suites could name before a version could measure them: stored plans keep them for ever."""
 
 from __future__ import annotations
 
@@ -7,16 +7,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from configs.step import StepSpec
-
-
-class UnbuiltStep(StepSpec):
-    """A step that this version plans and names, but can't measure. One that gets built moves to the class below."""
-
-    step: Literal[
-        "prompts",
-    ]
-    items: int | None = Field(None, gt=0)
-    params: dict[str, Any] = Field(default_factory=dict)
 
 
 class OnceUnbuiltStep(StepSpec):
@@ -31,6 +21,7 @@ class OnceUnbuiltStep(StepSpec):
         "depth",
         "load",
         "memory",
+        "prompts",
         "needle",
         "eval-gpqa",
         "eval-gpqa-inspect",

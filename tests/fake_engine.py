@@ -8,7 +8,8 @@ request), drafts_secretly (an AR engine that was told to draft all the same), re
 that nobody knows), insane (it answers what nobody asked, where questions are so easy that nobody misses them), noise
 (every token is improbable to the engine itself), no_ar (it starts only to speculate), some_errors (HTTP 500 to every
 20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the
-counters), counts_chunks (a stream's usage takes a chunk for a token). After FAKE_ENGINE_AFTER chat requests, dies_later
+counters), counts_chunks (a stream's usage takes a chunk for a token), wrong_program (the program that it was asked for
+prints something else). After FAKE_ENGINE_AFTER chat requests, dies_later
 dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one,
 too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
@@ -45,6 +46,9 @@ K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [
 
 RATES = json.loads((re.findall(r'"synthetic_acceptance_rates": (\[[^]]*\])', " ".join(sys.argv)) or ["[1.0]"])[0])
 """Acceptance by position: as it is told, else of each draft its first token and no other."""
+
+PROGRAM = "Here it is:\n```python\nprint({}sum(map(int, input().split())))\n```\n"
+"""What it answers to whoever asks for a Python program: the sum of the numbers in its input."""
 
 SANE = {question.prompt: question.wanted for question in GENERAL}
 """The sanity questions and their answers; it knows them as any working model does."""
@@ -108,6 +112,8 @@ def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]
             return "easy", "" if LIE in ("blank", "cut_off") else "Lorem ipsum" if LIE == "insane" else SANE[prompt], 12
         if (hidden := hidden_number(prompt)) is not None:
             return f"a number ? 7654321 or {hidden}", "" if LIE == "blank" else f"It is {hidden}.", 12
+        if "Python program" in prompt:
+            return "a program ?", PROGRAM.format("1 + " if LIE == "wrong_program" else ""), 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)
         if LIE == "half_wrong" and sum(prompt.encode()) % 2:
             letter = {"A": "B", "B": "C", "C": "D", "D": "A"}[letter]

@@ -292,6 +292,10 @@ RESULTS_CONSOLIDATED = Table(
             "most memory in use on the fullest card, by anybody, over a request of full length, as the driver says",
             "B",
         ),
+        Column("language", "str", "prompts: of the answer, as the workload says"),
+        Column("answer_s", "f64", "prompts: request sent to last byte, median over requests", "s"),
+        Column("programs", "i64", "prompts: programs that were run or that answers lacked; 0: no sandbox"),
+        Column("programs_correct", "f64", "share of them that did what the prompt asked, 0 to 1"),
         Column(
             "gpu_s",
             "f64",

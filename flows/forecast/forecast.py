@@ -11,7 +11,6 @@ from typing import Literal
 
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
-from configs.step import MeasuredStep
 from configs.visits import Design, Measurement, Start, without
 from flows.forecast.decoding import decode_tok_s
 from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, measurement_s, ready_s, start_s
@@ -19,7 +18,7 @@ from flows.forecast.evaluations import EvalForecast, eval_forecasts, total
 from warehouse.clock import HOUR_S
 from warehouse.price import usd_of
 
-ForecastState = Literal["measured", "to measure", "not built yet"]
+ForecastState = Literal["measured", "to measure"]
 """Committed already, still to do, or planned but beyond this version."""
 
 HEADLINE_CONTEXT_TOKENS = 256
@@ -114,12 +113,6 @@ class Forecast(Frozen):
             heapq.heapreplace(places, places[0] + cell.total_s)
         return max(places) / HOUR_S
 
-    @property
-    def unbuilt(self) -> dict[str, int]:
-        """Steps that this version can't run, and in how many cells they are planned."""
-        names = [step.step for cell in self.cells for step in cell.steps if step.state == "not built yet"]
-        return {name: names.count(name) for name in dict.fromkeys(names)}
-
 
 def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
     """Estimate a plan.
@@ -129,7 +122,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         committed: Cell key to the names of the steps that this run has already committed.
 
     Returns:
-        Seconds, GPU-hours and dollars per cell; steps that aren't built are named and cost nothing.
+        Seconds, GPU-hours and dollars per cell.
     """
     spot, rented = any(planned.spot for planned in plan.cells), plan.cloud is not None
     methods = {str(planned.cell.technique.method) for planned in plan.cells}
@@ -154,11 +147,7 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
     cell, gpu = planned.cell, planned.gpu
     left = without(planned.starts, done)
     controls = sum(start.served != cell for start in left)
-    unbuilt = [step for step in planned.steps if not isinstance(step, MeasuredStep)]
-    steps = (
-        *(_step_forecast(planned, start, each, done) for start in planned.starts for each in start.measurements),
-        *(StepForecast(step=step.step, name=step.step, state="not built yet", seconds=0.0) for step in unbuilt),
-    )
+    steps = tuple(_step_forecast(planned, start, each, done) for start in planned.starts for each in start.measurements)
     launch = GPU_LAUNCH_S if left and rented and gpu.bandwidth_gb_s is not None else 0.0
     ready, control = ready_s(planned, left, rented=rented), controls * start_s(gpu)
     total_s = launch + ready + sum(step.seconds for step in steps)

@@ -43,8 +43,8 @@ def judge_concurrency(
     """
     counted = counted_in(windows)
     shared = [
-        *_work_findings(served, windows, requests, counted),
-        _impossible(served, gpu, concurrency, windows, requests),
+        *work_findings(served, windows, requests, counted),
+        too_fast(served, gpu, concurrency, windows, requests),
         _unsteady(concurrency, requests),
     ]
     categories: dict[str, list[Row]] = {}
@@ -76,9 +76,10 @@ def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> 
     ]
 
 
-def _work_findings(
+def work_findings(
     served: Cell, windows: Sequence[Row], requests: Sequence[Row], counted: Counters
 ) -> list[Finding | None]:
+    """Was the work done that a speed is told of: its tokens, its drafts, each prompt computed once?"""
     failed = failed_requests(windows)
     if failed is not None:  # the engine counted work of theirs, too: no sum can hold
         return [failed]
@@ -133,7 +134,7 @@ def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | No
     ]
 
 
-def _impossible(
+def too_fast(
     served: Cell, gpu: Gpu, concurrency: int, windows: Sequence[Row], requests: Sequence[Row]
 ) -> Finding | None:
     """Of all windows together, ramp and tail included: slower than the rate that is published, so never too strict."""

@@ -24,14 +24,11 @@ PESSIMISM = ("worse", "inconclusive", "non-inferior")
 SMOKE = "smoke"
 """Metric of the smoke step, whose handful of questions is no evaluation."""
 
-LOAD_STEP = "load"
-"""Step whose rates are those of a mix of prompts; they have sections of their own."""
+LOAD_STEP, PROMPTS_STEP, DEPTH_STEP = "load", "prompts", "depth"
 
-DEPTH_STEP = "depth"
-"""Step whose rates are those of a part of a request; likewise."""
-
-APART = (LOAD_STEP, DEPTH_STEP)
-"""Steps whose rates have sections of their own: they are a bench's headline where nothing else was timed on it."""
+APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
+"""Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else was
+timed on it: given prompts, and a part of a request."""
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -78,8 +75,8 @@ class View:
     def rates(self) -> list[Row]:
         """Rows with a headline rate, whatever their verdict.
 
-        Rates of a prompt suite under load, and of generation at a depth, are a bench's headline where nothing else was
-        timed on it; those of single categories never are.
+        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it, then those of
+        named workloads, then those of generation at a depth; those of single categories never are.
         """
         return self._rates
 
@@ -128,12 +125,11 @@ class View:
     @cached_property
     def _rates(self) -> list[Row]:
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
-        timed = {bench(row) for row in rated if row["step"] not in APART}
-        return [
-            row
-            for row in rated
-            if row["step"] not in APART or (bench(row) not in timed and category_of(row["condition"]) is None)
-        ]
+        whole = [row for row in rated if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
+        first: dict[Bench, int] = {}
+        for row in whole:
+            first[bench(row)] = min(first.get(bench(row), len(APART)), _rank(row))
+        return [row for row in whole if _rank(row) == first[bench(row)]]
 
     @cached_property
     def _load_by_condition(self) -> dict[tuple[str, str, str], Row]:
@@ -154,6 +150,11 @@ class View:
     @cached_property
     def _pairs_by_cell(self) -> dict[tuple[str, str, str], list[Row]]:
         return _grouped(self.pairs, lambda pair: (pair["run_id"], pair["cell_key"], pair["kind"]))
+
+
+def _rank(row: Row) -> int:
+    """Which steps' rates stand for a bench before which others: 0 those of load shapes, then those told apart."""
+    return 1 + APART.index(row["step"]) if row["step"] in APART else 0
 
 
 def _grouped(rows: Sequence[Row], key: Callable[[Row], _K]) -> dict[_K, list[Row]]:

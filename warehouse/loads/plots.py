@@ -21,8 +21,8 @@ def against_concurrency(title: str, unit: str, lines: Sequence[Line]) -> Markup:
     return curves(title, unit, "requests in flight", {number: float(at) for at, number in enumerate(numbers)}, lines)
 
 
-def category_bars(categories: Sequence[tuple[str, Sequence[Row]]]) -> Markup:
-    """Speedups over AR by category, a bar per cell, with the line at 1."""
+def category_bars(categories: Sequence[tuple[str, Sequence[Row]]], what: str = "category") -> Markup:
+    """Speedups over AR by category, or `what` else there is a group of, a bar per cell, with the line at 1."""
     rows = [row for _, each in categories for row in each]
     longest = max(max(row["speedup_hi"] or row["speedup"] for row in rows), 1.0)
     scale = Scale(0, longest * 1.02, CATEGORY_LABELS, WIDTH - 34)
@@ -43,7 +43,7 @@ def category_bars(categories: Sequence[tuple[str, Sequence[Row]]]) -> Markup:
         + ", ".join(f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)}" for row in cells)
         for category, cells in categories
     )
-    return svg("Speedup by category", said, height, [axis, one, *drawn, *legend], rows)
+    return svg(f"Speedup by {what}", said, height, [axis, one, *drawn, *legend], rows)
 
 
 def _bar(row: Row, scale: Scale, top: float) -> list[Child]:

@@ -30,8 +30,6 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
         parts += [_heading("Budgets"), budgets_table(budgets)]
     if forecast.evaluations:
         parts += [_heading(evaluation_table.HEADING), *_evaluations(forecast)]
-    if forecast.unbuilt:
-        parts += [_heading("Planned, but not built yet (not in any figure above)"), _unbuilt_table(forecast)]
     if forecast.left_out:
         parts += [_heading("Left out"), left_out_table(forecast)]
     parts += [_heading("These are estimates. They rest on:"), assumptions_table(forecast)]
@@ -39,7 +37,7 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
 
 
 def cells_table(forecast: Forecast) -> Table:
-    """The matrix: one row per cell, one column per step that this version can run, and the totals.
+    """The matrix: one row per cell, one column per step, and the totals.
 
     All evaluations share one column: each has a row of its own further down.
     """
@@ -144,14 +142,6 @@ def _fit(fit: Fit) -> tuple[str, str]:
     return ("no price: will not start" if fit.left_usd is None else "too much: will not start"), "red"
 
 
-def _unbuilt_table(forecast: Forecast) -> Table:
-    """The steps that aren't built yet, and in how many cells they are planned."""
-    table = _plain_table()
-    for step, cells in forecast.unbuilt.items():
-        table.add_row(step, f"not built yet, {cells} cell{'s' if cells != 1 else ''}")
-    return table
-
-
 def _plain_table() -> Table:
     """Two columns without lines, slightly indented; the second one wraps."""
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 1))
@@ -175,7 +165,7 @@ def _columns(forecast: Forecast) -> dict[str, list[str]]:
     """The steps that can be run, in the order in which they are run, under the name of their column."""
     evals = {one.step for one in forecast.evaluations}
     columns: dict[str, list[str]] = {}
-    for step in (step.step for cell in forecast.cells for step in cell.steps if step.state != "not built yet"):
+    for step in (step.step for cell in forecast.cells for step in cell.steps):
         steps = columns.setdefault(EVALS if step in evals else step, [])
         if step not in steps:
             steps.append(step)

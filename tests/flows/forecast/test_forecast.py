@@ -1,12 +1,10 @@
 """The forecast: its rates against published ones, what it counts and what it refuses to leave out."""
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_gpu, load_sweep
 from configs.schema import Plan
@@ -46,25 +44,6 @@ def test_longer_contexts_are_slower_and_more_requests_faster_up_to_what_the_engi
     assert decode_tok_s(diffusion, gpu, 8000) < decode_tok_s(diffusion, gpu, 100)
     assert decode_tok_s(diffusion, gpu, 100, 4) > decode_tok_s(diffusion, gpu, 100, 1)
     assert at_once(diffusion, gpu, 64, 600) == 4
-
-
-UNBUILT = """
-name: mine
-steps:
-  - {step: smoke}
-  - {step: prompts}
-"""
-
-
-def test_steps_without_code_are_named_and_cost_nothing(tmp_path: Path) -> None:
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "mine.yaml").write_text(UNBUILT)
-    sweep = (ROOT / "configs/sweeps/tiny-quick.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(sweep.replace("suite: tiny-quick", "suite: mine"))
-    result = forecast(plan(str(tmp_path / "mine.yaml")), {})
-    assert result.unbuilt == {"prompts": 2}
-    assert all(s.seconds == 0 for cell in result.cells for s in cell.steps if s.state == "not built yet")
-    assert "prompts  not built yet, 2 cells" in shown(result)
 
 
 def test_committed_steps_are_not_paid_again_and_a_finished_cell_costs_nothing() -> None:

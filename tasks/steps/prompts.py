@@ -1,0 +1,208 @@
+"""Prompts: each named workload at each concurrency, its requests sent together, as often as asked.
+
+Units and formulas:
+    wall_s    of a request: sent to last byte; of a window: first request sent to last byte of the last answer.
+    tok/s     completion tokens by usage over the window's seconds; chars/s its characters over the same.
+
+A window is one repeat. Not streamed: nothing but the whole answer is timed, thinking included. What was measured of a
+condition is kept with its last repeat; one that a lost node had begun is measured again, since another start of the
+engine would be in its figure.
+
+A program in an answer is run behind the window's clock, by `tasks.sandbox` and by nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from configs.steps.prompts import PromptsStep, condition_name
+from configs.steps.smoke import OUTPUT_TOKENS
+from configs.workloads.workload import Workload
+from tasks.client import Ready, Reply, StreamReply
+from tasks.context import Progress, StepContext
+from tasks.guards.finding import Finding, Judgement
+from tasks.guards.steadiness import is_client_limited, is_starved
+from tasks.prompts import Prompt
+from tasks.sandbox.programs import NOTHING, Programs
+from tasks.timing.answers import answers_of
+from tasks.timing.loops import closed_loop
+from tasks.timing.timed import Timed, timed
+from tasks.timing.windows import MOST_TRIES, request_row
+from tasks.timing.workload_verdict import judge_workload, smoke_findings
+from warehouse.steps.prompts import MODE, PROMPT_REQUESTS, PROMPT_WINDOWS
+
+Row = dict[str, Any]
+
+WINDOW = ("condition", "repeat", "attempt")
+"""What identifies a window, and ties requests to it: a killed attempt may leave requests without one."""
+
+
+class Shape(NamedTuple):
+    """A workload at a concurrency."""
+
+    workload: Workload
+    concurrency: int
+
+    @property
+    def condition(self) -> str:
+        """What its rows are called."""
+        return condition_name(self.workload.name, self.concurrency)
+
+    def columns(self) -> Row:
+        """What its rows have in common."""
+        return {
+            "condition": self.condition,
+            "mode": MODE,
+            "output_tokens": self.workload.max_tokens,
+            "concurrency": self.concurrency,
+            "workload": self.workload.name,
+            "language": self.workload.language,
+        }
+
+
+def shapes_of(spec: PromptsStep) -> list[Shape]:
+    """All that is measured, one concurrency after the other."""
+    return [Shape(workload, number) for number in spec.concurrencies for workload in spec.workloads]
+
+
+async def measure(ctx: StepContext, spec: PromptsStep) -> list[Judgement]:
+    """Measure every condition that no earlier attempt on this machine has finished."""
+    run = _Run(ctx, spec, *await _finished(ctx, spec))
+    for number in spec.concurrencies:
+        left = [shape for shape in shapes_of(spec) if shape.concurrency == number and not run.has(shape)]
+        if left:
+            await run.warm_up(number)
+        for shape in left:
+            for repeat in range(spec.repeats):
+                await run.measure(shape, repeat)
+    return [run.judged(shape) for shape in shapes_of(spec)]
+
+
+async def _finished(ctx: StepContext, spec: PromptsStep) -> tuple[list[Row], list[Row]]:
+    """Windows and requests of the conditions that one earlier attempt finished on this machine."""
+    kept = await ctx.resume(PROMPT_WINDOWS, WINDOW)
+    measured = {tuple(window[column] for column in WINDOW) for window in kept}
+    sent = await ctx.resume(PROMPT_REQUESTS, WINDOW, only=measured)
+    windows: list[Row] = []
+    for shape in shapes_of(spec):
+        here = [row for row in kept if row["condition"] == shape.condition and ctx.is_here(row)]
+        last = max((row["attempt"] for row in here), default=None)
+        of_last = [row for row in here if row["attempt"] == last]
+        if {row["repeat"] for row in of_last} >= set(range(spec.repeats)):
+            windows += of_last
+    taken = {(row["condition"], row["attempt"]) for row in windows}
+    return windows, [row for row in sent if (row["condition"], row["attempt"]) in taken]
+
+
+class _Run:
+    """A prompts step that is being measured: what is there, and what is told of it."""
+
+    def __init__(self, ctx: StepContext, spec: PromptsStep, windows: list[Row], requests: list[Row]) -> None:
+        self._ctx, self._spec = ctx, spec
+        self._windows, self._requests = windows, requests
+        self._programs = Programs(unfenced=spec.unfenced)
+        self._total = len(shapes_of(spec)) * spec.repeats
+
+    def has(self, shape: Shape) -> bool:
+        """Whether the condition is finished."""
+        return any(row["condition"] == shape.condition for row in self._windows)
+
+    def judged(self, shape: Shape) -> Judgement:
+        """What the guards say about a condition, all of whose windows are there."""
+        windows, asked = (
+            [row for row in rows if row["condition"] == shape.condition] for rows in (self._windows, self._requests)
+        )
+        return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked)
+
+    async def warm_up(self, concurrency: int) -> None:
+        """Untimed rounds of the shortest workload: the prefix cache is off, and a guard sees if it isn't."""
+        shape = Shape(self._spec.shortest, concurrency)
+        for number in range(self._spec.warmup):
+            line = f"{concurrency} at a time: warm-up {number + 1}/{self._spec.warmup}"
+            self._ctx.tell(Progress(self._percent(), line))
+            exchanges = await closed_loop(self._ctx.client.hear, self._ready(shape), concurrency)
+            (await answers_of(self._ctx.client, exchanges)).require_all()
+
+    async def measure(self, shape: Shape, repeat: int) -> None:
+        """One window, its programs, and their rows."""
+        load, tries = await self._window(shape)
+        same = {**shape.columns(), "repeat": repeat}
+        # long texts take seconds to look through, and programs to run: heartbeats go on meanwhile
+        rows = await asyncio.to_thread(_rows, load, shape.workload, self._programs, same)
+        window = {**same, **load.columns(), "tries": tries, "chars": sum(row["chars"] for row in rows)}
+        await self._ctx.write(PROMPT_REQUESTS, rows)
+        await self._ctx.write(PROMPT_WINDOWS, [window])  # behind its requests: it says that they are all there
+        self._requests += rows
+        self._windows.append(window)
+        self._ctx.tell(self._progress(window, rows))
+
+    async def _window(self, shape: Shape) -> tuple[Timed, int]:
+        """Timed requests, and how often: one whose client couldn't keep up is measured again, the last is kept."""
+        tries = 0
+        while True:
+            load = await timed(self._ctx, self._ready(shape), shape.concurrency)
+            tries += 1
+            seen = {**shape.columns(), **load.columns()}
+            kept_waiting = not seen["failed"] and (is_starved(seen) or is_client_limited(seen))
+            if tries == MOST_TRIES or not kept_waiting:
+                return load, tries
+
+    def _ready(self, shape: Shape) -> list[Ready]:
+        client, workload = self._ctx.client, shape.workload
+        body = client.request(prompt_of(workload), workload.max_tokens, fixed=False, token_ids=True)
+        return [client.ready(body) for _ in range(shape.concurrency)]
+
+    def _progress(self, window: Row, rows: Sequence[Row]) -> Progress:
+        rate = window["completion_tokens"] / window["wall_s"]
+        outcomes = sorted({str(row["program"]) for row in rows if row["program"] is not None})
+        programs = "".join(f", program {outcome}" for outcome in outcomes)
+        line = f"{window['condition']} {window['repeat'] + 1}/{self._spec.repeats}: {rate:.0f} tok/s{programs}"
+        return Progress(self._percent(), line, rate)
+
+    def _percent(self) -> float:
+        return 100 * len(self._windows) / self._total
+
+
+def prompt_of(workload: Workload) -> Prompt:
+    """A workload's prompt as it is sent."""
+    thinks = workload.enable_thinking
+    return Prompt(workload.prompt, {} if thinks is None else {"enable_thinking": thinks})
+
+
+def _rows(load: Timed, workload: Workload, programs: Programs | None, same: Row) -> list[Row]:
+    """The answers as rows of `prompt_requests`; without `programs` none of them is run."""
+    answered = load.answered
+    return [
+        {
+            **same,
+            **request_row(reply),
+            "number": place,
+            "sent_s": heard.sent_s - load.begun_s,
+            **(NOTHING if programs is None else programs.columns(workload, _body(reply))),
+        }
+        for place, (heard, reply) in zip(answered.places, answered.each, strict=True)
+    ]
+
+
+def _body(reply: Reply | StreamReply) -> str:
+    """An answer without its thinking, which a program is never taken from."""
+    return reply.text if isinstance(reply, StreamReply) else reply.body
+
+
+async def smoke(ctx: StepContext, spec: PromptsStep, items: int) -> list[Finding | None]:
+    """The first few workloads, one at a time, with short answers; no program is run."""
+    tried = spec.workloads[:items]
+    before = await ctx.counters()
+    rows: list[Row] = []
+    for number, workload in enumerate(tried, 1):
+        cap = min(OUTPUT_TOKENS, workload.max_tokens)
+        body = ctx.client.request(prompt_of(workload), cap, fixed=False, token_ids=True, logprobs="written")
+        reply = await ctx.client.complete(body)
+        shape = Shape(workload, 1).columns() | {"condition": "smoke", "output_tokens": cap, "repeat": 0}
+        rows.append({**shape, **request_row(reply), **NOTHING, "number": number - 1})
+        ctx.tell(Progress(100 * number / len(tried), f"workload {number}/{len(tried)}"))
+    counted = await ctx.counters_after(before, len(tried))
+    await ctx.write(PROMPT_REQUESTS, rows)
+    return smoke_findings(ctx.cell, rows, counted)

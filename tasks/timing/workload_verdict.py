@@ -1,0 +1,57 @@
+"""What the guards say about one workload at one concurrency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from configs.cell import Cell, Gpu
+from tasks.guards.answers import blank_output
+from tasks.guards.drafting import acceptance_mismatch
+from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.steadiness import client_limited, client_starved, unsteady
+from tasks.guards.tokens import token_mismatch
+from tasks.meters import Counters
+from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
+from tasks.timing.load_verdict import too_fast, work_findings
+from warehouse.parts import Row
+
+
+def judge_workload(
+    served: Cell, gpu: Gpu, condition: str, mode: str, windows: Sequence[Row], requests: Sequence[Row]
+) -> Judgement:
+    """What the guards say about a condition. That a program is wrong is a result, and no guard's matter.
+
+    Args:
+        served: the cell that the engine serves: in a control's visit the control.
+        gpu: as planned.
+        condition: its name.
+        mode: of the rows.
+        windows: its rows of `prompt_windows`, all repeats.
+        requests: its rows of `prompt_requests`.
+    """
+    concurrency = windows[0]["concurrency"]
+    found = [
+        *work_findings(served, windows, requests, counted_in(windows)),
+        too_fast(served, gpu, concurrency, windows, requests),
+        *_answer_findings(served, requests),
+        # every repeat sends the same prompts, and drafts are worth the same on them
+        unsteady([row["completion_tokens"] / row["wall_s"] for row in windows], None, "tokens/s"),
+        client_starved(windows),
+        client_limited(windows),
+    ]
+    return judge(condition, mode, found)
+
+
+def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
+    """What the guards say about a few answers before hours are spent."""
+    return [
+        token_mismatch(sum(row["completion_tokens"] for row in requests), counted),
+        *drafting_findings(served, counted),
+        acceptance_mismatch(served.k, requests, counted),
+        *_answer_findings(served, requests),
+    ]
+
+
+def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | None]:
+    real = served.model.weights == "real"
+    return [blank_output([row["text"] for row in requests]) if real else None, *text_findings(served, requests)]

@@ -1,0 +1,136 @@
+"""What planning knows of a prompts step: its workloads by name, its requests, its room, its price, and its mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.expand import expand
+from configs.files.document import ConfigError
+from configs.load import load_suite, load_sweep
+from configs.schema import Plan, PlannedCell
+from configs.step import Load
+from configs.steps.prompts import PromptsStep, condition_name, workload_of
+from configs.workloads.read import workload_names, workloads_of
+from flows.forecast.forecast import forecast
+
+
+def step(**fields: Any) -> PromptsStep:
+    return PromptsStep.model_validate({"step": "prompts", "workloads": "seeds", **fields})
+
+
+ONE = {"name": "one", "language": "English", "prompt": "Say something.", "max_tokens": 40}
+
+
+def test_every_shipped_file_of_workloads_loads() -> None:
+    assert {"seeds", "tiny"} <= set(workload_names())
+    for name in workload_names():
+        assert len({each.name for each in workloads_of(name)}) == len(workloads_of(name))
+
+
+def test_the_seeds_have_the_caps_and_languages_of_the_write_ups() -> None:
+    found = {each.name: each for each in workloads_of("seeds")}
+    caps = {"qa": 256, "code": 512, "json": 1024, "math": 32, "longcode": 2048}
+    assert {name: found[name].max_tokens for name in caps} == caps
+    assert {each.language for each in found.values()} >= {"English", "Japanese", "Korean", "Python", "JSON"}
+    assert [name for name, each in found.items() if each.check] == ["code", "longcode"]
+
+
+def test_every_workload_is_priced_at_every_concurrency_and_the_shortest_warms_up() -> None:
+    cell = expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[0].cell
+    two = [ONE, ONE | {"name": "two", "max_tokens": 10, "answer_tokens": 4}]
+    loads = step(workloads=two, concurrencies=[1, 4], repeats=3).workload(cell)
+    assert loads == (
+        Load(3, 67, 40, 1, 40), Load(4, 67, 4, 1, 10), Load(12, 67, 40, 4, 40), Load(16, 67, 4, 4, 10),
+    )  # fmt: skip
+    assert [*step(workloads=two).longest_requests(cell)] == [("workload 'one'", 118), ("workload 'two'", 88)]
+
+
+@pytest.mark.parametrize(("name", "cells"), [("prompts", 4), ("prompts-tiny", 2)])
+def test_the_shipped_sweeps_plan_prompts_in_every_cell_and_none_is_free(name: str, cells: int) -> None:
+    expected = forecast(expand(load_sweep(name), recipe="0" * 16), {})
+    assert len(expected.cells) == cells
+    assert all(each.seconds > 0 for cell in expected.cells for each in cell.steps if each.step == "prompts")
+
+
+def test_a_plan_keeps_the_workloads_themselves() -> None:
+    plan = expand(load_sweep("prompts"), recipe="0" * 16)
+    again = Plan.model_validate_json(plan.model_dump_json())
+    assert again == plan and again.config_hash == plan.config_hash
+    steps = PlannedCell.model_validate_json(plan.cells[0].model_dump_json()).measured_steps
+    [kept] = [each for each in steps if isinstance(each, PromptsStep)]
+    assert kept.workloads == workloads_of("seeds")
+    assert "日銀のYCC撤廃" in kept.workloads[5].prompt and kept.workloads[1].check is not None
+
+
+def test_a_timed_step_is_measured_in_every_visit() -> None:
+    starts = expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[1].starts
+    assert [each.name for start in starts for each in start.measurements] == ["smoke", "prompts", "prompts@2"]
+
+
+SUITE = "name: mine\nsteps:\n  - step: prompts\n    workloads: {workloads}\n"
+
+MINE = """
+name: mine
+workloads:
+  - name: sum
+    language: Python
+    prompt: Write a Python program that adds.
+    max_tokens: 64
+    check: {cases: [{stdin: 1 2, stdout: '3'}]}
+"""
+
+
+def test_a_file_of_ones_own_is_named_by_its_path(write: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE, encoding="utf-8")
+    write(SUITE.format(workloads=path), "suites/mine.yaml")
+    suite = load_suite_of(write)
+    assert [each.name for each in suite.workloads] == ["sum"]
+
+
+def test_a_list_in_the_suite_needs_no_file(write: Callable[..., str]) -> None:
+    write(SUITE.format(workloads="[{name: a, language: English, prompt: Hello., max_tokens: 8}]"), "suites/mine.yaml")
+    assert load_suite_of(write).workloads[0].prompt == "Hello."
+
+
+def load_suite_of(write: Callable[..., str]) -> PromptsStep:
+    from configs.files.library import Library
+
+    folder = Path(write("", "unused.yaml")).parent
+    [found] = load_suite("mine", Library.beside(folder)).steps
+    assert isinstance(found, PromptsStep)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("workloads", "said"),
+    [
+        ("seedz", 'mine.yaml:4: steps[0].workloads: "seedz" isn\'t accepted'),
+        ("seedz", "no workloads 'seedz'; accepted: seeds, tiny (did you mean 'seeds'?)"),
+        ("gone.yaml", "can't be read"),
+        ("[]", "at least 1 item"),
+        ("[{name: a b, language: x, prompt: y, max_tokens: 8}]", "steps[0].workloads[0].name"),
+        ("[{name: a, langage: x, prompt: y, max_tokens: 8}]", "did you mean 'language'?"),
+        (
+            "[{name: a, language: x, prompt: y, max_tokens: 8}, {name: a, language: x, prompt: z, max_tokens: 8}]",
+            "steps[0].workloads[1].name",
+        ),
+        (
+            "[{name: a, language: x, prompt: y, max_tokens: 8, check: {cases: [{arguments: [1], stdout: '1'}]}}]",
+            "steps[0].workloads[0].check.cases[0].arguments: arguments without a function",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_their_line(write: Callable[..., str], workloads: str, said: str) -> None:
+    write(SUITE.format(workloads=workloads), "suites/mine.yaml")
+    with pytest.raises(ConfigError) as error:
+        load_suite_of(write)
+    assert said in str(error.value)
+
+
+def test_a_condition_says_its_workload() -> None:
+    assert condition_name("py_code", 4) == "py_code c=4" and workload_of("py_code c=4") == "py_code"

@@ -1,0 +1,208 @@
+"""The real sandbox against programs that mean harm: each is stopped, and named."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.workloads.workload import Case, Check
+from tasks.sandbox.check import why_no_sandbox
+from tasks.sandbox.run import Ran, run
+from tasks.sandbox.seccomp import AARCH64, ALLOW, REFUSE, X86_64, filter_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fences are Linux's")
+
+NOTHING = Case(stdout="")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fences() -> None:
+    missing = why_no_sandbox()
+    if missing is not None:
+        pytest.skip(missing)
+
+
+def ran(source: str, seconds: float = 30, memory_mib: int = 512, case: Case = NOTHING, fenced: bool = True) -> Ran:
+    check = Check(cases=(case,), seconds=seconds, memory_mib=memory_mib)
+    return run(source, check, case, fenced=fenced)
+
+
+def test_a_program_reads_its_input_and_prints() -> None:
+    assert ran("print(sum(map(int, input().split())))", case=Case(stdin="1 2 3\n", stdout="6")) == Ran(
+        "ended", "6\n", ""
+    )
+
+
+def test_the_standard_library_is_there_and_nothing_else() -> None:
+    source = (
+        "from __future__ import annotations\nimport csv, dataclasses, datetime, heapq, itertools, json, re\n"
+        "import zoneinfo, unicodedata, fractions, hashlib, zlib, decimal, random, typing, enum, functools, statistics\n"
+        "@dataclasses.dataclass\nclass Point:\n    x: int\n    y: typing.ClassVar[int] = 2\n"
+        "print(Point(1), hashlib.sha256(b'').hexdigest()[:4], random.Random(1).random() < 1)\n"
+    )
+    assert ran(source).stdout == "Point(x=1) e3b0 True\n"
+    assert ran("import pydantic").reason.startswith("line 1: ModuleNotFoundError")
+    assert ran("import configs").reason.startswith("line 1: ModuleNotFoundError")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("open('/etc/passwd')", "line 1: PermissionError: [Errno 13] Permission denied: '/etc/passwd'"),
+        ("import os\nos.listdir('/')", "line 2: PermissionError"),
+        ("open('/proc/self/environ')", "line 1: PermissionError"),
+        ("open('mine.txt', 'w')", "line 1: PermissionError: [Errno 1] Operation not permitted: 'mine.txt'"),
+        ("import os\nos.open(os.__file__, os.O_RDONLY | os.O_TRUNC)", "line 2: PermissionError: [Errno 1]"),
+        ("import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETOWN, os.getppid())", "line 2: PermissionError: [Errno 1]"),
+        ("import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_ASYNC)", "line 2: PermissionError: [Errno 1]"),
+        ("import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSTI, b'x')", "line 2: PermissionError: [Errno 1]"),
+        ("import os\nos.mkdir('mine')", "line 2: PermissionError"),
+        ("import os\nos.chmod('VICTIM', 0)", "line 2: PermissionError"),
+        ("import os\nopen(os.__file__, 'r+')", "line 2: PermissionError"),
+        ("import os\nos.unlink('VICTIM')", "line 2: PermissionError"),
+        ("import os\nos.symlink('a', 'b')", "line 2: PermissionError"),
+        ("import os\nwhile True: os.fork()", "line 2: PermissionError"),
+        ("import threading\nthreading.Thread(target=print).start()", "line 2: RuntimeError: can't start new thread"),
+        ("import subprocess\nsubprocess.run(['ls'])", "line 2: PermissionError"),
+        ("import os\nos.execv('/bin/ls', ['ls'])", "line 2: PermissionError"),
+        ("import os\nos.kill(os.getppid(), 0)", "line 2: PermissionError"),
+        ("import os\nos.setuid(0)", "line 2: PermissionError"),
+        ("import os\nos.nice(5)", "line 2: PermissionError"),
+        ("import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (9, 9))", "line 2: "),
+        ("import multiprocessing as m\nm.Process(target=print).start()", "line 2: PermissionError"),
+        ("import mmap\nmmap.mmap(-1, 1 << 33)", "line 2: OSError: [Errno 12]"),
+    ],
+)
+def test_what_reaches_beyond_the_program_is_refused(tmp_path: Path, source: str, said: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("x", encoding="ascii")
+    found = ran(source.replace("VICTIM", str(victim)))
+    assert found.ending == "failed" and found.reason.startswith(said), found
+    assert victim.read_text(encoding="ascii") == "x"
+
+
+def test_nobody_is_reached_over_the_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = ran(f"import socket\nsocket.create_connection(('127.0.0.1', {port}))")
+        assert found.reason == "line 2: PermissionError: [Errno 1] Operation not permitted"
+        for kind in ("AF_INET6, socket.SOCK_STREAM", "AF_INET, socket.SOCK_DGRAM", "AF_UNIX, socket.SOCK_STREAM"):
+            assert "PermissionError" in ran(f"import socket\nsocket.socket(socket.{kind})").reason
+
+
+def test_the_kernel_refuses_it_to_c_as_well() -> None:
+    source = (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "print([libc.syscall(n, 2, 1, 0, 0, 0) for n in (424, 425, 434, 435, 438, 444)], ctypes.get_errno())\n"
+    )
+    assert ran(source).stdout == "[-1, -1, -1, -1, -1, -1] 1\n"  # pidfd, io_uring, clone3, Landlock
+
+
+def test_a_program_that_eats_memory_gets_no_more() -> None:
+    found = ran("x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mib=128)
+    assert (found.ending, found.reason) == ("failed", "line 2: MemoryError")
+
+
+@pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(60)", "sum(range(10 ** 12))"])
+def test_a_program_that_never_ends_is_ended(source: str) -> None:
+    assert ran(source, seconds=1) == Ran("timed_out", "", "still running after 1 s")
+
+
+def test_a_program_that_closes_its_output_and_goes_on_is_ended_too() -> None:
+    assert ran("import os\nos.close(1)\nos.close(2)\nwhile True: pass", seconds=1).ending == "timed_out"
+
+
+def test_a_program_that_prints_a_gigabyte_is_cut_off() -> None:
+    found = ran("import sys\nfor _ in range(1024): sys.stdout.write('x' * (1 << 20))")
+    assert (found.ending, found.reason) == ("failed", "printed more than 64 KiB")
+    assert len(found.stdout) < 1 << 20
+    assert ran("import sys\nwhile True: sys.stderr.write('x' * 9999)").reason == "printed more than 64 KiB"
+
+
+def test_errors_are_named_in_one_line() -> None:
+    assert ran("x = 1\nprint(x / 0)").reason == "line 2: ZeroDivisionError: division by zero"
+    assert ran("def f(:\n").reason.startswith("line 1: SyntaxError")
+    assert ran("import sys\nsys.exit(3)").reason == "exit code 3"
+    assert ran("raise ValueError('a\\nb' * 500)").reason.count("\n") == 0
+    assert ran("import ctypes\nctypes.string_at(0)").reason == "ended by SIGSEGV"
+
+
+def test_it_sees_neither_this_environment_nor_another_s_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    assert "HF_TOKEN" not in ran("import os\nprint(dict(os.environ))").stdout
+    secret = tmp_path / "secret"
+    secret.write_text("x", encoding="ascii")
+    with secret.open() as file:
+        os.set_inheritable(file.fileno(), True)
+        found = ran(f"import os\nprint(os.read({file.fileno()}, 9))")
+    assert found.reason.startswith("line 2: OSError: [Errno 9]")
+
+
+def test_its_folder_is_empty_and_gone_afterwards() -> None:
+    cwd = ran("import os\nprint(os.getcwd())").stdout.strip()
+    assert "specsweep-program-" in cwd and not Path(cwd).exists()
+
+
+def test_it_can_not_say_that_it_was_not_run() -> None:
+    assert ran("import sys\nprint('no sandbox here', file=sys.stderr)\nsys.exit(97)").ending == "failed"
+
+
+def test_without_fences_only_limits_are_left() -> None:
+    assert ran("print(len(open('/etc/passwd').read()) > 0)", fenced=False).stdout == "True\n"
+    assert ran("while True: pass", seconds=1, fenced=False).ending == "timed_out"
+    assert ran("print('x', file=open('mine.txt', 'w'), flush=True)", fenced=False).ending == "failed", (
+        "no file may have a byte"
+    )
+
+
+def test_where_the_kernel_has_no_fences_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A Python that takes itself for another machine's: there is no list of system calls for it."""
+    lying = tmp_path / "python"
+    lines = ["#!/bin/sh", f'exec "{sys.executable}" -I -S -B -X utf8 -c "', "import platform, runpy, sys"]
+    lines += [
+        "platform.machine = lambda: 'riscv64'",
+        "sys.argv[:] = sys.argv[1:]",
+        "runpy.run_path(sys.argv[0], {}, '__main__')",
+    ]
+    lying.write_text("\n".join([*lines, '" "$6" "$7"']) + "\n", encoding="ascii")
+    lying.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(lying))
+    found = ran("print(1)")
+    assert (found.ending, found.stdout) == ("not_run", "")
+    assert found.reason == "no sandbox here: OSError: [Errno 38] seccomp: no list of system calls for riscv64"
+    assert why_no_sandbox() == found.reason
+
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+"""One that everybody may read, wherever the one of this test lies."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not SYSTEM_PYTHON.exists(), reason="needs root, and a Python for everybody")
+def test_it_is_the_same_for_a_user_without_privileges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plain = tmp_path / "python"
+    become = "/usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all"
+    plain.write_text(f'#!/bin/sh\nexec {become} {SYSTEM_PYTHON} "$@"\n', encoding="ascii")
+    plain.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(plain))
+    found = ran("import os\nprint(os.getuid())")
+    if "Permission denied" in found.reason:
+        pytest.skip(f"this checkout is root's alone: {found.reason}")
+    assert found == Ran("ended", "65534\n", "")
+    assert why_no_sandbox() is None
+
+
+@pytest.mark.parametrize("machine", [X86_64, AARCH64])
+def test_a_filter_ends_in_a_refusal_and_names_each_call_once(machine: object) -> None:
+    assert isinstance(machine, type(X86_64))
+    assert len(set(machine.allowed)) == len(machine.allowed) < 250, "jumps are one byte long"
+    calls = [*machine.allowed, machine.openat, machine.fcntl, machine.ioctl]
+    assert len(set(calls)) == len(calls)
+    steps = [*struct.iter_unpack("=HBBI", filter_of(machine))]
+    assert [step[3] for step in steps[-2:]] == [REFUSE, ALLOW]
+    for place, (_, if_so, if_not, _) in enumerate(steps):
+        assert place + 1 + max(if_so, if_not) < len(steps) or place == len(steps) - 1, "no jump leaves the filter"

@@ -1,0 +1,110 @@
+"""Rows of the dataset that a prompts step makes.
+
+Units and formulas:
+    tok_s      tokens of the requests that were sent together, over seconds from the first sending to the last byte:
+               the tail, in which fewer of them run, is part of it, as of what somebody waits for.
+    chars_s    their characters over the same seconds: what languages can be compared by.
+    answer_s   seconds from sending a request to its last byte, median over requests.
+    programs_correct   programs that are right, over those that were run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from configs.steps.prompts import PromptsStep, workload_of
+from warehouse.columns import Table
+from warehouse.consolidate.inputs import STEP, Group, Identity
+from warehouse.consolidate.rows import Made, Row, verdict_columns, verdict_of
+from warehouse.consolidate.speed.rows import speed_rows
+from warehouse.consolidate.speed.visits import Visited, in_order, visited
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    import polars as pl
+
+    from warehouse.consolidate.raw import Raw
+
+RUN = ("correct", "wrong", "failed", "timed_out")
+"""What becomes of a program that was run, or that an answer should have had and hasn't."""
+
+MOST_REASONS = 3
+"""Different reasons that a row's details name; all of them are in `prompt_requests`."""
+
+
+def prompt_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
+    """One row per workload and concurrency, with their rows of `visits`.
+
+    Args:
+        group: steps that are compared with each other.
+        raw: has their rows.
+        requests: table of what was asked.
+        windows: table of what the engine counted meanwhile.
+    """
+    measured = {
+        step.identity: visited(step, raw, raw.rows(step, windows, in_order), [])
+        for step in group
+        if step.wrote(windows)
+    }
+    answers = {
+        step.identity: [dict(row) for row in raw.rows(step, requests, _without_texts)]
+        for step in group
+        if step.identity in measured and step.visit.role == "cell"
+    }
+    made = speed_rows(group, measured, raw)
+    languages = {
+        (step.cell_key, each.name): each.language
+        for step in group
+        if isinstance(step.spec, PromptsStep)
+        for each in step.spec.workloads
+    }
+    results = []
+    for row in made.results:
+        name = workload_of(row.get("condition") or "")
+        told = _told(row, _asked(row, measured, answers)) if row.get("tok_s") is not None else row
+        results.append(told | {"language": languages.get((row["cell_key"], name))})
+    return made._replace(results=results)
+
+
+def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """How long answers took, how they ended, and what became of their programs."""
+    kept = ("attempt", "condition", "repeat", "number", "wall_s", "chars", "finish_reason", "program", "program_reason")
+    return frame.select(*STEP, *kept).sort("condition", "attempt", "repeat", "number")
+
+
+def _asked(
+    row: Row, measured: Mapping[Identity, Sequence[Visited]], answers: Mapping[Identity, Sequence[Row]]
+) -> list[Row]:
+    """The answers in the windows of which the row's rate is made: its machine's, of all its visits."""
+    found: list[Row] = []
+    for identity, there in answers.items():
+        if identity[:2] != (row["run_id"], row["cell_key"]):
+            continue
+        windows = {
+            (window["condition"], window["attempt"], window["repeat"])
+            for visit in measured[identity]
+            if visit.is_complete and visit.machine == row["machine"] and visit.shape[0] == row["condition"]
+            for window in visit.windows
+        }
+        found += [each for each in there if (each["condition"], each["attempt"], each["repeat"]) in windows]
+    return found
+
+
+def _told(row: Row, asked: Sequence[Row]) -> Row:
+    """The row with what its answers tell. A wrong program is a result: the row stays ok, and says what was wrong."""
+    run = [each for each in asked if each["program"] in RUN]
+    not_run = [each for each in asked if each["program"] == "not_run"]
+    bad = [each for each in (*run, *not_run) if each["program"] != "correct"]
+    verdict = verdict_of(row)
+    for said in list(dict.fromkeys(f"{each['program']}: {each['program_reason']}" for each in bad))[:MOST_REASONS]:
+        verdict = verdict.noting(f"program {said}")
+    return row | {
+        **verdict_columns(verdict),
+        "mbu": None,  # answers are of any length, and that of a window isn't its cap
+        "answer_s": median(each["wall_s"] for each in asked) if asked else None,
+        "truncated": sum(each["finish_reason"] == "length" for each in asked),
+        "blank": sum(not each["chars"] for each in asked),
+        "programs": len(run) if run or not_run else None,
+        "programs_correct": sum(each["program"] == "correct" for each in run) / len(run) if run else None,
+    }

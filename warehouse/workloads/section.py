@@ -1,0 +1,122 @@
+"""Section about named workloads: what each takes, what a technique gains on it, whether its program is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from configs.steps.prompts import workload_of
+from warehouse.display.figures import NOTHING, Row, figure, rate, span, technique_sign
+from warehouse.display.markup import Markup, tag
+from warehouse.display.rate_columns import share
+from warehouse.display.section import plot, section
+from warehouse.display.speed_sections import claim_cell, plots_of
+from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.display.view import PROMPTS_STEP, View, bench
+from warehouse.loads.plots import category_bars
+
+LEAD = (
+    "Named prompts, each asked by itself and several at once: its requests are sent together, answers end by "
+    "themselves or at the cap, and the clock stops with the last. Characters per second compare languages, whose "
+    "tokens hold more or less. A program is taken out of its answer, run where it has no files and no network, and "
+    "held to what its prompt asked, so fast and correct stand in one row. A wrong one is a result, no fault of the "
+    "measurement."
+)
+
+
+def workload_section(view: View) -> Markup | None:
+    """Speedups by workload at each concurrency; the table has seconds, rates and programs."""
+    rows = _in_order([row for row in view.of(step=PROMPTS_STEP) if row["tok_s"] is not None])
+    if not rows:
+        return None
+    drawings = [drawing for each in _benches(rows) for drawing in _bars(each)]
+    return section(
+        "workloads",
+        "Workloads",
+        LEAD,
+        plots_of(drawings),
+        table("Workloads", _columns(view, rows), fair_share(rows, bench)),
+        more(rows, "results_consolidated"),
+    )
+
+
+def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
+    width = max(len(row["acceptance_by_position"] or ()) for row in rows)
+    asks_programs = any(row["programs"] is not None for row in rows)
+    columns = [
+        *naming(view.rows),
+        Heading("workload", lambda row: workload_of(row["condition"]), ""),
+        Heading("language", lambda row: row["language"] or NOTHING, ""),
+        Heading("in flight", lambda row: figure(row["concurrency"], 0)),
+        *([Heading("programs correct", _programs, "")] if asks_programs else []),
+        Heading("seconds", lambda row: figure(row["answer_s"])),
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
+        Heading("chars/s", lambda row: rate(row["chars_s"])),
+        Heading("speedup", lambda row: figure(row["speedup"])),
+        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
+        Heading("claim", lambda row: claim_cell(view, row), ""),
+    ]
+    if width:
+        columns.append(Heading("acceptance length", lambda row: figure(row["acceptance_length"])))
+        columns.append(Heading("accepted by position", _positions, ""))
+    return [
+        *columns,
+        Heading("cut off", lambda row: figure(row["truncated"], 0)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+
+
+def _programs(row: Row) -> Markup | str:
+    """`3 of 4`, in colour; what was not run says so."""
+    number, right = row["programs"], row["programs_correct"]
+    if number is None:
+        return NOTHING
+    if not number:
+        return tag("span", "not run", class_="suspect")
+    correct = round(right * number)
+    colour = "ok" if correct == number else "rejected" if not correct else "suspect"
+    return tag("span", f"{correct} of {number}", class_=colour)
+
+
+def _positions(row: Row) -> str:
+    return " / ".join(share(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
+
+
+def _bars(rows: Sequence[Row]) -> list[Markup]:
+    known = [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
+    made = []
+    for number in sorted({row["concurrency"] for row in known}):
+        here = [row for row in known if row["concurrency"] == number]
+        names = dict.fromkeys(workload_of(row["condition"]) for row in rows)
+        workloads = [(name, found) for name in names if (found := _of(here, name))]
+        first = rows[0]
+        note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+        made.append(plot(f"Speedup by workload, {number} in flight", note, category_bars(workloads, "workload")))
+    return made
+
+
+def _of(rows: Sequence[Row], workload: str) -> list[Row]:
+    return [row for row in rows if workload_of(row["condition"]) == workload]
+
+
+def _benches(rows: Sequence[Row]) -> list[list[Row]]:
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault((*bench(row), row["precision"], row["run_id"]), []).append(row)
+    return [*found.values()]
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    """By workload and load, so that a workload's cells stand together; among them AR first, then by name."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            *bench(row),
+            workload_of(row["condition"]),
+            row["concurrency"],
+            row["technique"] != "ar",
+            technique_sign(row),
+            row["precision"],
+            row["run_id"],
+        ),
+    )
