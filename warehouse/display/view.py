@@ -27,8 +27,8 @@ SMOKE = "smoke"
 LOAD_STEP, PROMPTS_STEP, DEPTH_STEP = "load", "prompts", "depth"
 
 APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
-"""Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else was
-timed on it: given prompts, and a part of a request."""
+"""Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else
+was timed on it: given prompts, and a part of a request."""
 
 _K = TypeVar("_K", bound=Hashable)
 
