@@ -10,6 +10,8 @@ from configs.engine import Engine
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
+from configs.step import MeasuredStep
+from configs.without_vllm.generate import unmeasured, unserved
 from configs.without_weights.acceptance import KTooLong
 
 AUTO_GPU = "auto"
@@ -144,12 +146,17 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
     if cell.denoising_steps is not None and not (cell.model.shape and cell.shapes[0].canvas_length):
         problem = "a number of steps is replayed on a shape that has a canvas_length, and this model is none"
         raise document.error((*here, "denoising_steps"), f"{problem}; accepted: no denoising_steps")
+    if (found := unserved(cell)) is not None:
+        raise document.error((*here, *found[0]), found[1])
     return cell
 
 
 def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: Suite) -> None:
-    """Check that every request the suite sends to a cell fits its `max_model_len`."""
+    """Check that every request the suite sends to a cell fits its `max_model_len`, and that its engine can be timed."""
     given = [step for step in suite.steps if step.why_not(cell) is None]
+    for step in given:
+        if isinstance(step, MeasuredStep) and (problem := unmeasured(cell, step)) is not None:
+            raise document.error(here, problem)
     for what, tokens in (request for step in given for request in step.longest_requests(cell)):
         if tokens > cell.serving.max_model_len:
             loc = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")

@@ -17,11 +17,12 @@ class Engine(Grown):
     """What serves the model: `command` starts a user's own build, in a container maybe, or `environment` has it.
 
     `environment` names a pinned environment of ours, or with a / the path of a user's own virtual environment. With
-    neither, `vllm` of the PATH serves: that of the image on rented machines.
+    neither, `vllm` of the PATH serves: that of the image on rented machines. Of kind transformers, all three name a
+    Python that has torch and transformers, `python3` if none does; what serves is ours.
     """
 
     name: str
-    kind: Literal["vllm"] = "vllm"
+    kind: Literal["vllm", "transformers"] = "vllm"
     environment: str | None = None
     command: tuple[str, ...] | None = None
     image: str | None = None

@@ -13,7 +13,7 @@ from configs.errors import SpecsweepError
 from configs.load import AUTO_GPU
 from configs.schema import Plan, PlannedCell
 from flows.plans import is_rejected
-from tasks.engine import program
+from tasks.engine import generate, program
 from tasks.engine.program import is_ours
 from tasks.guards.machine import other_gpu
 from tasks.place import gpu
@@ -48,7 +48,10 @@ def require_machine(plan: Plan, ledger: Ledger) -> None:
     for planned in left if cards else []:  # without a driver nobody can say what is there
         _require_cards(planned, cards or [])
     for engine in {planned.cell.engine.name: planned.cell.engine for planned in left}.values():
-        program.require(engine, (planned.cell.technique for planned in left))
+        if engine.kind == "transformers":
+            generate.require(engine)
+        else:
+            program.require(engine, (planned.cell.technique for planned in left))
 
 
 def _left(plan: Plan, ledger: Ledger) -> Iterator[PlannedCell]:

@@ -20,10 +20,12 @@ from flows.forecast.decoding import (
     BANDWIDTH_EFFICIENCY,
     BATCH_EFFICIENCY,
     COMPUTE_EFFICIENCY,
+    CPU_GENERATE_TOK_S,
     CPU_MOST_AT_ONCE,
     CPU_TOK_S,
     GAIN_BY_METHOD,
     GAIN_HALVES_AT,
+    GENERATE_OVERHEAD_S,
     STEP_OVERHEAD_S,
     at_once,
     compute_s,
@@ -110,12 +112,13 @@ def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
 
 
 def assumptions(
-    gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False, rented: bool = True
+    gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False, rented: bool = True, generates: bool = False
 ) -> tuple[str, ...]:
-    """What the estimates rest on, as sentences, for this GPU and these techniques."""
+    """What the estimates rest on, as sentences, for this GPU, these techniques, and whether `generate` serves."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
     said = [
         *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
+        *([_GENERATE_SENTENCE] if generates else []),
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
@@ -134,6 +137,13 @@ def assumptions(
 _EVAL_SENTENCE = (
     "An eval's answers have their suite's usual length, which is our assumption until a run has measured it; as many "
     "are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after the others."
+)
+
+
+_GENERATE_SENTENCE = (
+    f"generate() of transformers answers one request after the other: {GENERATE_OVERHEAD_S * 1000:g} ms a step beside "
+    f"what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the tiny family on "
+    "a CPU."
 )
 
 

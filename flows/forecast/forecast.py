@@ -126,6 +126,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
     """
     spot, rented = any(planned.spot for planned in plan.cells), plan.cloud is not None
     methods = {str(planned.cell.technique.method) for planned in plan.cells}
+    generates = any(planned.cell.engine.kind == "transformers" for planned in plan.cells)
     evaluations = eval_forecasts(plan, committed)
     return Forecast(
         sweep=plan.sweep,
@@ -138,7 +139,9 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ()), rented=rented) for one in plan.cells),
         evaluations=evaluations,
         left_out=plan.left_out,
-        assumptions=assumptions(plan.gpu, methods, spot, has_evals=bool(evaluations), rented=rented),
+        assumptions=assumptions(
+            plan.gpu, methods, spot, has_evals=bool(evaluations), rented=rented, generates=generates
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from configs.cell import Cell, Draft, Model
 from configs.engine import Engine as EngineSpec
-from tasks.engine import container
+from tasks.engine import container, generate
 from tasks.engine.machine import state_dir
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
 from tasks.family import interpreter
@@ -43,12 +43,15 @@ class EngineCommand(NamedTuple):
 
 
 def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
-    """`vllm serve` for a cell, on loopback.
+    """`vllm serve` for a cell, or our server around `generate`, on loopback.
 
     Raises:
         EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing.
     """
     weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
+    if cell.engine.kind == "transformers":
+        draft = _checkpoint(cell, cell.draft) if cell.draft else None
+        return _command(cell, generate.arguments(cell, weights, draft, port), env)
     words = program(cell.engine)
     if container.is_container(words):
         words = container.words_inside(words, (*env, *FROM_THE_SHELL), _folders(cell, env), workdir)
@@ -77,6 +80,10 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     diffusion = diffusion_config(cell)
     if diffusion is not None:
         argv += ["--diffusion-config", json.dumps(diffusion, sort_keys=True)]
+    return _command(cell, argv, env)
+
+
+def _command(cell: Cell, argv: Sequence[str], env: dict[str, str]) -> EngineCommand:
     return EngineCommand(
         argv=tuple(argv),
         env=env,
@@ -147,16 +154,7 @@ def overlay_name(cell: Cell) -> environments.Name | None:
 
 
 def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
-    env = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        # if unset, vLLM finds its own address with a UDP connect to a public one
-        "VLLM_HOST_IP": "127.0.0.1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
-        "SPT_NOENV": "1",
-        "VLLM_CACHE_ROOT": str(compile_cache(cell.engine)),
-    }
+    env = dict(generate.VARIABLES) if cell.engine.kind == "transformers" else _vllm_variables(cell.engine)
     if (venv := venv_of(cell.engine)) is not None:  # as its `activate` does: kernels are built with its ninja
         env |= {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     if cell.engine.command is not None and container.is_container(cell.engine.command):
@@ -171,6 +169,19 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         env |= interpreter.write_backend(workdir / "triton-interpreter")
         env["PYTHONPATH"] += f"{os.pathsep}{packages}"
     return env | cell.engine.env | cell.technique.engine_env
+
+
+def _vllm_variables(engine: EngineSpec) -> dict[str, str]:
+    return {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        # if unset, vLLM finds its own address with a UDP connect to a public one
+        "VLLM_HOST_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
+        "SPT_NOENV": "1",
+        "VLLM_CACHE_ROOT": str(compile_cache(engine)),
+    }
 
 
 def compile_cache(engine: EngineSpec) -> Path:

@@ -37,20 +37,39 @@ def program(engine: Engine) -> tuple[str, ...]:
     Raises:
         EngineUnavailable: its environment is not installed, or is no environment.
     """
+    return _words(engine, "vllm")
+
+
+def python_words(engine: Engine) -> tuple[str, ...]:
+    """The Python that serves with transformers: the engine's command, its environment's, or one of the PATH.
+
+    Of the PATH it is the Python of the `vllm` there, since vLLM's image has torch and transformers in that one; else
+    `python3`.
+
+    Raises:
+        EngineUnavailable: its environment is not installed, or is no environment.
+    """
+    if engine.command is None and engine.environment is None:
+        return tuple(_interpreter(("vllm",)) or ("python3",))
+    return _words(engine, "python")
+
+
+def _words(engine: Engine, script: str) -> tuple[str, ...]:
+    """The engine's own command, or a script of its environment, or of the PATH."""
     if engine.command is not None:
         return (str(Path(engine.command[0]).expanduser()), *engine.command[1:])
     if (venv := venv_of(engine)) is not None:
-        return (str(venv / "bin" / "vllm"),)
+        return (str(venv / "bin" / script),)
     name = engine.environment
     if name is None:
-        return ("vllm",)
+        return (script,)
     if name not in environments.NAMES:
         remedy = f"write one of your own as a path, with a /; ours are {', '.join(environments.NAMES)}"
         raise EngineUnavailable(f"engine {engine.name!r}: there is no environment {name!r}: {remedy}")
     python = environments.python_of(name)
     if python is None:
         raise not_installed(name)
-    return (str(python.parent / "vllm"),)
+    return (str(python.parent / script),)
 
 
 def not_installed(name: str) -> EngineUnavailable:
@@ -117,18 +136,23 @@ def without_module(engine: Engine, technique: Technique) -> str | None:
 
     None: it lacks nothing, or nobody can tell: vLLM isn't here, lies in a container, or is started by no Python script.
     """
-    words = program(engine)
-    script = shutil.which(words[0])
-    if technique.needs_module is None or script is None or not says_its_release(words):
-        return None
-    with Path(script).open("rb") as file:
-        first = file.readline().decode(errors="replace").strip()
-    interpreter = first.removeprefix("#!").split()
-    if not first.startswith("#!") or "python" not in Path(interpreter[-1]).name:
+    interpreter = _interpreter(program(engine))
+    if technique.needs_module is None or interpreter is None:
         return None
     look = f"import importlib.util as u, sys; sys.exit(u.find_spec({technique.needs_module!r}) is None)"
     done = subprocess.run([*interpreter, "-c", look], capture_output=True, timeout=ANSWER_S, check=False)
     return f"{' '.join(interpreter)} has no package {technique.needs_module!r}" if done.returncode == 1 else None
+
+
+def _interpreter(words: Sequence[str]) -> list[str] | None:
+    """The Python that starts vLLM's own command; None: it isn't here, or nobody can tell."""
+    script = shutil.which(words[0])
+    if script is None or not says_its_release(words):
+        return None
+    with Path(script).open("rb") as file:
+        first = file.readline().decode(errors="replace").strip()
+    interpreter = first.removeprefix("#!").split()
+    return interpreter if first.startswith("#!") and "python" in Path(interpreter[-1]).name else None
 
 
 def says_its_release(words: Sequence[str]) -> bool:

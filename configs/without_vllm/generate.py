@@ -1,0 +1,86 @@
+"""What Hugging Face's `generate` serves of what vLLM does (tasks/transformers_engine/).
+
+One request at a time, real weights in the checkpoint's precision or another dtype, and drafts from a second checkpoint
+(`assistant_model=`: a small model, or Gemma 4's own assistant) or from the text so far (`prompt_lookup_num_tokens=`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from configs.cell import Cell
+from configs.files.document import Loc
+from configs.step import MeasuredStep
+
+METHODS = ("ar", "draft_model", "mtp", "ngram")
+"""mtp is that of a second checkpoint. transformers 5.19 has more (heads inside a checkpoint, DFlash), whose drafts
+nobody here has counted yet."""
+
+VLLM_SERVING = {"max_num_seqs": (None, 1), "gpu_memory_utilization": (None,), "prefix_cache": (False,)}
+"""Serving arguments that `generate` has no use for, with the values that ask for nothing."""
+
+VLLM_SERVING = {"max_num_seqs": (None, 1), "gpu_memory_utilization": (None,), "prefix_cache": (False,)}
+"""Serving arguments that `generate` has no use for, with the values that ask for nothing."""
+
+LONGEST_LOOKUP = "prompt_lookup_max"
+SHORTEST_LOOKUP = "prompt_lookup_min"
+"""vLLM's names in `speculative_config` for how many tokens are looked up; `generate` always goes down to one."""
+
+
+def unserved(cell: Cell) -> tuple[Loc, str] | None:
+    """Why the transformers engine can't serve a cell: (the row's field, the problem and what would be accepted).
+
+    None: it can, or the cell is another engine's.
+    """
+    return next(_unserved(cell), None) if cell.engine.kind == "transformers" else None
+
+
+def unmeasured(cell: Cell, step: MeasuredStep) -> str | None:
+    """Why a step's figures would be none on an engine that answers one request at a time; None: they are.
+
+    Only of what is timed: elsewhere requests may wait for each other.
+    """
+    if cell.engine.kind != "transformers" or not step.is_timed:
+        return None
+    most = max((load.concurrency for load in step.workload(cell)), default=1)
+    if most == 1:
+        return None
+    problem = f"step {step.step!r} times {most} requests at once, and {cell.engine.name!r} answers one after the other"
+    return f"{problem}: it would be a queue's length; accepted: a suite with 1 at a time"
+
+
+def _unserved(cell: Cell) -> Iterator[tuple[Loc, str]]:
+    technique, serving, name = cell.technique, cell.serving, cell.engine.name
+    if technique.method not in METHODS:
+        accepted = f"accepted: techniques of method {', '.join(METHODS)}"
+        yield ("technique",), f"{technique.name!r} is not served by {name!r}, which is generate(); {accepted}"
+    elif technique.method == "mtp" and not technique.needs_draft:
+        problem = f"{technique.name!r} drafts with a head inside the checkpoint, and {name!r} with a second one"
+        yield ("technique",), f"{problem}; accepted: mtp with a draft"
+    if technique.engine_args:
+        yield ("technique",), f"{technique.name!r} has engine_args of vLLM's; accepted: a technique without"
+    if technique.drafts:
+        yield from _of_lookup(cell)
+    if cell.model.weights == "dummy" or cell.model.shape is not None:
+        yield ("model",), f"{cell.model.name!r} has no weights, and {name!r} makes none up; accepted: real weights"
+    if cell.precision.quantization is not None:
+        problem = f"{cell.precision.name!r} is made by vLLM while loading"
+        yield ("precision",), f"{problem}; accepted: the checkpoint's own, as bf16"
+    for field, takes in VLLM_SERVING.items():
+        if getattr(serving, field) not in takes:
+            problem = f"{field} is vLLM's, and {name!r} answers one request at a time and keeps no cache between them"
+            yield ("serving", field), f"{problem}; accepted: without it"
+    if cell.cards > 1:
+        yield (), f"{name!r} uses one card; accepted: no parallel size in its args"
+
+
+def _of_lookup(cell: Cell) -> Iterator[tuple[Loc, str]]:
+    """Settings of a draft that `generate` doesn't know."""
+    config = cell.technique.speculative_config
+    known = {LONGEST_LOOKUP, SHORTEST_LOOKUP} if cell.technique.method == "ngram" else set()
+    if unknown := sorted(set(config) - known):
+        problem = f"{cell.technique.name!r} has {', '.join(unknown)} for vLLM, which generate() doesn't know"
+        yield ("technique",), f"{problem}; accepted: a technique without"
+    if cell.technique.method == "ngram" and config.get(SHORTEST_LOOKUP, 1) != 1:
+        problem = f"{cell.technique.name!r} looks up {config[SHORTEST_LOOKUP]} tokens or more, generate() also one"
+        yield ("technique",), f"{problem}; accepted: prompt-lookup, or another with {SHORTEST_LOOKUP}: 1"

@@ -1,0 +1,38 @@
+"""Start the server: weights first, then a few tokens, then the door, so that who is answered is answered in full."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tasks.transformers_engine.arguments import parse
+from tasks.transformers_engine.counters import Counters
+from tasks.transformers_engine.door import Engine, Server
+from tasks.transformers_engine.turns import Turns
+
+
+def main() -> int:
+    """Serve until a signal ends the process."""
+    arguments = parse()
+    # a wrong argument is told before torch is imported, which takes seconds
+    from tasks.transformers_engine.generation import Generator
+    from tasks.transformers_engine.loading import load, quiet, versions
+    from tasks.transformers_engine.memory import Memory
+
+    quiet()
+    loaded = load(arguments)
+    memory = Memory(loaded)
+    generator = Generator(loaded, arguments, memory)
+    print("warming up", flush=True)
+    generator.warm_up()
+    counters = Counters(arguments.served_model_name, arguments.k)
+    turns = Turns(generator, counters, arguments.k, die=lambda: os._exit(1))
+    server = Server(Engine(arguments, generator, memory, counters, turns, versions()))
+    turns.start()
+    print(f"transformers {versions()} serves {arguments.served_model_name} on {loaded.device}", flush=True)
+    server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The HTTP door: the paths of vLLM's server that our client uses, by the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tasks.transformers_engine.arguments import Arguments
+from tasks.transformers_engine.asked import Asked, BadRequest, asked
+from tasks.transformers_engine.chat import Answer
+from tasks.transformers_engine.counters import Counters
+from tasks.transformers_engine.turns import Done, HungUp, Job, Turns
+from tasks.transformers_engine.writing import CHANNELS, Channel, Writer
+
+if TYPE_CHECKING:  # they need torch
+    from tasks.transformers_engine.generation import Generator
+    from tasks.transformers_engine.memory import Memory
+
+
+class Engine:
+    """What stands behind the door."""
+
+    def __init__(
+        self, arguments: Arguments, generator: Generator, memory: Memory, counters: Counters, turns: Turns, version: str
+    ) -> None:
+        self.arguments, self.generator, self.version = arguments, generator, version
+        self.counters, self.turns, self._memory = counters, turns, memory
+
+    def page(self) -> str:
+        """The metrics page."""
+        waiting = {"vllm:num_requests_waiting": float(self.turns.waiting)}
+        return self.counters.page(waiting | self._memory.gauges())
+
+    def job(self, wanted: Asked, connection: socket.socket) -> Job:
+        """A request, its prompt rendered and found to fit.
+
+        Raises:
+            BadRequest: it doesn't fit into the context.
+        """
+        prompt = self.generator.tokens_of(wanted)
+        room = self.arguments.max_model_len - len(prompt)
+        if room < (wanted.max_tokens or 1):
+            raise BadRequest(
+                f"max_tokens: {len(prompt)} tokens of prompt and {wanted.max_tokens} of answer are more than the "
+                f"{self.arguments.max_model_len} of --max-model-len"
+            )
+        parser = self.arguments.reasoning_parser
+        channel = None if parser is None else Channel.of(CHANNELS[parser], self.generator.id_of, prompt)
+        writer = Writer(self.generator.decode, channel, wanted.stop)
+        return Job(wanted, prompt, wanted.max_tokens or room, writer, lambda: has_hung_up(connection))
+
+
+def has_hung_up(connection: socket.socket) -> bool:
+    """Whether the other side of a connection has closed it."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+class Server(ThreadingHTTPServer):
+    """A thread per connection; they only read, write and wait."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+    engine: Engine
+
+    def __init__(self, engine: Engine) -> None:
+        """Listen; raises OSError where somebody else has the port."""
+        self.engine = engine
+        super().__init__((engine.arguments.host, engine.arguments.port), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm: ClassVar[bool] = True
+    wbufsize = -1  # a head and its body leave together
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The log is for what the engine does, not for who asked."""
+
+    def do_GET(self) -> None:
+        engine, name = self.server.engine, self.server.engine.arguments.served_model_name
+        if self.path == "/health":
+            self._reply(200, "")
+        elif self.path == "/version":
+            self._json(200, {"version": engine.version})
+        elif self.path == "/metrics":
+            self._reply(200, engine.page())
+        elif self.path == "/v1/models":
+            model = {"id": name, "object": "model", "max_model_len": engine.arguments.max_model_len}
+            self._json(200, {"object": "list", "data": [model]})
+        else:
+            self._error(404, f"no {self.path} here")
+
+    def do_POST(self) -> None:
+        paths = {"/v1/chat/completions": self._chat, "/tokenize": self._tokenize}
+        data = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path not in paths:
+            self._error(404, f"no {self.path} here")
+            return
+        try:
+            paths[self.path](asked(_document(data)))
+        except BadRequest as error:
+            self._error(400, str(error))
+        except (HungUp, ConnectionError):
+            self.close_connection = True
+
+    def _tokenize(self, wanted: Asked) -> None:
+        tokens = self.server.engine.generator.tokens_of(wanted)
+        most = self.server.engine.arguments.max_model_len
+        self._json(200, {"count": len(tokens), "tokens": tokens, "max_model_len": most})
+
+    def _chat(self, wanted: Asked) -> None:
+        engine = self.server.engine
+        job = engine.job(wanted, self.connection)
+        answer = Answer(engine.arguments.served_model_name, len(job.prompt))
+        engine.turns.add(job)
+        if wanted.streams:
+            self._stream(job, answer)
+            return
+        try:
+            done = next(event for event in job.events() if isinstance(event, Done))
+        except HungUp:
+            raise
+        except Exception as error:
+            self._error(500, f"{type(error).__name__}: {error}")
+            return
+        self._json(200, answer.whole(done, engine.generator.token_text, token_ids=wanted.token_ids))
+
+    def _stream(self, job: Job, answer: Answer) -> None:
+        """Chunks as they come. Once the head is out, an error is an event, too."""
+        running = job.asked.running_usage
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self._event(answer.begin(with_usage=running))
+        try:
+            for event in job.events():
+                if isinstance(event, Done):
+                    self._event(answer.last(event, with_usage=running))
+                    if job.asked.include_usage:
+                        self._event(answer.account(event))
+                else:
+                    self._event(answer.chunk(event, with_usage=running))
+        except (HungUp, ConnectionError):
+            raise
+        except Exception as error:
+            self._event(_error(500, f"{type(error).__name__}: {error}"))
+        self._piece(b"data: [DONE]\n\n")
+        self._piece(b"")
+
+    def _event(self, document: Mapping[str, Any]) -> None:
+        self._piece(b"data: " + json.dumps(document, ensure_ascii=False).encode() + b"\n\n")
+
+    def _piece(self, data: bytes) -> None:
+        """A chunk of the transfer coding (RFC 9112, 7.1); an empty one is the last."""
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _json(self, status: int, document: Mapping[str, Any]) -> None:
+        self._reply(status, json.dumps(document, ensure_ascii=False), "application/json")
+
+    def _error(self, status: int, text: str) -> None:
+        self._json(status, _error(status, text))
+
+    def _reply(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.wfile.flush()
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(data)
+    except ValueError as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadRequest("the body is no JSON object")
+    return body
+
+
+def _error(status: int, text: str) -> dict[str, Any]:
+    kind = "BadRequestError" if status == 400 else "InternalServerError"
+    return {"error": {"message": text, "type": kind, "code": status}}

@@ -1,0 +1,184 @@
+"""One request at a time, in the order in which they came: `generate` isn't batched here.
+
+Requests are queued by the door's threads and answered by one worker, the only thread that computes. Several requests
+in flight therefore wait for each other: their concurrency is a queue, and no throughput.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from tasks.transformers_engine.asked import Asked
+from tasks.transformers_engine.counters import Clock, Counters, Drafts
+from tasks.transformers_engine.writing import Text, Writer
+
+DEADLY = ("CUDA error", "device-side assert")
+"""Words of an error after which a card answers nothing any more: an engine that is gone is noticed, one that only says
+500 isn't."""
+
+
+class Logprob(NamedTuple):
+    """A written token's log-probability in nats, and those of the best candidates at its place, best first."""
+
+    token_id: int
+    logprob: float
+    best: Sequence[tuple[int, float]]
+
+
+class Step(NamedTuple):
+    """What one step added to an answer; `tokens` is their running number."""
+
+    text: Text
+    tokens: int
+
+
+class Done(NamedTuple):
+    """An answer's end."""
+
+    token_ids: list[int]
+    text: Text
+    """All of it."""
+    rest: Text
+    """What no step has shown yet."""
+    finish_reason: str
+    stopped_by: str | None
+    clock: Clock
+    drafts: Drafts | None
+    logprobs: Sequence[Logprob] | None
+
+
+class Generates(Protocol):
+    """What computes. `on_tokens` gets the tokens of each step and says whether to stop there."""
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        asked: Asked,
+        max_tokens: int,
+        on_draft: Callable[[int, int], None],
+        on_tokens: Callable[[list[int]], bool],
+    ) -> Sequence[Logprob] | None:
+        """Decode one request; returns its tokens' probabilities if it asks for them."""
+
+    def ends(self, token: int) -> bool:
+        """Whether the token ends an answer."""
+
+
+class Job:
+    """A request that waits, or is being answered."""
+
+    def __init__(
+        self, asked: Asked, prompt: Sequence[int], max_tokens: int, writer: Writer, is_gone: Callable[[], bool]
+    ) -> None:
+        """A request that just came.
+
+        Args:
+            asked: what it asks for.
+            prompt: its tokens.
+            max_tokens: the most tokens of its answer.
+            writer: makes text of them.
+            is_gone: whether whoever asked has hung up.
+        """
+        self.asked, self.prompt, self.max_tokens, self.writer, self.is_gone = asked, prompt, max_tokens, writer, is_gone
+        self.arrived_s = time.monotonic()
+        self._said: queue.SimpleQueue[Step | Done | Exception] = queue.SimpleQueue()
+
+    def tell(self, said: Step | Done | Exception) -> None:
+        """For the worker: what came of it so far."""
+        self._said.put(said)
+
+    def events(self) -> Iterator[Step | Done]:
+        """Its steps as they come, and its end; raises what went wrong with it."""
+        while True:
+            said = self._said.get()
+            if isinstance(said, Exception):
+                raise said
+            yield said
+            if isinstance(said, Done):
+                return
+
+
+class HungUp(Exception):
+    """Whoever asked is gone; nobody reads the answer."""
+
+
+class Turns:
+    """The queue and its worker."""
+
+    def __init__(self, generator: Generates, counters: Counters, k: int | None, die: Callable[[], None]) -> None:
+        """A queue that nobody works off yet.
+
+        Args:
+            generator: what computes.
+            counters: of the engine.
+            k: tokens drafted per step; None: nothing drafts.
+            die: ends the process at once.
+        """
+        self._generator, self._counters, self._k, self._die = generator, counters, k, die
+        self._waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Start the worker."""
+        threading.Thread(target=self._work, name="generate", daemon=True).start()
+
+    def add(self, job: Job) -> None:
+        """Queue a request behind those that came before."""
+        self._waiting.put(job)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that were not begun."""
+        return self._waiting.qsize()
+
+    def _work(self) -> None:
+        while True:
+            job = self._waiting.get()
+            try:
+                job.tell(HungUp() if job.is_gone() else self._answer(job))
+            except HungUp as error:
+                self._counters.finished("abort")
+                job.tell(error)
+            except Exception as error:
+                traceback.print_exc()  # the engine's log is where the cause is looked for
+                job.tell(error)
+                if any(words in str(error) for words in DEADLY):
+                    self._die()
+
+    def _answer(self, job: Job) -> Done:
+        scheduled_s = time.monotonic()
+        moments: list[float] = []
+        ids: list[int] = []
+        drafts = None if self._k is None else Drafts(self._k)
+        whole = Text()
+
+        def on_draft(drafted: int, accepted: int) -> None:
+            self._counters.drafted(drafted, accepted)
+            if drafts is not None:
+                drafts.add(drafted, accepted)
+
+        def on_tokens(new: list[int]) -> bool:
+            nonlocal whole
+            if job.is_gone():
+                raise HungUp
+            moments.append(time.monotonic())
+            ids.extend(new)
+            self._counters.written(len(new))
+            text = job.writer.push(new)
+            whole = whole.then(text)
+            if job.asked.streams:
+                job.tell(Step(text, len(ids)))
+            return job.writer.stopped_by is not None
+
+        self._counters.prompt(len(job.prompt))
+        logprobs = self._generator.generate(job.prompt, job.asked, job.max_tokens, on_draft, on_tokens)
+        rest = job.writer.end()
+        ended = job.writer.stopped_by is not None or (not job.asked.ignore_eos and self._generator.ends(ids[-1]))
+        reason = "stop" if ended else "length"
+        self._counters.finished(reason)
+        clock = Clock(job.arrived_s, scheduled_s, moments[0] if moments else None, moments[-1] if moments else None)
+        return Done(ids, whole.then(rest), rest, reason, job.writer.stopped_by, clock, drafts, logprobs)

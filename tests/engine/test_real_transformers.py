@@ -1,0 +1,123 @@
+"""The tiny twin of `transformers`, whole: the real generate() on the CPU, the real family, an engine killed amid it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from configs.checkout import ROOT
+from configs.expand import default_run_id
+from flows.plans import make_plan
+from tests.tasks.test_cell import processes_with, wait_until
+from warehouse.lease import Leases
+from warehouse.ledger import Ledger
+from warehouse.regrades import rows_in_force
+from warehouse.steps.throughput import REQUESTS
+from warehouse.store import open_store
+
+pytestmark = pytest.mark.engine
+
+SERVER = b"tasks.transformers_engine"
+
+
+class Run:
+    """A finished run whose last cell lost its engine to `kill -9` in the parity step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.state = folder / "store", folder / "state"
+        plan = make_plan("transformers-tiny")
+        self.ledger = Ledger(open_store(str(self.store)), default_run_id(plan))
+        self.keys = {planned.cell.technique.name: planned.cell.cell_key for planned in plan.cells}
+
+    def is_in(self, key: str, step: str) -> bool:
+        beat = Leases(self.ledger, key).heartbeat()
+        return beat is not None and beat.step == step and self.ledger.read_commit(key, step) is None
+
+    def servers(self) -> list[int]:
+        mine = processes_with(str(self.state))
+        return [pid for pid in mine if SERVER in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def measure(self) -> None:
+        env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(self.state)}
+        argv = [sys.executable, "-m", "flows.terminal", "run", "transformers-tiny", "--store", str(self.store)]
+        run = subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+        wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 300)
+        (server,) = self.servers()
+        os.kill(server, signal.SIGKILL)
+        said, _ = run.communicate(timeout=300)
+        assert run.returncode == 0, said
+
+    def rows(self, step: str) -> pl.DataFrame:
+        return pl.read_parquet(self.store / "results_consolidated.parquet").filter(step=step)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    made = Run(tmp_path_factory.mktemp("transformers"))
+    made.measure()
+    return made
+
+
+def test_an_engine_that_is_killed_is_noticed_as_dead_and_its_cell_goes_on(run: Run) -> None:
+    first, *_, last = Leases(run.ledger, run.keys["mtp"]).attempts()
+    assert first.outcome == "failed" and first.reason.startswith("the engine died"), first.reason
+    assert last.outcome == "completed"
+    assert run.servers() == [] and processes_with(str(run.state)) == [], "nothing is left behind"
+
+
+def test_drafts_are_counted_as_vllm_counts_them(run: Run) -> None:
+    rows = run.rows("throughput").filter(mode="fixed").sort("technique")
+    assert rows["technique"].to_list() == ["ar", "draft_model", "mtp"] and rows["tok_s"].null_count() == 0
+    assert rows.filter(technique="ar")["acceptance_length"].to_list() == [None]
+    drafting = rows.filter(pl.col("technique") != "ar")
+    assert 1.2 < drafting["acceptance_length"].min() <= drafting["acceptance_length"].max() <= 5  # type: ignore[operator]
+    assert drafting["acceptance_by_position"].list.len().to_list() == [4, 4]
+    requests = pl.concat([_requests(run, key) for key in run.keys.values()])
+    assert requests["engine_ttft_ms"].null_count() == requests["engine_queue_ms"].null_count() == 0
+
+
+def _requests(run: Run, key: str) -> pl.DataFrame:
+    commit = run.ledger.read_commit(key, "throughput")
+    assert commit is not None
+    return pl.DataFrame(list(rows_in_force(run.ledger, commit, REQUESTS)), infer_schema_length=None)
+
+
+def test_streams_give_the_latencies(run: Run) -> None:
+    streams = run.rows("throughput").filter(mode="stream")
+    assert streams.height == 3
+    for column in ("ttft_ms", "tpot_ms"):
+        assert streams[column].null_count() == 0
+
+
+def test_greedy_outputs_are_those_of_the_target_alone(run: Run) -> None:
+    parity = run.rows("parity").filter(pl.col("technique") != "ar")
+    assert parity["parity_equal"].to_list() == parity["parity_n"].to_list() == [4, 4]
+
+
+def test_the_family_answers_and_no_guard_finds_a_lie_in_it(run: Run) -> None:
+    scores = run.rows("eval-tiny").filter(extractor="last-letter", metric="accuracy")
+    assert scores.height == 3 and scores["score"].min() >= 0.75  # type: ignore[operator]
+    everything = pl.read_parquet(run.store / "results_consolidated.parquet")
+    rejected = everything.filter(verdict="rejected").select("technique", "step", "reasons", "details")
+    assert rejected.height == 0, rejected.to_dicts()
+
+
+def test_rows_name_the_engine_and_how_it_was_started(run: Run) -> None:
+    rows = run.rows("throughput").filter(technique="draft_model")
+    assert set(rows["engine"]) == {"transformers-cpu"}
+    assert all("(torch " in version for version in rows["engine_version"])
+    assert all("--num-assistant-tokens 4" in argv for argv in rows["argv"])

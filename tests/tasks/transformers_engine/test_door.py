@@ -1,0 +1,222 @@
+"""The transformers engine's door, real HTTP and all, in front of a fake that computes: our own client finds vLLM's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from configs.engine import Serving
+from configs.load import load_model, load_technique
+from tasks import meters
+from tasks.client import Client, RequestFailed
+from tasks.engine.server import free_port
+from tasks.guards.drafting import acceptance_mismatch, acceptance_out_of_range, dead_draft
+from tasks.guards.tokens import counters_vanished, prefix_cache_hit, token_mismatch
+from tasks.prompts import Prompt
+from tasks.transformers_engine.arguments import Arguments, parse
+from tasks.transformers_engine.counters import Counters
+from tasks.transformers_engine.door import Engine, Server
+from tasks.transformers_engine.turns import Turns
+from tests.tasks.transformers_engine.fake_generator import FakeGenerator, FakeMemory, ask
+
+K = 4
+MODEL, TECHNIQUE, AR = load_model("tiny-gemma4"), load_technique("draft_model"), load_technique("ar")
+
+
+class Served(NamedTuple):
+    generator: FakeGenerator
+    url: str
+    died: threading.Event
+    http: httpx.Client
+
+
+Serve = Callable[..., Served]
+
+
+def arguments(port: int, *more: str) -> Arguments:
+    base = ["--model", "m", "--served-model-name", "tiny-gemma4", "--port", str(port), "--max-model-len", "200"]
+    return parse([*base, "--reasoning-parser", "gemma4", *more])
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    running: list[tuple[Server, threading.Thread, httpx.Client]] = []
+
+    def start(*more: str) -> Served:
+        said = arguments(free_port(), *more)
+        generator, died = FakeGenerator(said.k), threading.Event()
+        counters = Counters(said.served_model_name, said.k)
+        turns = Turns(generator, counters, said.k, die=died.set)
+        server = Server(Engine(said, generator, FakeMemory(), counters, turns, "5.19.0"))  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        turns.start()
+        thread.start()
+        url = f"http://127.0.0.1:{said.port}"
+        http = httpx.Client(base_url=url, trust_env=False, timeout=30)
+        running.append((server, thread, http))
+        return Served(generator, url, died, http)
+
+    yield start
+    for server, thread, http in running:
+        http.close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+DRAFTS = ("--assistant-model", "d", "--num-assistant-tokens", str(K))
+
+
+def with_client(url: str, do: Callable[[Client], Any]) -> Any:
+    async def run() -> Any:
+        async with Client(url, MODEL, TECHNIQUE) as client:
+            return await do(client)
+
+    return asyncio.run(run())
+
+
+def test_an_answer_says_what_was_written_and_how_many_tokens_it_took(serve: Serve) -> None:
+    async def asked(client: Client) -> Any:
+        prompt = Prompt("red fox")
+        body = client.request(prompt, 40, fixed=False, token_ids=True, logprobs="top2")
+        return await client.complete(body), await client.count_tokens(prompt)
+
+    reply, counted = with_client(serve(*DRAFTS).url, asked)
+    assert (reply.reasoning, reply.body, reply.finish_reason) == ("hm", "RED FOX", "stop")
+    assert reply.completion_tokens == len(reply.token_ids) == len(reply.top2_gap) == 12 + 7 + 1, "its end token, too"
+    assert reply.mean_logprob == -0.5 and reply.top2_gap[0] == 1.5
+    assert reply.prompt_tokens == counted == 8
+
+
+def test_a_stream_is_its_whole_twin_in_steps(serve: Serve) -> None:
+    async def both(client: Client) -> Any:
+        body = client.request(Prompt("red fox"), 40, fixed=True)
+        return await client.complete(body), await client.stream(body)
+
+    whole, stream = with_client(serve(*DRAFTS).url, both)
+    assert stream.text == whole.reasoning + whole.body
+    assert stream.completion_tokens == whole.completion_tokens == 40 and stream.finish_reason == "length"
+    assert stream.largest_chunk_tokens == K and stream.chunks == 11, "a step is a chunk: one and those accepted"
+    assert stream.engine.draft_steps == whole.engine.draft_steps == stream.chunks - 1, "the last token has none"
+    assert stream.engine.ttft_ms is not None and stream.engine.queue_ms is not None
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+def test_our_guards_find_counters_that_agree_with_the_answers(serve: Serve, drafts: bool) -> None:
+    async def asked(client: Client) -> Any:
+        before = meters.parse(await client.text("/metrics"))
+        body = client.request(Prompt("a quick brown fox"), 33, fixed=True)
+        replies = [await client.complete(body) for _ in range(3)]
+        return replies, meters.parse(await client.text("/metrics")).since(before)
+
+    replies, counted = with_client(serve(*(DRAFTS if drafts else ())).url, asked)
+    technique = TECHNIQUE if drafts else AR
+    rows = [
+        {
+            "completion_tokens": reply.completion_tokens,
+            "engine_draft_steps": reply.engine.draft_steps,
+            "engine_draft_tokens": reply.engine.draft_tokens,
+            "engine_accepted_tokens": reply.engine.accepted_tokens,
+        }
+        for reply in replies
+    ]
+    assert counted.requests_finished == 3
+    assert token_mismatch(3 * 33, counted) is None
+    assert counters_vanished(technique, counted) is None
+    assert acceptance_mismatch(K, rows, counted) is None
+    assert acceptance_out_of_range(K, counted) is None
+    assert dead_draft(technique, counted) is None
+    if drafts:
+        assert counted.accepted_by_position is not None and len(counted.accepted_by_position) == K
+        assert sum(counted.accepted_by_position) == counted.accepted_tokens
+        assert counted.draft_tokens is not None and counted.drafts is not None
+        assert K * (counted.drafts - 3) < counted.draft_tokens <= K * counted.drafts, "fewer only at an answer's end"
+    else:
+        assert counted.drafts is None and rows[0]["engine_draft_steps"] is None
+
+
+def test_requests_wait_for_each_other_in_the_order_in_which_they_came(serve: Serve) -> None:
+    served = serve()
+    served.generator.may_go_on.clear()
+
+    async def several(client: Client) -> Any:
+        sent = []
+        for name in ("one", "two", "three"):
+            body = client.request(Prompt(name), 30, fixed=False)
+            sent.append(asyncio.create_task(client.complete(body)))
+            waiting = f"vllm:num_requests_waiting {len(sent) - 1}\n"
+            while not served.generator.began or waiting not in await client.text("/metrics"):
+                await asyncio.wait(sent, timeout=0)
+        served.generator.may_go_on.set()
+        return await asyncio.gather(*sent)
+
+    replies = with_client(served.url, several)
+    assert served.generator.began == ["ONE", "TWO", "THREE"]
+    assert [reply.body for reply in replies] == ["ONE", "TWO", "THREE"]
+
+
+def test_whoever_hangs_up_is_no_longer_answered(serve: Serve) -> None:
+    served = serve()
+    served.generator.may_go_on.clear()
+    host, port = served.url.removeprefix("http://").split(":")
+    data = json.dumps(ask("first", max_tokens=150, ignore_eos=True)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head + data)
+        while not served.generator.began:
+            served.http.get("/health")
+    served.generator.may_go_on.set()
+    second = served.http.post("/v1/chat/completions", json=ask("second", max_tokens=30))
+    assert second.json()["choices"][0]["message"]["content"] == "SECOND"
+    page = served.http.get("/metrics").text
+    assert 'finished_reason="abort"} 1' in page
+    tokens = meters.parse(page).generation_tokens
+    assert tokens is not None and tokens < 150, "it was ended amid its answer"
+
+
+def test_what_it_cannot_do_is_refused_with_the_field_and_the_remedy(serve: Serve) -> None:
+    served = serve()
+
+    def refused(**more: Any) -> str:
+        answer = served.http.post("/v1/chat/completions", json=ask("hello", **more))
+        assert answer.status_code == 400
+        return str(answer.json()["error"]["message"])
+
+    assert refused(n=2).startswith("n: 2 is not supported")
+    assert refused(max_tokens=500).startswith("max_tokens: 6 tokens of prompt and 500 of answer")
+    assert refused(max_tokens=0) == "max_tokens: 0 given; accepted: 1 or more"
+    assert refused(temperature="hot") == "temperature: 'hot' given; accepted: a number"
+    assert served.http.post("/v1/embeddings", json={}).status_code == 404
+
+
+def test_an_error_is_told_and_a_card_that_is_lost_ends_the_engine(serve: Serve, capfd: Any) -> None:
+    served = serve()
+    served.generator.fails = ValueError("shapes differ")
+    with pytest.raises(RequestFailed, match="shapes differ"):
+        with_client(served.url, lambda client: client.complete(client.request(Prompt("x"), 5, fixed=True)))
+    with pytest.raises(RequestFailed, match="shapes differ"):
+        with_client(served.url, lambda client: client.stream(client.request(Prompt("x"), 5, fixed=True)))
+    assert not served.died.is_set()
+    served.generator.fails = RuntimeError("CUDA error: an illegal memory access was encountered")
+    assert served.http.post("/v1/chat/completions", json=ask("x")).status_code == 500
+    assert served.died.wait(30)
+    assert "ValueError: shapes differ" in capfd.readouterr().err, "the engine's log has the cause"
+
+
+def test_it_says_who_it_is_and_what_it_holds(serve: Serve) -> None:
+    served = serve()
+    assert served.http.get("/health").status_code == 200
+    assert served.http.get("/version").json() == {"version": "5.19.0"}
+    assert served.http.get("/v1/models").json()["data"][0]["id"] == "tiny-gemma4"
+    page = served.http.get("/metrics").text
+    assert 'transformers:weights_bytes{of="target"} 12' in page
+    counted = meters.parse(page)
+    assert (counted.prefix_hits, counted.preemptions, counted.drafts) == (0, 0, None)
+    assert prefix_cache_hit(counted, Serving(max_model_len=200)) is None
