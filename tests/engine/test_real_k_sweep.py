@@ -33,17 +33,20 @@ def test_every_condition_has_a_recommendation_or_the_reason_why_not(store: Path)
 
 
 def test_the_cost_of_a_draft_is_estimated_and_theory_stands_beside_every_k(store: Path) -> None:
-    curves = pl.read_parquet(store / "k_curves.parquet").filter(condition="short c=1", verdict="ok")
-    assert curves["step_ms"].null_count() == 0
+    curves = pl.read_parquet(store / "k_curves.parquet").filter(condition="short c=1")
+    assert curves["k"].to_list() == [0, 1, 2, 4]
     drafting = curves.filter(pl.col("k") > 0)
-    whole = ("tokens_per_step", "tokens_expected", "acceptance_rate", "tokens_geometric", "theory_share", "speedup")
-    assert all(drafting[name].null_count() == 0 for name in whole)
-    if drafting.height < 2:  # a busy machine spoils rows, and two points fit any line
-        return
-    assert all(drafting[name].null_count() == 0 for name in ("step_ms_fitted", "speedup_expected", "residual"))
+    for name in ("tokens_per_step", "tokens_expected", "acceptance_rate", "tokens_geometric"):
+        assert drafting[name].null_count() == 0, name
     assert (drafting["tokens_per_step"] - drafting["tokens_expected"]).abs().max() < 0.2  # type: ignore[operator]
+    if set(curves["verdict"]) != {"ok"}:
+        pytest.skip("a busy machine spoiled a rate, and a step is only fitted to those that are ok")
+    assert curves["step_ms"].null_count() == 0
+    for name in ("step_ms_fitted", "tok_s_expected", "speedup_expected", "residual", "theory_share", "speedup"):
+        assert drafting[name].null_count() == 0, name
     [row] = pl.read_parquet(store / "recommendations.parquet").filter(condition="short c=1").iter_rows(named=True)
-    assert row["target_step_ms"] > 0 and row["draft_cost_lo"] < row["draft_cost"] < row["draft_cost_hi"]
+    assert row["points"] == 4 and row["target_step_ms"] > 0
+    assert row["draft_cost_lo"] <= row["draft_cost"] <= row["draft_cost_hi"]
 
 
 def test_the_page_has_the_curves(store: Path) -> None:
