@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (

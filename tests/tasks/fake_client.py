@@ -88,7 +88,7 @@ class FakeClient(Client):
         choice["token_ids"] = list(range(tokens))
         if "logprobs" in body:
             choice["logprobs"] = {"content": [{"logprob": self.mean_logprob}] * tokens}
-        answer = {"choices": [choice], "usage": {"prompt_tokens": 64, "completion_tokens": tokens}}
+        answer = {"choices": [choice], "usage": {"prompt_tokens": read(body), "completion_tokens": tokens}}
         content = json.dumps(answer).encode()
         return Heard(body, 200, content, Arrivals(sent_s, [self.clock.now_s], [len(content)], self.clock.now_s))
 
@@ -98,9 +98,9 @@ class FakeClient(Client):
         self.bodies.append(("stream", "return_token_ids" in body))
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
-        events = [event("", tokens)] if burst else [event("", 1 + index) for index in range(tokens)]
+        events = [event(body, "", tokens)] if burst else [event(body, "", 1 + index) for index in range(tokens)]
         moments = [sent_s + wall_s] if burst else [sent_s + wall_s * (1 + index) / tokens for index in range(tokens)]
-        events += [event(said(body, tokens), tokens, "length"), b"data: [DONE]\n\n"]
+        events += [event(body, said(body, tokens), tokens, "length"), b"data: [DONE]\n\n"]
         moments += [sent_s + wall_s] * 2
         sizes = list(accumulate(map(len, events)))
         return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, sent_s + wall_s))
@@ -124,11 +124,16 @@ class FakeClient(Client):
         )
 
 
-def event(text: str, tokens: int, finish_reason: str | None = None) -> bytes:
+def event(body: Mapping[str, Any], text: str, tokens: int, finish_reason: str | None = None) -> bytes:
     """A chunk of a stream as vLLM sends it, with the running usage."""
     choice = {"delta": {"content": text}, "finish_reason": finish_reason}
-    usage = {"prompt_tokens": 64, "completion_tokens": tokens}
+    usage = {"prompt_tokens": read(body), "completion_tokens": tokens}
     return f"data: {json.dumps({'choices': [choice], 'usage': usage})}\n\n".encode()
+
+
+def read(body: Mapping[str, Any]) -> int:
+    """Tokens of a prompt: its words."""
+    return len(body["messages"][-1]["content"].split())
 
 
 def said(body: Mapping[str, Any], tokens: int) -> str:
