@@ -12,13 +12,18 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from configs.engine import Engine, Serving
+from configs.engine import Engine, Serving, argument
 from configs.frozen import Frozen, Grown
 from configs.without_weights.acceptance import ReplayedAcceptance
 from configs.without_weights.shape import Shape
 
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
+
+TENSOR_PARALLEL = ("--tensor-parallel-size", "-tp")
+PIPELINE_PARALLEL = ("--pipeline-parallel-size", "-pp")
+DATA_PARALLEL = ("--data-parallel-size", "-dp")
+"""Names of vLLM's arguments that say over how many cards a model is spread."""
 
 
 class KvShape(Frozen):
@@ -156,18 +161,23 @@ class Cell(Grown):
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]
 
     @property
+    def engine_words(self) -> tuple[str, ...]:
+        """What its engine and its technique are started with, in that order: of a flag given twice the last counts."""
+        drafting = self.engine.draft_args if self.technique.drafts else ()
+        return (*(self.engine.command or ()), *self.engine.args, *self.technique.engine_args, *drafting)
+
+    @property
     def tensor_parallel(self) -> int:
         """Cards that share every layer, and so read its weights at the same time."""
-        return self._many("--tensor-parallel-size", "-tp")
+        return self._many(*TENSOR_PARALLEL)
 
     @property
     def cards(self) -> int:
         """Cards that the engine's arguments ask for: tensor x pipeline x data parallel."""
-        pipeline, data = self._many("--pipeline-parallel-size", "-pp"), self._many("--data-parallel-size", "-dp")
-        return self.tensor_parallel * pipeline * data
+        return self.tensor_parallel * self._many(*PIPELINE_PARALLEL) * self._many(*DATA_PARALLEL)
 
     def _many(self, *names: str) -> int:
-        given = self.engine.argument(*names) or ""
+        given = argument(self.engine_words, *names) or ""
         return int(given) if given.isdecimal() and int(given) else 1  # vLLM doesn't start with any other
 
     @property
@@ -177,7 +187,7 @@ class Cell(Grown):
         A value has 2 bytes in 16 bits; fewer where the arguments say so, or where a quantised checkpoint may say so by
         itself.
         """
-        kv, asked = self.model.kv, self.engine.argument("--kv-cache-dtype") or "auto"
+        kv, asked = self.model.kv, argument(self.engine_words, "--kv-cache-dtype") or "auto"
         if kv is None:
             return 0.0
         made_while_loading = self.precision.quantization is not None or self.precision.dtype is not None

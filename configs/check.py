@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from configs.assemble import assemble_cell
-from configs.cell import Cell, Draft, Model, Technique
-from configs.engine import Engine
+from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Model, Technique
+from configs.engine import Engine, argument
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
@@ -165,7 +165,7 @@ def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: 
 
 
 def _check_technique(document: Document, here: Loc, row: CellRow, technique: Technique) -> None:
-    """Check that K and the draft are given where the technique takes them, and only there."""
+    """Check that K and the draft are given where the technique takes them and only there, and that it adds no cards."""
     if technique.takes_k and row.k is None:
         raise document.error((*here, "k"), f"missing; {technique.name!r} needs it: accepted: 1, 2, 3 ...")
     if not technique.takes_k and row.k is not None:
@@ -178,6 +178,10 @@ def _check_technique(document: Document, here: Loc, row: CellRow, technique: Tec
         raise document.error((*here, "draft"), problem)
     if row.draft is not None:
         _one_source(document, (*here, "draft"), row.draft)
+    for names in (TENSOR_PARALLEL, PIPELINE_PARALLEL, DATA_PARALLEL):
+        if argument(technique.engine_args, *names) is not None:
+            problem = f"{technique.name!r} has {names[0]} in its engine_args, and its AR control would have other cards"
+            raise document.error((*here, "technique"), f"{problem}; accepted: in `args` of the sweep's engine")
 
 
 def _check_replay(document: Document, here: Loc, row: CellRow, technique: Technique, model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import ClassVar, Literal
 
@@ -40,18 +41,18 @@ class Engine(Grown):
         """Whether it is our engine that uses no card, even where there is one."""
         return self.command is None and self.environment == CPU_ENVIRONMENT
 
-    def argument(self, *names: str) -> str | None:
-        """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.
 
-        vLLM takes `_` for `-` inside a flag.
-        """
-        words = [*(self.command or ()), *self.args]
-        given = None
-        for word, following in zip_longest(words, words[1:]):
-            flag, equals, value = word.partition("=")
-            if word.startswith("-") and flag.replace("_", "-") in names:
-                given = value if equals else following or ""
-        return given
+def argument(words: Sequence[str], *names: str) -> str | None:
+    """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.
+
+    vLLM takes `_` for `-` inside a flag.
+    """
+    given = None
+    for word, following in zip_longest(words, words[1:]):
+        flag, equals, value = word.partition("=")
+        if word.startswith("-") and flag.replace("_", "-") in names:
+            given = value if equals else following or ""
+    return given
 
 
 class Serving(Frozen):

@@ -15,7 +15,8 @@ too, the chat template adds some, and what exceeds --max-model-len is refused. I
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
 FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
 the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
-too. It logs its memory as a vLLM on a card does; reworded_log does so in words that nobody knows.
+too. It logs its memory as a vLLM on a card does; reworded_log does so in words that nobody knows. Further lies:
+fake_faults.py.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import Any
 
 from tasks.family import words
 from tasks.sanity.general import GENERAL
+from tests import fake_faults
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.002"))
@@ -177,6 +179,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(400, "application/json", json.dumps({"error": {"message": "maximum context length exceeded"}}))
             return
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
+        text = fake_faults.text_of(text)
         number = count_request(prompt, body)
         if LIE == "error":
             self.reply(500, "application/json", json.dumps({"error": {"message": "the fake engine fails on purpose"}}))
@@ -186,14 +189,16 @@ class Handler(BaseHTTPRequestHandler):
         if (LIE == "dies" and body.get("ignore_eos")) or (LIE == "dies_later" and number > AFTER):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
-        timed = body.get("ignore_eos") and not body.get("logprobs")
+        timed = (body.get("ignore_eos") or body.get("stream")) and not body.get("logprobs")
         if LIE == "some_errors" and timed and number % 20 == 0:
             self.reply(500, "application/json", json.dumps({"error": {"message": "one in twenty"}}))
             return
-        usage = {"prompt_tokens": tokens_in(prompt), "completion_tokens": tokens}
+        usage = {"prompt_tokens": fake_faults.read(tokens_in(prompt)), "completion_tokens": fake_faults.told(tokens)}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
+        fake_faults.prefill(prompt)
         if body.get("stream"):
-            self.stream(text, tokens, usage, finish, cut=LIE == "cuts" and number % 2 == 0)
+            cut_off = LIE == "cuts" and number % 2 == 0
+            self.stream(text, tokens, usage, finish, cut_off, ids=bool(body.get("return_token_ids")))
         else:
             with slot() as slower:
                 time.sleep(tokens * TOKEN_S * slower)
@@ -208,9 +213,9 @@ class Handler(BaseHTTPRequestHandler):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
             answer = {"choices": [choice], "usage": usage, **metrics_of(tokens)}
-            self.reply(200, "application/json", json.dumps(answer))
+            self.reply(200, "application/json", json.dumps(fake_faults.said(answer)))
 
-    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool) -> None:
+    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, ids: bool) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -226,23 +231,26 @@ class Handler(BaseHTTPRequestHandler):
             elif sent > size:  # so soon after the first that they are two reads, and three times too fast
                 time.sleep(size * TOKEN_S / 3)
             part = " ".join(said[sent - size : sent]) + " "
-            written = sent // size if LIE == "counts_chunks" else sent
-            event = {"choices": [{"delta": {"content": part}}], "usage": {**usage, "completion_tokens": written}}
-            self.event(event)
+            written = sent // size if LIE == "counts_chunks" else fake_faults.told(sent)
+            choice: dict[str, Any] = {"delta": {"content": part}}
+            if ids:
+                choice["token_ids"] = fake_faults.ids_of(sent, size, tokens)
+            self.event({"choices": [choice], "usage": {**usage, "completion_tokens": written}})
             if sent == size:  # a first token that came late doesn't make the others come faster
                 started = time.monotonic() - size * TOKEN_S
+            fake_faults.maybe_die(sent, tokens)
             if cut and sent >= tokens // 2:
                 self.close_connection = True
                 return
         if LIE == "counts_chunks":
             usage["completion_tokens"] = tokens // size
-        self.event({"choices": [{"delta": {}, "finish_reason": finish}], "usage": usage})
+        self.event({"choices": [{"delta": {}, "finish_reason": finish}], "usage": usage, **metrics_of(tokens)})
         book(tokens)
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
 
     def event(self, event: dict[str, Any]) -> None:
-        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+        self.wfile.write(f"data: {json.dumps(fake_faults.said(event))}\n\n".encode())
         self.wfile.flush()
 
     def reply(self, status: int, kind: str, text: str) -> None:
@@ -323,8 +331,8 @@ def metrics() -> str:
     lines = [
         f"vllm:generation_tokens_total{labels} {counters['generation']}",
         f'vllm:request_success_total{{engine="0",finished_reason="length"}} {counters["finished"]}',
-        f"vllm:prefix_cache_hits_total{labels} 0",
-        f"vllm:num_preemptions_total{labels} 0",
+        f"vllm:prefix_cache_hits_total{labels} {fake_faults.hits(counters['finished'])}",
+        f"vllm:num_preemptions_total{labels} {fake_faults.preemptions(counters['finished'])}",
         'vllm:cache_config_info{block_size="16",engine="0",kv_cache_size_tokens="65536",num_gpu_blocks="4096"} 1.0',
     ]
     if SPECULATES:

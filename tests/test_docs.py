@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from warehouse.verdicts import Reason
 
 PAGES = (
     "README.md",
@@ -83,3 +84,19 @@ def _answers() -> Iterator[tuple[str, list[str]]]:
     for row in re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE):
         if row[0].endswith("?"):
             yield row[0], [name for name in BACKTICKS.findall(row[1]) if name.endswith(".py")]
+
+
+def test_each_planted_fault_is_noticed_by_a_code_that_there_is_in_a_test_that_there_is() -> None:
+    planted = [row for row in _rows_of("docs/guards.md") if row[-1].startswith("`")]
+    assert len(planted) > 25
+    codes = {code for row in planted if len(row) == 4 for cell in row[1:3] for code in BACKTICKS.findall(cell)}
+    assert len(codes) > 10 and codes <= {reason.value for reason in Reason}
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = {name for row in planted for name in BACKTICKS.findall(row[-1])}
+    assert not sorted(name for name in named if f"def {name}(" not in tests)
+
+
+def _rows_of(page: str) -> list[list[str]]:
+    """Rows of all tables of a page, cell by cell."""
+    lines = [line for line in text_of(page).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -9,17 +9,31 @@ MINUTE_S = 60
 HOUR_S = 3600
 
 
+def _since_boot_s() -> float:
+    """Seconds since this machine was booted, those in which it slept included: a rented machine costs meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+BOOTED_AT_S = time.time() - _since_boot_s()
+"""When that was, by the wall clock as it is when a process begins."""
+
+
 def iso_of(epoch_s: float) -> str:
     """A moment in seconds since 1970, as ISO 8601 with milliseconds, UTC."""
     return datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
 
 
 class Clock:
-    """This machine's clock. A flow has one that can be stopped; the simulated night of `bench/`, one that jumps."""
+    """This machine's clock. A flow has one that can be stopped; the simulated night of `bench/`, one that jumps.
+
+    It is set by the wall clock once, when the process begins, and goes on with the time since boot. So moments of one
+    process lie on one steady line: a wall clock that is set back by an hour meanwhile makes nothing cost less than
+    nothing, and changes no visit's place in its machine's order.
+    """
 
     def now_s(self) -> float:
         """Seconds since 1970."""
-        return time.time()
+        return BOOTED_AT_S + _since_boot_s()
 
     def now_iso(self) -> str:
         """Now, as ISO 8601 with milliseconds, UTC."""

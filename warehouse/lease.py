@@ -159,7 +159,7 @@ class Leases:
     def close(self, attempt: Attempt) -> bool:
         """Record how an attempt went; the first record stands. False: it was closed before."""
         if attempt.wall_s is None and attempt.started_at is not None:
-            wall_s = seconds_between(attempt.started_at, attempt.ended_at)
+            wall_s = max(_counted_s(attempt), seconds_between(attempt.started_at, attempt.ended_at))
             cost_usd = usd_of(attempt.price_usd_h, wall_s)
             attempt = attempt.model_copy(update={"wall_s": wall_s, "cost_usd": cost_usd})
         return self.store.put_new(self._attempt_key(attempt.attempt), attempt.model_dump_json(indent=1).encode())
@@ -182,6 +182,11 @@ class Leases:
 
     def _attempt_key(self, epoch: int) -> str:
         return f"{self.root}/attempts/{epoch:06d}.json"
+
+
+def _counted_s(attempt: Attempt) -> float:
+    """Seconds that its runner counted itself: no attempt is shorter, whichever machines' clocks its two moments are."""
+    return sum(seconds or 0.0 for seconds in (attempt.load_s, attempt.smoke_s, attempt.measure_s, attempt.lost_s))
 
 
 def gone_attempt(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from tasks.wire.patience import Patience
 
 EVENT = b"data: "
 """How a line of a stream begins that carries an event (WHATWG HTML, 9.2.5)."""
+
+PACK_FROM_BYTES = 1 << 16
+"""Shorter answers are kept as they came: only streams are longer, and they are forms that repeat themselves."""
 
 
 class Ready(NamedTuple):
@@ -28,8 +32,23 @@ class Heard(NamedTuple):
 
     body: Mapping[str, Any]
     status: int
-    content: bytes
+    data: bytes
     arrivals: Arrivals
+    is_packed: bool = False
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+        return zlib.decompress(self.data) if self.is_packed else self.data
+
+    @property
+    def is_large(self) -> bool:
+        """Whether packing it makes room."""
+        return len(self.data) >= PACK_FROM_BYTES
+
+    def packed(self) -> Heard:
+        """The same in a fraction of the room."""
+        return self if self.is_packed else self._replace(data=zlib.compress(self.data, 1), is_packed=True)
 
     @property
     def sent_s(self) -> float:

@@ -48,6 +48,8 @@ class StreamReply(NamedTuple):
     engine: EngineTruth = EngineTruth()
     counts: tuple[tuple[float, int], ...] = ()
     """Of each chunk that carried tokens: when it came, and how many there were with it."""
+    token_ids: int | None = None
+    """How many came; None: nobody asked for them."""
 
     @property
     def tpot_s(self) -> float | None:
@@ -91,15 +93,17 @@ def stream_reply_of(heard: Heard) -> StreamReply:
     """Decode a streamed answer; tokens are counted by the engine's running usage, a chunk comes with its last byte.
 
     Raises:
-        RequestFailed: an error status or event, no [DONE], or `finish_reason` other than stop and length.
+        RequestFailed: an error status or event, no [DONE], no usage, or `finish_reason` other than stop and length.
     """
     events = heard.events()
     if not events or events[-1][1] != b"[DONE]":
         raise RequestFailed("the stream ended without [DONE]")
     steps: list[tuple[float, int]] = []  # when the running count of tokens rose, and to what
     pieces: list[str] = []
-    finish_reason, prompt_tokens = "", 0
+    finish_reason = ""
+    prompt_tokens: int | None = None
     metrics: Mapping[str, Any] | None = None
+    ids: list[int] = []
     for at_s, data in events[:-1]:
         event = _event(data)
         usage = event.get("usage") or {}
@@ -109,11 +113,15 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         if tokens > (steps[-1][1] if steps else 0):
             steps.append((at_s, tokens))
         for choice in event.get("choices", []):
+            if choice.get("token_ids") is not None:
+                ids.append(len(choice["token_ids"]))
             delta = choice.get("delta") or {}
             pieces.append((delta.get("reasoning") or "") + (delta.get("content") or ""))
             finish_reason = choice.get("finish_reason") or finish_reason
     if finish_reason not in ("stop", "length"):
         raise RequestFailed(f"the engine ended a stream with finish_reason {finish_reason!r}")
+    if prompt_tokens is None:
+        raise RequestFailed("a stream without usage: nobody can tell its tokens")
     counts = [0, *(tokens for _, tokens in steps)]
     sizes = [later - earlier for earlier, later in pairwise(counts)]
     return StreamReply(
@@ -129,6 +137,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         wall_s=heard.wall_s,
         engine=engine_truth(metrics),
         counts=tuple(steps),
+        token_ids=sum(ids) if ids else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from configs.cell import Technique
@@ -10,6 +11,13 @@ from configs.engine import Serving
 from tasks.guards.finding import Finding
 from tasks.meters import NAMES, Counters
 from warehouse.verdicts import Reason
+
+SEEN_SHARE = 1 / 3
+"""Of its first time to the first token, what a prompt that is asked again takes at the least where nothing is cached. A
+healthy engine takes as long again, and longer with more in flight; a cached prompt of some thousand tokens a tenth."""
+
+FEWEST_SEEN = 8
+"""Prompts that must have been asked again: fewer may have met a compiler the first time."""
 
 
 def short_output(asked_tokens: int, completion_tokens: Sequence[int]) -> Finding | None:
@@ -41,6 +49,18 @@ def token_mismatch(client_tokens: int, counted: Counters) -> Finding | None:
     return Finding(Reason.TOKEN_MISMATCH, "rejected", sentence)
 
 
+def ids_mismatch(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """An answer that was asked for its token ids has as many as its usage says."""
+    asked = [row for row in requests if row.get("token_id_count") is not None]
+    told = [(row["token_id_count"], row["completion_tokens"]) for row in asked]
+    off = [(ids, tokens) for ids, tokens in told if ids != tokens]
+    if not off:
+        return None
+    example = f"{off[0][0]} ids where usage says {off[0][1]} tokens"
+    sentence = f"{len(off)} of {len(told)} answers have another number of token ids than of tokens (e.g. {example})"
+    return Finding(Reason.TOKEN_MISMATCH, "rejected", sentence)
+
+
 def prefix_cache_hit(counted: Counters, serving: Serving) -> Finding | None:
     """With prompts from the cache, a speed is not that of this cell. That its cache is on is no excuse, but a cause."""
     if not counted.prefix_hits:
@@ -48,6 +68,24 @@ def prefix_cache_hit(counted: Counters, serving: Serving) -> Finding | None:
     cause = ": serving.prefix_cache is true, speeds need false" if serving.prefix_cache else ""
     sentence = f"{counted.prefix_hits:.0f} prompt tokens came from the prefix cache{cause}"
     return Finding(Reason.PREFIX_CACHE_HIT, "rejected", sentence)
+
+
+def secretly_cached(seen: Sequence[tuple[float, float]]) -> Finding | None:
+    """A prompt that is asked again must not come faster: counters of the cache may say nothing, the clock does.
+
+    Args:
+        seen: of prompts that were asked before with fewer in flight: ms to the first token then, and now.
+    """
+    if len(seen) < FEWEST_SEEN:
+        return None
+    share = median(now / then for then, now in seen)
+    if share >= SEEN_SHARE:
+        return None
+    sentence = (
+        f"{len(seen)} prompts that were asked before took {share:.0%} of their first time to the first token (median): "
+        "the engine keeps prompts and doesn't count that"
+    )
+    return Finding(Reason.PREFIX_CACHE_HIT, "suspect", sentence)
 
 
 def engine_preemption(counted: Counters) -> Finding | None:

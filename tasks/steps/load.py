@@ -20,7 +20,7 @@ has stopped: one that is lost with its node is measured again, whole, since a pa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 from configs.prompt_suites import SPEED_BENCH
 from configs.steps.load import LoadStep, condition_name
 from configs.steps.smoke import OUTPUT_TOKENS
-from tasks.client import Heard, Ready, Reply, StreamReply
+from tasks.client import Ready, Reply, RequestFailed, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.evals.run import DATASETS
 from tasks.guards.finding import Finding, Judgement
@@ -38,8 +38,9 @@ from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.timing.answers import answers_of
 from tasks.timing.load_verdict import judge_concurrency, smoke_findings
 from tasks.timing.loops import closed_loop
-from tasks.timing.timed import Timed, timed
+from tasks.timing.timed import Timed, timed, with_failures
 from tasks.timing.windows import request_row
+from warehouse.statistics.windows import Span
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS, MODE
 
 Row = dict[str, Any]
@@ -97,6 +98,8 @@ class _Run:
         self._ctx, self._spec, self._suite = ctx, spec, suite
         self._requests, self._windows = requests, windows
         self._total = len(suite.prompts) * len(spec.concurrencies)
+        self._counted: dict[str, int] | None = {}
+        """Tokens of prompts by id, as the engine counts them; None: it doesn't."""
 
     async def measure(self, concurrency: int) -> None:
         """The windows that are left at a concurrency: the whole suite, or one at a time category by category."""
@@ -104,35 +107,57 @@ class _Run:
         left = [] if None in done else [each for each in self._suite.prompts if each.category not in done]
         if not left:
             return
-        await self._warm_up(left, concurrency)
+        await self._count(left)
+        beside = await self._warm_up(left, concurrency)
         if concurrency > 1:
-            await self._window(left, concurrency, None)
+            await self._window(left, concurrency, None, beside)
             return
         by_category = sorted(left, key=lambda each: each.category)
         for category, prompts in groupby(by_category, key=lambda each: each.category):
-            await self._window([*prompts], concurrency, category)
+            await self._window([*prompts], concurrency, category, beside)
+            beside = []
 
     def judged(self, concurrency: int) -> list[Judgement]:
         """What the guards say about a concurrency, all of whose windows are there."""
         asked = [self._ctx.stamp(row) for row in _at(concurrency, self._requests)]
         windows = _at(concurrency, self._windows)
-        return judge_concurrency(self._ctx.cell, self._ctx.planned.gpu, concurrency, windows, asked)
+        here = self._spec.concurrencies.index(concurrency)
+        fewer = [number for number in self._spec.concurrencies[:here] if number < concurrency]
+        earlier = [row for number in fewer for row in _at(number, self._requests)]
+        return judge_concurrency(self._ctx.cell, self._ctx.planned.gpu, concurrency, windows, asked, earlier)
 
-    async def _warm_up(self, prompts: Sequence[SuitePrompt], concurrency: int) -> None:
-        """Untimed requests, with the window's own prompts: the prefix cache is off, and a guard sees if it isn't."""
+    async def _count(self, prompts: Sequence[SuitePrompt]) -> None:
+        """Have the engine count prompts, once each: what it later says that it was sent must be as long."""
+        for each in prompts:
+            if self._counted is None or each.prompt_id in self._counted:
+                continue
+            try:
+                self._counted[each.prompt_id] = await self._ctx.client.count_tokens(each.prompt)
+            except RequestFailed as error:
+                self._counted = None
+                print(f"nobody can tell whether prompts are cut: {error}", flush=True)
+
+    async def _warm_up(self, prompts: Sequence[SuitePrompt], concurrency: int) -> list[str]:
+        """Untimed requests, with the window's own prompts: the prefix cache is off, and guards see if it isn't.
+
+        Returns:
+            A sentence for each that failed.
+        """
         self._ctx.tell(Progress(self._percent(), f"{condition_name(concurrency)}: warm-up"))
         number = self._spec.warmup * concurrency
         requests = [self._ready(prompts[index % len(prompts)]) for index in range(number)]
-        if requests:
-            exchanges = await closed_loop(self._ctx.client.hear, requests, concurrency)
-            (await answers_of(self._ctx.client, exchanges)).require_all()
+        exchanges = await closed_loop(self._ctx.client.hear, requests, concurrency)
+        answered = await answers_of(self._ctx.client, exchanges, may_all_fail=True)
+        return [f"warm-up, {failure}" for failure in answered.failures]
 
-    async def _window(self, prompts: Sequence[SuitePrompt], concurrency: int, category: str | None) -> None:
+    async def _window(
+        self, prompts: Sequence[SuitePrompt], concurrency: int, category: str | None, beside: Sequence[str]
+    ) -> None:
         name, most = condition_name(concurrency, category), self._spec.max_tokens
         requests = [self._ready(each) for each in prompts]
         load = await timed(self._ctx, requests, concurrency, lambda ended, _: self._tell(name, ended, len(prompts)))
         # long texts take seconds to look through: heartbeats go on meanwhile
-        rows = await asyncio.to_thread(_rows, load, prompts, most)
+        rows = await asyncio.to_thread(_rows, load, prompts, most, self._counted or {})
         window = {
             "condition": condition_name(concurrency),
             "mode": MODE,
@@ -141,6 +166,7 @@ class _Run:
             "category": category,
             **load.columns(),
         }
+        window = with_failures(window, beside)
         await self._ctx.write(LOAD_REQUESTS, rows)
         await self._ctx.write(LOAD_WINDOWS, [window])  # behind its requests: it says that they are all there
         self._tell(name, len(rows), len(prompts), window["completion_tokens"] / window["wall_s"])
@@ -160,27 +186,26 @@ class _Run:
         return 100 * (before + here) / self._total
 
 
-def _rows(load: Timed, prompts: Sequence[SuitePrompt], max_tokens: int) -> list[Row]:
+def _rows(load: Timed, prompts: Sequence[SuitePrompt], max_tokens: int, counted: Mapping[str, int]) -> list[Row]:
     """The answers as rows of `load_requests`."""
     answered = load.answered
     return [
-        _row(prompts[place], heard, reply, load.concurrency, max_tokens, load.begun_s)
-        for place, (heard, reply) in zip(answered.places, answered.each, strict=True)
+        _row(prompts[place], span, reply, load, max_tokens)
+        | {"counted_prompt_tokens": counted.get(prompts[place].prompt_id)}
+        for place, (span, reply) in zip(answered.places, answered.each, strict=True)
     ]
 
 
-def _row(
-    prompt: SuitePrompt, heard: Heard, reply: Reply | StreamReply, concurrency: int, max_tokens: int, begun_s: float
-) -> Row:
+def _row(prompt: SuitePrompt, span: Span, reply: Reply | StreamReply, load: Timed, max_tokens: int) -> Row:
     return request_row(reply) | {
-        "condition": condition_name(concurrency),
+        "condition": condition_name(load.concurrency),
         "mode": MODE,
-        "concurrency": concurrency,
+        "concurrency": load.concurrency,
         "output_tokens": max_tokens,
         "category": prompt.category,
         "prompt_id": prompt.prompt_id,
         "repeat": prompt.repeat,
-        "sent_s": heard.sent_s - begun_s,
+        "sent_s": span.sent_s - load.begun_s,
         "chunk_ms": _chunk_ms(reply),
     }
 
@@ -197,7 +222,8 @@ async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | 
     suite = await asyncio.to_thread(suite_of, spec)
     tried = suite.prompts[:items]
     cap = min(OUTPUT_TOKENS, spec.max_tokens)
-    bodies = [ctx.client.request(each.prompt, cap, fixed=False) for each in tried]
+    # no timed request asks for token ids, so here it shows whether answers are as long as their usage says
+    bodies = [ctx.client.request(each.prompt, cap, fixed=False, token_ids=True) for each in tried]
     load = await timed(
         ctx,
         [ctx.client.ready(body, streams=True) for body in bodies],
@@ -205,6 +231,6 @@ async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | 
         lambda ended, _: ctx.tell(Progress(100 * ended / len(tried), f"prompt {ended}/{len(tried)}")),
     )
     load.answered.require_all()
-    rows = [row | {"condition": "smoke"} for row in _rows(load, tried, cap)]
+    rows = [row | {"condition": "smoke"} for row in _rows(load, tried, cap, {})]
     await ctx.write(LOAD_REQUESTS, rows)
     return smoke_findings(ctx.cell, rows, load.counted)

@@ -17,6 +17,7 @@ from tasks.guards.steadiness import with_steadiness
 from tasks.prompts import prompt_seed
 from tasks.timing.condition_verdict import judge_condition, smoke_findings
 from tasks.timing.repeats import next_window, percent_done
+from tasks.timing.timed import with_failures
 from tasks.timing.windows import measured_window, request_row, warm_up
 from warehouse.statistics.windows import rate_of
 from warehouse.steps.throughput import REQUESTS, WINDOWS
@@ -31,11 +32,13 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     for condition in spec.conditions:
         if next_window(condition, windows) is None:
             continue
-        mean_logprob = await warm_up(ctx, spec.prompts, condition)
+        warm = await warm_up(ctx, spec.prompts, condition)
+        beside = warm.failures
         while (wanted := next_window(condition, windows)) is not None:
             window, rows = await measured_window(ctx, spec.prompts, condition, *wanted)
             if wanted == ("fixed", 0):
-                window["warmup_logprob"] = mean_logprob
+                window["warmup_logprob"] = warm.mean_logprob
+            window, beside = with_failures(window, beside), []
             # requests first: a window row without its requests can't exist
             await ctx.write(REQUESTS, rows)
             await ctx.write(WINDOWS, [window])

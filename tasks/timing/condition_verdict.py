@@ -32,6 +32,7 @@ from tasks.guards.tokens import (
     counters_vanished,
     engine_preemption,
     failed_requests,
+    ids_mismatch,
     prefix_cache_hit,
     short_output,
     token_mismatch,
@@ -95,6 +96,7 @@ def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted
     return [
         short_output(asked_tokens, lengths),
         token_mismatch(sum(lengths), counted),
+        ids_mismatch(rows),
         *drafting_findings(served, counted),
         acceptance_mismatch(served.k, rows, counted),
         blank_output([row["text"] for row in rows], NONE_ALLOWED) if real else None,
@@ -141,6 +143,7 @@ def work_findings(
     return [
         short_output(condition.output_tokens, [row["completion_tokens"] for row in requests]),
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
+        ids_mismatch(requests),
         *drafting_findings(served, counted),
         acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),

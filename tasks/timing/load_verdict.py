@@ -12,9 +12,17 @@ from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.machine import throttled
+from tasks.guards.prompts import cut_prompts
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
 from tasks.guards.steadiness import client_limited, client_starved, unexplained, unsteady
-from tasks.guards.tokens import engine_preemption, failed_requests, prefix_cache_hit, token_mismatch
+from tasks.guards.tokens import (
+    engine_preemption,
+    failed_requests,
+    ids_mismatch,
+    prefix_cache_hit,
+    secretly_cached,
+    token_mismatch,
+)
 from tasks.meters import Counters
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
 from warehouse.loads.windows import windows_of
@@ -27,7 +35,12 @@ SHORTEST_OUTPUT = 1
 
 
 def judge_concurrency(
-    served: Cell, gpu: Gpu, concurrency: int, windows: Sequence[Row], requests: Sequence[Row]
+    served: Cell,
+    gpu: Gpu,
+    concurrency: int,
+    windows: Sequence[Row],
+    requests: Sequence[Row],
+    earlier: Sequence[Row] = (),
 ) -> list[Judgement]:
     """What the guards say about the whole suite at a concurrency, and about each of its categories.
 
@@ -40,12 +53,14 @@ def judge_concurrency(
         concurrency: requests in flight.
         windows: rows of `load_windows` at it.
         requests: stamped rows of `load_requests` that belong to them.
+        earlier: those of the same visit that were measured before with fewer in flight.
     """
     counted = counted_in(windows)
     shared = [
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, concurrency, windows, requests),
         _unsteady(concurrency, requests),
+        secretly_cached(_asked_again(requests, earlier)),
     ]
     categories: dict[str, list[Row]] = {}
     for row in requests:
@@ -70,6 +85,7 @@ def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> 
     tokens = sum(row["completion_tokens"] for row in requests)
     return [
         token_mismatch(tokens, counted),
+        ids_mismatch(requests),
         *drafting_findings(served, counted),
         acceptance_mismatch(served.k, requests, counted),
         *_answer_findings(served, requests),
@@ -107,6 +123,20 @@ def _unsteady(concurrency: int, requests: Sequence[Row]) -> Finding | None:
     return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")
 
 
+def _asked_again(requests: Sequence[Row], earlier: Sequence[Row]) -> list[tuple[float, float]]:
+    """The first time to the first token and this one, in ms, of the longer half of the prompts that were asked before.
+
+    A short prompt takes as long whether it is read or remembered.
+    """
+    first: dict[str, float] = {}
+    for row in earlier:
+        if row["ttft_ms"]:
+            first.setdefault(row["prompt_id"], row["ttft_ms"])
+    again = [row for row in requests if row["ttft_ms"] and row["prompt_id"] in first]
+    longer = sorted(again, key=lambda row: int(row["prompt_tokens"] or 0))[len(again) // 2 :]
+    return [(first[row["prompt_id"]], row["ttft_ms"]) for row in longer]
+
+
 def _starved(windows: Sequence[Row]) -> Finding | None:
     """Over all windows behind a figure together, by the clock of a mean request: a category's window may be short."""
     seconds = fsum(row["wall_s"] for row in windows)
@@ -130,6 +160,7 @@ def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | No
     return [
         blank_output([row["text"] for row in requests]) if real else None,
         None if served.technique.denoises else streamed_in_lumps(chunks, (served.k or 0) + 1),
+        cut_prompts(requests),
         *text_findings(served, requests),
     ]
 

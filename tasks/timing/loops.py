@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
+from tasks.timing.packing import Packing
 
 T = TypeVar("T")
 
@@ -31,6 +32,15 @@ class Exchange(NamedTuple):
     failure: str | None
     scheduled_s: float | None
     """None in a closed loop: a request is due when a slot is free."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether packing it makes room."""
+        return self.heard is not None and self.heard.is_large
+
+    def packed(self) -> Exchange:
+        """With its answer in less room."""
+        return self if self.heard is None else self._replace(heard=self.heard.packed())
 
     @property
     def sent_late_s(self) -> float | None:
@@ -77,10 +87,13 @@ async def closed_loop(
     async def slot() -> None:
         for index, ready in waiting:
             exchange = exchanges[index] = await _exchange(send, ready, None)
+            if exchange.is_large:
+                packing.pack(index)
             if on_answer is not None:
                 on_answer(len(exchanges), exchange)
 
-    await _together(slot() for _ in range(min(concurrency, len(requests))))
+    with Packing(exchanges) as packing:
+        await _together(slot() for _ in range(min(concurrency, len(requests))))
     return [exchanges[index] for index in range(len(requests))]
 
 
@@ -93,11 +106,18 @@ async def open_loop(send: Send, requests: Sequence[Ready], moments_s: Sequence[f
     loop = asyncio.get_running_loop()
     start_s = loop.time()
 
-    async def at(ready: Ready, moment_s: float) -> Exchange:
-        await asyncio.sleep(start_s + moment_s - loop.time())
-        return await _exchange(send, ready, start_s + moment_s)
+    exchanges: dict[int, Exchange] = {}
 
-    return await _together(at(ready, moment_s) for ready, moment_s in zip(requests, moments_s, strict=True))
+    async def at(index: int, ready: Ready, moment_s: float) -> None:
+        await asyncio.sleep(start_s + moment_s - loop.time())
+        exchange = exchanges[index] = await _exchange(send, ready, start_s + moment_s)
+        if exchange.is_large:
+            packing.pack(index)
+
+    due = enumerate(zip(requests, moments_s, strict=True))
+    with Packing(exchanges) as packing:
+        await _together(at(index, ready, moment_s) for index, (ready, moment_s) in due)
+    return [exchanges[index] for index in range(len(requests))]
 
 
 async def _exchange(send: Send, ready: Ready, scheduled_s: float | None) -> Exchange:

@@ -30,7 +30,7 @@ class Timed(NamedTuple):
     @property
     def spans(self) -> list[Span]:
         """Each answer's time on the event loop's clock, and its tokens."""
-        return [Span(heard.sent_s, heard.ended_s, reply.completion_tokens) for heard, reply in self.answered.each]
+        return [span for span, _ in self.answered.each]
 
     @property
     def begun_s(self) -> float:
@@ -76,6 +76,12 @@ async def timed(
     counted = await ctx.counters_after(before, len(requests))
     answered = await answers_of(ctx.client, exchanges)
     return Timed(len(requests), concurrency, answered, counted, watch.lateness, sampler.looks)
+
+
+def with_failures(window: dict[str, Any], beside: Sequence[str]) -> dict[str, Any]:
+    """A window's row, to which what failed beside it belongs: its warm-up, its probes. No engine fails only untimed."""
+    first = window["first_failure"] or next(iter(beside), None)
+    return window | {"failed": window["failed"] + len(beside), "first_failure": first}
 
 
 def _engine_columns(counted: Counters) -> dict[str, Any]:

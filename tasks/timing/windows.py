@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs.steps.throughput import PREFILL_TRIES, Condition
 from tasks.client import EngineTruth, Reply, StreamReply
@@ -13,27 +12,37 @@ from tasks.guards.steadiness import is_client_limited, is_starved
 from tasks.guards.text_measures import text_columns
 from tasks.prompts import prompt_seed
 from tasks.steady import steady_state
-from tasks.timing.answers import answers_of
+from tasks.timing.answers import AllFailed, answers_of
 from tasks.timing.loops import closed_loop
-from tasks.timing.timed import timed
+from tasks.timing.timed import timed, with_failures
 
 MOST_TRIES = 3
 """How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""
 
 
-async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> float | None:
-    """Send untimed requests of the same shape, with prompts of their own.
+class WarmUp(NamedTuple):
+    """What untimed requests said: mean log-probability of their tokens, in nats, and which of them failed.
 
-    Returns:
-        Mean log-probability of their tokens, in nats: timed requests can't ask for it. None: the engine sent none.
+    Timed requests can't ask for probabilities. None: the engine sent none.
     """
+
+    mean_logprob: float | None
+    failures: list[str]
+
+
+async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> WarmUp:
+    """Send untimed requests of the same shape, with prompts of their own."""
     said: list[float] = []
+    failures: list[str] = []
     for number in range(condition.warmup):
         ctx.tell(Progress(0, f"{condition.name}: warm-up {number + 1}/{condition.warmup}"))
         bodies = await _bodies(ctx, prompts, condition, f"warm-up-{number}", condition.concurrency, logprobs="written")
-        replies = await asyncio.gather(*map(ctx.client.complete, bodies))
+        exchanges = await closed_loop(ctx.client.hear, [*map(ctx.client.ready, bodies)], condition.concurrency)
+        answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
+        replies = [reply for _, reply in answered.each if isinstance(reply, Reply)]
         said += [reply.mean_logprob for reply in replies if reply.mean_logprob is not None]
-    return fmean(said) if said else None
+        failures += [f"warm-up, {failure}" for failure in answered.failures]
+    return WarmUp(fmean(said) if said else None, failures)
 
 
 async def measured_window(
@@ -42,13 +51,24 @@ async def measured_window(
     """Measure one repeat; returns its row of `windows` and its rows of `requests`.
 
     A window whose client was starved, or too slow to keep the load up, is measured again, with prompts of its own: the
-    last try is kept. Not one in which requests failed: that is the engine's, and must be seen.
+    last try is kept. Not one in which requests failed: that is the engine's, and must be seen. One in which all failed
+    has nothing to show: what they got is told with the next try.
+
+    Raises:
+        AllFailed: in every try.
     """
+    lost: list[str] = []
     for tries in range(1, MOST_TRIES + 1):
-        window, rows = await _window(ctx, prompts, condition, mode, repeat, tries)
+        try:
+            window, rows = await _window(ctx, prompts, condition, mode, repeat, tries)
+        except AllFailed as error:
+            lost += error.failures
+            if tries == MOST_TRIES:
+                raise AllFailed(lost) from error
+            continue
         if window["failed"] or not (is_starved(window) or is_client_limited(window)):
             break
-    return window, rows
+    return with_failures(window, lost), rows
 
 
 async def _window(
@@ -58,7 +78,7 @@ async def _window(
     number = condition.streams if is_stream else max(condition.requests, concurrency)
     name = f"{mode}-{repeat}" if tries == 1 else f"{mode}-{repeat}-try-{tries}"
     bodies = await _bodies(ctx, prompts, condition, name, number, token_ids=not is_stream)
-    prefill_s = await _prefill(ctx, prompts, condition, name) if is_stream else None
+    prefill_s, probes_failed = await _prefill(ctx, prompts, condition, name) if is_stream else (None, [])
     requests = [ctx.client.ready(body, streams=is_stream) for body in bodies]
     load = await timed(ctx, requests, concurrency)
     shape = {
@@ -72,15 +92,15 @@ async def _window(
     spans, begun_s = load.spans, load.begun_s
     first_ended_s = min(span.ended_s for span in spans)
     rows = []
-    for index, (heard, reply) in zip(load.answered.places, load.answered.each, strict=True):
+    for index, (span, reply) in zip(load.answered.places, load.answered.each, strict=True):
         row = {
             **shape,
             **request_row(reply),
             "request_id": f"{condition.name}/{name}/{index}",
             "prompt_chars": len(bodies[index]["messages"][-1]["content"]),
-            "sent_s": heard.sent_s - begun_s,
+            "sent_s": span.sent_s - begun_s,
         }
-        if is_stream and concurrency > 1 and heard.sent_s < first_ended_s:
+        if is_stream and concurrency > 1 and span.sent_s < first_ended_s:
             row |= {"ttft_ms": None, "tpot_ms": None}  # sent in step: their prefills wait for one another
         rows.append(row)
     steady = steady_state(spans, concurrency)
@@ -93,24 +113,31 @@ async def _window(
         "chars": sum(row["chars"] for row in rows),
         **load.columns(),
     }
-    return window, rows
+    return with_failures(window, probes_failed), rows
 
 
-async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: str) -> float:
-    """Seconds to the first token without streaming: wall clock minus this is the decode time of the same shape."""
-    taken_s = []
+async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: str) -> tuple[float, list[str]]:
+    """Seconds to the first token without streaming, and which probes failed.
+
+    Wall clock minus these seconds is the decode time of the same shape.
+    """
+    taken_s: list[float] = []
+    failures: list[str] = []
     before = await ctx.counters()
     for probe in range(PREFILL_TRIES):
         asked = await _bodies(ctx, prompts, condition, f"{name}-prefill-{probe}", condition.concurrency)
         requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in asked]
         await ctx.client.connect(condition.concurrency)
-        answered = await answers_of(ctx.client, await closed_loop(ctx.client.hear, requests, condition.concurrency))
-        answered.require_all()
-        heard = [each for each, _ in answered.each]
-        taken_s.append(max(each.ended_s for each in heard) - min(each.sent_s for each in heard))
+        exchanges = await closed_loop(ctx.client.hear, requests, condition.concurrency)
+        answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
+        failures += [f"prefill, {failure}" for failure in answered.failures]
+        if spans := [span for span, _ in answered.each]:
+            taken_s.append(max(span.ended_s for span in spans) - min(span.sent_s for span in spans))
     # what the engine counts late must not fall into the window that follows
     await ctx.counters_after(before, PREFILL_TRIES * condition.concurrency)
-    return min(taken_s)
+    if not taken_s:
+        raise AllFailed(failures)
+    return min(taken_s), failures
 
 
 async def _bodies(
@@ -139,6 +166,7 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
         "chars": len(text),
         **text_columns(text, None if isinstance(reply, StreamReply) else reply.token_ids),
         "mean_logprob": None if isinstance(reply, StreamReply) else reply.mean_logprob,
+        "token_id_count": _ids(reply),
         "text": text,
         **_engine_truth_columns(reply.engine),
     }
@@ -150,6 +178,12 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
             "largest_chunk_tokens": reply.largest_chunk_tokens,
         }
     return row
+
+
+def _ids(reply: Reply | StreamReply) -> int | None:
+    if isinstance(reply, StreamReply):
+        return reply.token_ids
+    return None if reply.token_ids is None else len(reply.token_ids)
 
 
 def _engine_truth_columns(engine: EngineTruth) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tasks.wire.patience import PROGRESS_BYTES
+
 
 class Arrivals(NamedTuple):
     """The moments of one exchange, by `time.monotonic`, in seconds.
@@ -24,7 +26,7 @@ class Answer:
     """Collects what the parser finds of one answer."""
 
     def __init__(self, sent_s: float) -> None:
-        self.sent_s = self.moved_s = sent_s
+        self.sent_s = self.moved_s = self.heard_s = sent_s
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.body: list[bytes] = []
@@ -34,6 +36,8 @@ class Answer:
         self.is_anything = False
         """Whether a byte of it came."""
         self._size = 0
+        self._moved_size: int | None = None
+        """Bytes of the body when it last moved; None: its head is not whole."""
 
     def starts(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """The head is complete."""
@@ -45,6 +49,22 @@ class Answer:
         self._size += len(piece)
         self.pieces_s.append(now_s)
         self.sizes.append(self._size)
+
+    def heard(self, now_s: float) -> None:
+        """Something came, and was parsed: it moves if that is progress."""
+        self.heard_s = now_s
+        begins = self.has_head and self._moved_size is None
+        if begins or (self._moved_size is not None and self._size - self._moved_size >= PROGRESS_BYTES):
+            self.moved_s, self._moved_size = now_s, self._size
+
+    @property
+    def standstill(self) -> str:
+        """What its server does instead of getting on with it."""
+        if not self.is_anything:
+            return "its first byte didn't come"
+        if self.heard_s > self.moved_s:
+            return f"it dribbles, with neither a whole head nor {PROGRESS_BYTES} bytes of its body in that time"
+        return "its next byte didn't come"
 
     @property
     def content(self) -> bytes:

@@ -77,8 +77,8 @@ class Connection(asyncio.Protocol):
             return
         quiet_s, whole_s = self.quiet_s(now_s), now_s - self._answer.sent_s
         if self.patience.quiet_s is not None and quiet_s > self.patience.quiet_s:
-            which = "next" if self._answer.is_anything else "first"
-            self._fail(httpx.ReadTimeout(f"no progress for {self.patience.quiet_s:g} s: its {which} byte didn't come"))
+            said = f"no progress for {self.patience.quiet_s:g} s: {self._answer.standstill}"
+            self._fail(httpx.ReadTimeout(said))
         elif self.patience.whole_s is not None and whole_s > self.patience.whole_s:
             self._fail(httpx.ReadTimeout(f"not answered in {self.patience.whole_s:g} s"))
 
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         if answer is None:  # unasked: whatever it is, the next answer would not be the next request's
             self.close()
             return
-        answer.moved_s, answer.is_anything = now_s, True
+        answer.is_anything = True
         if not answer.has_head:
             answer.head_bytes += len(data)
         try:
@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(httpx.RemoteProtocolError(f"the answer is no HTTP/1.1: {error}"))
             return
+        answer.heard(now_s)
         if not answer.has_head and answer.head_bytes > MOST_HEAD_BYTES:
             self._fail(httpx.RemoteProtocolError(f"a header of more than {MOST_HEAD_BYTES} bytes"))
 

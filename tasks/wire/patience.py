@@ -13,6 +13,10 @@ closes it (`timeout_keep_alive`), so that no request is sent into a closing one.
 MOST_HEAD_BYTES = 1 << 20
 """An answer's head may be this large; a longer one is a server that never comes to the point."""
 
+PROGRESS_BYTES = 64
+"""Bytes of a body that are progress, together: less than an event of a stream, which has its choice, its delta and its
+usage. A server that dribbles a byte now and then, or a header, makes no token."""
+
 
 class Patience(NamedTuple):
     """Bounds on one request, in seconds; None: no bound."""
@@ -20,8 +24,9 @@ class Patience(NamedTuple):
     connect_s: float = 10.0
     """Until the connection is open: on loopback a listening server takes none."""
     quiet_s: float | None = 300.0
-    """Without a byte of the answer, or, while there is none yet, a sign that the server works on it
-    (`Transport.still_working`): the prefill of a full context takes less on any GPU that is worth renting."""
+    """Without progress: a whole head, then `PROGRESS_BYTES` of the body each time, or, while there is none yet, a sign
+    that the server works on it (`Transport.still_working`): the prefill of a full context takes less on any GPU that is
+    worth renting."""
     whole_s: float | None = None
     """From the request to the answer's last byte, however steadily it trickles."""
 

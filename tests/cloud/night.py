@@ -53,6 +53,8 @@ class Night:
         self.lab, self.folder, self.run_id = lab, folder, f"night{int(time.time())}"
         self.log = folder / "sweep.log"
         shutil.copy(ROOT / "tests" / "fake_engine.py", lab.places.shared / "fake_engine.py")
+        (lab.places.shared / "tests").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / "fake_faults.py", lab.places.shared / "tests")
         names = [f"t{number}" for number in range(cells)]
         files = {
             "models/fake-model.yaml": MODEL,

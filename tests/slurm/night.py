@@ -36,6 +36,8 @@ class SlurmNight:
         self.folder, self.store_url = self.home / "sweeps", str(self.home / "results")
         self.log = self.home / "sweep.log"
         shutil.copy(ROOT / "tests" / "fake_engine.py", self.home)
+        (self.home / "tests").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / "fake_faults.py", self.home / "tests")
         names = [f"t{number}" for number in range(CELLS)]
         files = {"models/fake-model.yaml": MODEL, "suites/fake-suite.yaml": SUITE, "sweep.yaml": self._sweep(names)}
         files |= {"task.yaml": _task(), "engines/fake.yaml": self._engine()}

@@ -90,7 +90,7 @@ class FakeClient(Client):
         choice["token_ids"] = list(range(tokens))
         if "logprobs" in body:
             choice["logprobs"] = {"content": [{"logprob": self.mean_logprob}] * tokens}
-        answer = {"choices": [choice], "usage": {"prompt_tokens": 64, "completion_tokens": tokens}}
+        answer = {"choices": [choice], "usage": {"prompt_tokens": read(body), "completion_tokens": tokens}}
         content = json.dumps(answer).encode()
         return Heard(body, 200, content, Arrivals(sent_s, [self.clock.now_s], [len(content)], self.clock.now_s))
 
@@ -98,16 +98,15 @@ class FakeClient(Client):
         body, sent_s = ready.body, self.clock.now_s
         tokens, number = int(body["max_tokens"]), self.asked["stream"]
         self.bodies.append(("stream", "return_token_ids" in body))
-        asked = 64 if self.prefill_token_s is None else len(body["messages"][-1]["content"].split())
         if self.prefill_token_s is not None:
-            await asyncio.sleep(asked * self.prefill_token_s)
+            await asyncio.sleep(read(body) * self.prefill_token_s)
         begun_s = self.clock.now_s
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
         written = [tokens] if burst else range(1, tokens + 1)
-        events = [event("", each, prompt_tokens=asked) for each in written]
+        events = [event(body, "", each) for each in written]
         moments = [begun_s + wall_s * each / tokens for each in written]
-        events += [event(said(body, tokens), tokens, "length", asked), b"data: [DONE]\n\n"]
+        events += [event(body, said(body, tokens), tokens, "length"), b"data: [DONE]\n\n"]
         moments += [begun_s + wall_s] * 2
         sizes = list(accumulate(map(len, events)))
         return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, begun_s + wall_s))
@@ -131,11 +130,16 @@ class FakeClient(Client):
         )
 
 
-def event(text: str, tokens: int, finish_reason: str | None = None, prompt_tokens: int = 64) -> bytes:
+def event(body: Mapping[str, Any], text: str, tokens: int, finish_reason: str | None = None) -> bytes:
     """A chunk of a stream as vLLM sends it, with the running usage."""
     choice = {"delta": {"content": text}, "finish_reason": finish_reason}
-    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}
+    usage = {"prompt_tokens": read(body), "completion_tokens": tokens}
     return f"data: {json.dumps({'choices': [choice], 'usage': usage})}\n\n".encode()
+
+
+def read(body: Mapping[str, Any]) -> int:
+    """Tokens of a prompt: its words."""
+    return len(body["messages"][-1]["content"].split())
 
 
 def said(body: Mapping[str, Any], tokens: int) -> str:

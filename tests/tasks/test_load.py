@@ -19,6 +19,7 @@ from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
+from tasks.prompts import Prompt
 from tasks.steps.load import measure, smoke
 from tasks.timing.load_verdict import judge_concurrency
 from tests.tasks.fake_client import FakeClient
@@ -299,3 +300,48 @@ def test_too_few_prompts_for_a_steady_state_are_suspect(tmp_path: Path, mtp: Pla
     few = attempt(tmp_path, mtp, step(8).model_copy(update={"requests_per_category": 1}))
     [whole] = [each for each in few.said if each.condition == "load c=8"]
     assert whole.verdict == "suspect" and "11 requests have no steady state of 8" in whole.findings[0].sentence
+
+
+def test_a_warm_up_that_failed_rejects_the_window_behind_it(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        hear = client.hear
+        asked = iter(range(1, 1000))
+
+        async def failing(ready: Ready) -> Heard:
+            if next(asked) == 2:
+                raise RequestFailed("HTTP 500: out of luck")
+            return await hear(ready)
+
+        client.hear = failing  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
+    [window] = done.windows
+    assert (window["failed"], window["first_failure"]) == (1, "warm-up, request 1: HTTP 500: out of luck")
+    assert len(done.requests) == PROMPTS
+    assert {finding.reason for each in done.said for finding in each.findings} == {"request_failed"}
+
+
+def test_prompts_that_were_read_at_another_length_are_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        count = client.count_tokens
+
+        async def counted(prompt: Prompt) -> int:
+            return 2 * await count(prompt)
+
+        client.count_tokens = counted  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    assert {each.verdict for each in done.said} == {"suspect"}
+    assert {finding.reason for each in done.said for finding in each.findings} == {"prompt_length"}
+
+
+def test_an_engine_that_counts_no_prompts_is_measured_without_that_guard(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        async def absent(prompt: Prompt) -> int:
+            raise RequestFailed("/tokenize: HTTP 404")
+
+        client.count_tokens = absent  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    assert {row["counted_prompt_tokens"] for row in done.requests} == {None}
+    assert {each.verdict for each in done.said} == {"ok"}

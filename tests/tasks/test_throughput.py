@@ -300,3 +300,45 @@ def test_requests_that_failed_are_not_measured_away(tmp_path: Path, planned: Pla
     first = fixed(measured)[0]
     assert (first["failed"], first["tries"]) == (1, 1) and first["delivered_share"] < 0.95
     assert "request_failed" in measured.reasons("c", "fixed")
+
+
+def failing(at: set[int]) -> Callable[[FakeClient], None]:
+    """An engine that answers HTTP 500 to these of its requests, from 1."""
+
+    def prepare(client: FakeClient) -> None:
+        hear, asked = client.hear, iter(range(1, 1000))
+
+        async def hear_or_fail(ready: Ready) -> Heard:
+            if next(asked) in at:
+                raise RequestFailed("HTTP 500: out of luck")
+            return await hear(ready)
+
+        client.hear = hear_or_fail  # type: ignore[method-assign]
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("at", "mode", "said"),
+    [
+        ({1}, "fixed", "warm-up, request 0: HTTP 500"),
+        ({3}, "fixed", "request 0: HTTP 500"),
+        ({5}, "stream", "prefill, request 0: HTTP 500"),
+    ],
+    ids=["warm-up", "the only request of a repeat", "probe"],
+)
+def test_a_request_that_failed_beside_the_timed_ones_rejects_them_too(
+    tmp_path: Path, planned: PlannedCell, at: set[int], mode: str, said: str
+) -> None:
+    """An engine that fails one request in twenty fails the same share of those that nobody times."""
+    spec = step(3, warmup=1, stream_requests=3)
+    measured = throughput(tmp_path, planned, spec, [TOKEN_S], failing(at))
+    assert len(fixed(measured)) == 3
+    assert measured.reasons("c", mode) == ["request_failed"]
+    assert said in measured.said["c", mode].findings[0].sentence
+    assert measured.reasons("c", "stream" if mode == "fixed" else "fixed") == []
+
+
+def test_an_engine_that_answers_nothing_has_no_rate(tmp_path: Path, planned: PlannedCell) -> None:
+    with pytest.raises(RequestFailed, match="all 3 requests failed; request 0: HTTP 500"):
+        throughput(tmp_path, planned, step(3), [TOKEN_S], failing({1, 2, 3}))

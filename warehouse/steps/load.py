@@ -20,9 +20,9 @@ MODE = "natural"
 """Answers end by themselves; they are streamed all the same, and every rate is tokens by usage over wall clock."""
 
 _OF_AN_ANSWER = (
-    "prompt_tokens", "completion_tokens", "wall_s", "finish_reason", "tpot_ms", "chunks", "largest_chunk_tokens",
-    "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share", "compressed_share",
-    "mean_logprob", "text",
+    "prompt_tokens", "completion_tokens", "token_id_count", "wall_s", "finish_reason", "tpot_ms", "chunks",
+    "largest_chunk_tokens", "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share",
+    "compressed_share", "mean_logprob", "text",
     *(column.name for column in REQUESTS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 
@@ -35,6 +35,12 @@ LOAD_REQUESTS = Table(
         Column("category", "str", "of the prompt", required=True),
         Column("prompt_id", "str", "category and 12 hex digits of sha256 over the user message", required=True),
         Column("repeat", "i64", "which part of its category's prompts, from 0: the same in every cell", required=True),
+        Column(
+            "counted_prompt_tokens",
+            "i64",
+            "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
+            "tokens",
+        ),
         Column("sent_s", "f64", "when it was sent, from the start of its window", "s", required=True),
         Column("ttft_ms", "f64", "request sent to first token", "ms"),
         Column("chunk_ms", "f64", "(last token - first token) / (chunks - 1)", "ms"),

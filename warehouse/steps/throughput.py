@@ -27,6 +27,7 @@ REQUESTS = Table(
         Column("prompt_tokens", "i64", "from usage", "tokens"),
         Column("prompt_chars", "i64", "length of the user message: with the run's prose it can be made again"),
         Column("completion_tokens", "i64", "from usage", "tokens"),
+        Column("token_id_count", "i64", "token ids in the answer, which must be as many; null: not asked for"),
         Column("wall_s", "f64", "request sent to last byte", "s"),
         Column("sent_s", "f64", "from the window's first sending to this one's", "s"),
         Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
@@ -63,7 +64,11 @@ WINDOWS = Table(
         *LOAD_SHAPE,
         Column("repeat", "i64", "which repeat of the condition, from 0", required=True),
         Column("requests", "i64", "requests sent in the window"),
-        Column("failed", "i64", "of them got an error, or an answer that was cut off; they have no row in `requests`"),
+        Column(
+            "failed",
+            "i64",
+            "requests that got an error or a cut-off answer, those of its warm-up and probes too; they have no row",
+        ),
         Column("first_failure", "str", "what the first of them got"),
         Column(
             "delivered_share", "f64", "mean requests in flight over those asked, while some were left to send, 0 to 1"

@@ -225,3 +225,32 @@ def test_a_prompt_is_read_no_faster_than_the_card_multiplies(
     found = impossible_prefill(cell_of(model, precision), load_gpu(gpu), tok_s)
     assert (found is not None) == caught
     assert found is None or (found.reason, found.severity) == (Reason.IMPOSSIBLE_SPEED, "rejected")
+
+
+def test_two_steps_in_one_chunk_are_a_busy_machine_unless_all_answers_come_so() -> None:
+    """K = 4: an answer of 16 tokens is four steps, and two of them that were read together are half of it."""
+    steady, joined = (16, 5), (16, 8)
+    assert streamed_in_lumps([steady] * 5 + [joined] * 5, 5) is None
+    found = streamed_in_lumps([steady] * 4 + [joined] * 6, 5)
+    assert found is not None and found.reason == "stream_burst"
+    assert "6 of 10 streams of up to 20 tokens" in found.sentence
+    assert streamed_in_lumps([(16, 8)] * 2 + [(16, 1)] * 8, 1) is not None, "without a draft that is eight steps"
+
+
+@pytest.mark.parametrize("where", ["engine", "technique"])
+def test_arguments_that_a_technique_adds_count_as_the_engines_own_do(where: str) -> None:
+    plain = cell_of()
+    given = ("-tp", "2", "--kv-cache-dtype", "fp8_e5m2", "--enforce-eager")
+    if where == "engine":
+        cell = plain.model_copy(update={"engine": plain.engine.model_copy(update={"args": given})})
+    else:
+        cell = plain.model_copy(update={"technique": plain.technique.model_copy(update={"engine_args": given})})
+    assert (cell.cards, cell.tensor_parallel) == (2, 2)
+    assert cell.kv_bytes_per_token == plain.kv_bytes_per_token / 2
+    assert too_slow(8.8, bounds(cell, "h100", 64)[0]) is None
+
+
+def test_of_an_argument_given_twice_the_technique_s_counts_as_it_stands_behind() -> None:
+    cell = cell_of(args="--kv-cache-dtype fp8")
+    technique = cell.technique.model_copy(update={"engine_args": ("--kv-cache-dtype=bfloat16",)})
+    assert cell.model_copy(update={"technique": technique}).kv_bytes_per_token == 2 * cell.kv_bytes_per_token

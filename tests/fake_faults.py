@@ -1,0 +1,72 @@
+"""Lies of the FAKE engine that need no more than a hook in it; FAKE_ENGINE chooses one, as the engine's own says.
+
+usage_high, usage_low (usage says 4 tokens more, or fewer, than were made), no_usage, reads_less (a prompt is cut to its
+first 32 tokens, and usage says so), says_less (half of an answer's text and token ids is missing), preempts,
+cache_hits, caches (a prompt that was asked before needs no prefill, and nothing counts that), dies_midway (the process
+ends in the middle of a stream).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+LIE = os.environ.get("FAKE_ENGINE", "honest")
+
+READ_TOKENS = 32
+OFF_TOKENS = 4
+PREFILL_S = 0.1
+"""Seconds that `caches` takes to read a prompt that it doesn't know."""
+
+known: set[str] = set()
+
+
+def read(prompt_tokens: int) -> int:
+    """Tokens of a prompt that are read, as usage says."""
+    return min(prompt_tokens, READ_TOKENS) if LIE == "reads_less" else prompt_tokens
+
+
+def told(tokens: int) -> int:
+    """Output tokens as usage says."""
+    return max(1, tokens + {"usage_high": OFF_TOKENS, "usage_low": -OFF_TOKENS}.get(LIE, 0))
+
+
+def said(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer, or an event of a stream, as it is sent."""
+    return {name: value for name, value in answer.items() if (LIE, name) != ("no_usage", "usage")}
+
+
+def text_of(text: str) -> str:
+    """What is sent of a text."""
+    words = text.split()
+    return " ".join(words[: len(words) // 2]) if LIE == "says_less" else text
+
+
+def ids_of(sent: int, size: int, tokens: int) -> list[int]:
+    """Token ids of the chunk that ends with token `sent`."""
+    return [] if LIE == "says_less" and sent > tokens // 2 else list(range(sent - size, sent))
+
+
+def prefill(prompt: str) -> None:
+    """Take the time to read a prompt that isn't known."""
+    if LIE == "caches" and prompt not in known:
+        known.add(prompt)
+        time.sleep(PREFILL_S)
+
+
+def hits(finished: int) -> int:
+    """The counter of prompt tokens from the prefix cache."""
+    return 16 * finished if LIE == "cache_hits" else 0
+
+
+def preemptions(finished: int) -> int:
+    """The counter of preempted requests."""
+    return finished if LIE == "preempts" else 0
+
+
+def maybe_die(sent: int, tokens: int) -> None:
+    """End the process when half of a stream is sent."""
+    if LIE == "dies_midway" and sent >= tokens // 2:
+        print("RuntimeError: the fake engine dies on purpose in the middle of an answer", flush=True)
+        os._exit(0)
