@@ -74,7 +74,7 @@ class RunWatcher:
                 for step, state in cell.steps.items():
                     word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
                     line = f"{cell.label} / {step}: {word}"
-                    if state in (*VERDICTS, "running") and line not in self._said:
+                    if state in (*VERDICTS, "running", "dropped") and line not in self._said:
                         self._said.add(line)
                         self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
             if over:
@@ -90,7 +90,8 @@ class RunWatcher:
 
     def _left_s(self, progress: RunProgress, elapsed_s: float) -> float | None:
         committed = {
-            cell.cell_key: [step for step, state in cell.steps.items() if state in VERDICTS] for cell in progress.cells
+            cell.cell_key: [step for step, state in cell.steps.items() if state in (*VERDICTS, "dropped")]
+            for cell in progress.cells
         }
         planned_s = sum(cell.total_s for cell in forecast(self._plan, committed).cells)
         if self._planned_s_at_start is None:

@@ -171,6 +171,7 @@ def test_a_run_that_is_continued_on_its_way_back_leaves_out_what_is_out(tmp_path
         visit(ledger, fake, k, tok_s)
     code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
     assert code == 0, said
+    assert "mtp K=4 / throughput@2: dropped" in said and "which K" in said, said
     back = {k: ledger.read_commit(key(fake, k), "throughput@2") for k in (None, 2, 4)}
     measured = {k: commit is not None and commit.wall_s > 0 for k, commit in back.items()}
     assert measured == {None: True, 2: True, 4: False}
