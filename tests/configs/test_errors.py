@@ -231,7 +231,7 @@ SUITES = {
     "misspelt step": (
         "{step: smoke}",
         "{stp: smoke}",
-        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, items, ", "(did you mean 'step'?)"],
+        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, ", "(did you mean 'step'?)"],
     ),
     "misspelt key in a condition": (
         "output_tokens: 9",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from configs.engine import argument
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
@@ -50,6 +51,9 @@ def test_the_true_one_is_the_published_machine_served_as_published() -> None:
     planned = plan("k-sweep")
     engine = planned.cells[0].cell.engine
     assert (planned.gpu.name, planned.cloud, planned.cells[0].spot) == ("gb10", None, False)
-    assert engine.argument("--kv-cache-dtype") == "fp8" and engine.argument("--max-num-batched-tokens") == "4096"
+    assert (
+        argument(engine.args, "--kv-cache-dtype") == "fp8"
+        and argument(engine.args, "--max-num-batched-tokens") == "4096"
+    )
     assert any("gemma4_mtp.py" in word for word in engine.command or ())
     assert {each.cell.serving.max_model_len for each in planned.cells} == {4096}

@@ -251,7 +251,7 @@ def test_an_engine_that_holds_tokens_back_has_no_first_one_either(tmp_path: Path
         heard = await hear(ready)
         content = b"\n\n".join(heard.content.split(b"\n\n")[-4:])  # one chunk with all tokens, the end, and [DONE]
         at_once = heard.arrivals._replace(pieces_s=[heard.ended_s], sizes=[len(content)])
-        return heard._replace(content=content, arrivals=at_once)
+        return heard._replace(data=content, arrivals=at_once)
 
     reasons = attempt(tmp_path, ar, step(depths=[0]), prepare=changed(holding)).reasons()
     assert reasons == {"pp200": ["stream_burst"], "tg40": ["stream_burst"]}

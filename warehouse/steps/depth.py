@@ -11,7 +11,7 @@ from warehouse.depths.rows import depth_rows
 from warehouse.depths.section import depth_section
 from warehouse.display.section import Section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
-from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -42,6 +42,7 @@ DEPTH_WINDOWS = Table(
         *_SHAPE,
         DEPTH,
         *(column for column in WINDOWS.columns if column.name in _OF_A_RUN),
+        *CARD_COLUMNS,
         Column("prefill_s", "f64", "first sending to the last request's first token", "s"),
         Column("decode_s", "f64", "first token of any request to the last token of all; null: one chunk had all", "s"),
         Column("decode_tokens", "i64", "output tokens behind each request's first chunk", "tokens"),

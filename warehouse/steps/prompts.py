@@ -9,7 +9,7 @@ from warehouse.consolidate.inputs import Group
 from warehouse.consolidate.rows import Made
 from warehouse.display.section import Section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
-from warehouse.tables import LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 from warehouse.workloads.rows import prompt_rows
 from warehouse.workloads.section import workload_section
 
@@ -64,6 +64,7 @@ PROMPT_WINDOWS = Table(
         *LOAD_SHAPE,
         *_WORKLOAD,
         *(column for column in WINDOWS.columns if column.name in _OF_A_WINDOW),
+        *CARD_COLUMNS,
     ),
 )
 
