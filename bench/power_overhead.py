@@ -1,4 +1,4 @@
-"""What looking at the cards costs the client's event loop (budget: no wake-up 2 ms later, under 1 % of a core).
+"""What looking at the cards costs the client's event loop (budget: p99.9 of its wake-ups 1 ms later, 1 % of a core).
 
     bin/run python bench/power_overhead.py [SECONDS] [CALL_MS]
 

@@ -142,7 +142,7 @@ def _without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Head
 def _drawings(rows: Sequence[Row]) -> list[Markup]:
     """Of one bench: against load where a prompt suite was under several, bars under every other condition."""
     trusted = [row for row in rows if row["verdict"] != "rejected"]
-    note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; less is better."
+    note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
     lines = [(each[0], points_of(each, lambda row: row["energy_j_per_token"]))
              for each in _cells([row for row in trusted if row["step"] == LOAD_STEP])]  # fmt: skip
