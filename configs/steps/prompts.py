@@ -31,7 +31,7 @@ class PromptsStep(MeasuredStep):
     )
     concurrencies: tuple[Annotated[int, Field(gt=0)], ...] = Field((1,), min_length=1)
     repeats: int = Field(3, gt=0, description="how often each engine start times each of them")
-    warmup: int = Field(1, ge=0, description="untimed rounds of the shortest workload before each concurrency")
+    warmup: int = Field(1, ge=0, description="untimed rounds before each of them, cut off where the shortest is")
     unfenced: bool = Field(
         False, description="run programs with limits only where the kernel can't fence them: a machine to throw away"
     )
@@ -69,20 +69,22 @@ class PromptsStep(MeasuredStep):
             yield f"workload {workload.name!r}", workload.longest_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Per concurrency and workload: all repeats, and the warm-up with the shortest."""
+        """Per concurrency and workload: all repeats, and the warm-up."""
         del cell
         loads = []
         for number in self.concurrencies:
             for each in self.workloads:
-                rounds = self.repeats + (self.warmup if each is self.shortest else 0)
                 usual = min(each.answer_tokens or each.max_tokens, each.max_tokens)
-                loads.append(Load(rounds * number, each.prompt_tokens, usual, number, each.max_tokens))
+                loads.append(Load(self.repeats * number, each.prompt_tokens, usual, number, each.max_tokens))
+                if self.warmup:
+                    cut = min(usual, self.warmup_tokens)
+                    loads.append(Load(self.warmup * number, each.prompt_tokens, cut, number, self.warmup_tokens))
         return tuple(loads)
 
     @property
-    def shortest(self) -> Workload:
-        """The workload with the least cap; the first of several."""
-        return min(self.workloads, key=lambda each: each.max_tokens)
+    def warmup_tokens(self) -> int:
+        """Where answers of the warm-up are cut off: the least cap of all workloads."""
+        return min(each.max_tokens for each in self.workloads)
 
 
 def condition_name(workload: str, concurrency: int) -> str:

@@ -70,13 +70,10 @@ def shapes_of(spec: PromptsStep) -> list[Shape]:
 async def measure(ctx: StepContext, spec: PromptsStep) -> list[Judgement]:
     """Measure every condition that no earlier attempt on this machine has finished."""
     run = _Run(ctx, spec, *await _finished(ctx, spec))
-    for number in spec.concurrencies:
-        left = [shape for shape in shapes_of(spec) if shape.concurrency == number and not run.has(shape)]
-        if left:
-            await run.warm_up(number)
-        for shape in left:
-            for repeat in range(spec.repeats):
-                await run.measure(shape, repeat)
+    for shape in [each for each in shapes_of(spec) if not run.has(each)]:
+        await run.warm_up(shape)
+        for repeat in range(spec.repeats):
+            await run.measure(shape, repeat)
     return [run.judged(shape) for shape in shapes_of(spec)]
 
 
@@ -116,13 +113,16 @@ class _Run:
         )
         return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked)
 
-    async def warm_up(self, concurrency: int) -> None:
-        """Untimed rounds of the shortest workload: the prefix cache is off, and a guard sees if it isn't."""
-        shape = Shape(self._spec.shortest, concurrency)
+    async def warm_up(self, shape: Shape) -> None:
+        """Untimed rounds, cut off where the shortest workload is: what compiles does so per prompt and load.
+
+        With the windows' own prompt: the prefix cache is off, and a guard sees if it isn't.
+        """
         for number in range(self._spec.warmup):
-            line = f"{concurrency} at a time: warm-up {number + 1}/{self._spec.warmup}"
+            line = f"{shape.condition}: warm-up {number + 1}/{self._spec.warmup}"
             self._ctx.tell(Progress(self._percent(), line))
-            exchanges = await closed_loop(self._ctx.client.hear, self._ready(shape), concurrency)
+            requests = self._ready(shape, self._spec.warmup_tokens)
+            exchanges = await closed_loop(self._ctx.client.hear, requests, shape.concurrency)
             (await answers_of(self._ctx.client, exchanges)).require_all()
 
     async def measure(self, shape: Shape, repeat: int) -> None:
@@ -142,16 +142,16 @@ class _Run:
         """Timed requests, and how often: one whose client couldn't keep up is measured again, the last is kept."""
         tries = 0
         while True:
-            load = await timed(self._ctx, self._ready(shape), shape.concurrency)
+            load = await timed(self._ctx, self._ready(shape, shape.workload.max_tokens), shape.concurrency)
             tries += 1
             seen = {**shape.columns(), **load.columns()}
             kept_waiting = not seen["failed"] and (is_starved(seen) or is_client_limited(seen))
             if tries == MOST_TRIES or not kept_waiting:
                 return load, tries
 
-    def _ready(self, shape: Shape) -> list[Ready]:
-        client, workload = self._ctx.client, shape.workload
-        body = client.request(prompt_of(workload), workload.max_tokens, fixed=False, token_ids=True)
+    def _ready(self, shape: Shape, max_tokens: int) -> list[Ready]:
+        client = self._ctx.client
+        body = client.request(prompt_of(shape.workload), max_tokens, fixed=False, token_ids=True)
         return [client.ready(body) for _ in range(shape.concurrency)]
 
     def _progress(self, window: Row, rows: Sequence[Row]) -> Progress:

@@ -39,12 +39,12 @@ def test_the_seeds_have_the_caps_and_languages_of_the_write_ups() -> None:
     assert [name for name, each in found.items() if each.check] == ["code", "longcode"]
 
 
-def test_every_workload_is_priced_at_every_concurrency_and_the_shortest_warms_up() -> None:
+def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> None:
     cell = expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[0].cell
     two = [ONE, ONE | {"name": "two", "max_tokens": 10, "answer_tokens": 4}]
-    loads = step(workloads=two, concurrencies=[1, 4], repeats=3).workload(cell)
-    assert loads == (
-        Load(3, 67, 40, 1, 40), Load(4, 67, 4, 1, 10), Load(12, 67, 40, 4, 40), Load(16, 67, 4, 4, 10),
+    assert step(workloads=two, concurrencies=[1, 4], repeats=3).workload(cell) == (
+        Load(3, 67, 40, 1, 40), Load(1, 67, 10, 1, 10), Load(3, 67, 4, 1, 10), Load(1, 67, 4, 1, 10),
+        Load(12, 67, 40, 4, 40), Load(4, 67, 10, 4, 10), Load(12, 67, 4, 4, 10), Load(4, 67, 4, 4, 10),
     )  # fmt: skip
     assert [*step(workloads=two).longest_requests(cell)] == [("workload 'one'", 118), ("workload 'two'", 88)]
 
