@@ -17,7 +17,7 @@ UNREAD = ("input_ids", "model_kwargs")
 def mend() -> None:
     """Let Gemma 4's assistants draft in transformers 5.19.0.
 
-    There `generate` no longer passes `UNREAD`, and the constructor still has no defaults for them: each assisted request
+    There `generate` no longer passes `UNREAD`, and the constructor still has no defaults for them: each request
     ends with a TypeError. Other releases have no such class, pass them, or don't require them.
     """
     found = getattr(candidate_generator, GEMMA4, None)
