@@ -6,7 +6,8 @@ more, and with the number of drafted tokens that it keeps (transformers 5.19, `g
 `_assisted_decoding`). That method is public; the object that has it is only reached as `generate` makes it.
 
 K is constant (`loading.drafting`); a step drafts fewer where the answer's end is nearer than that, and prompt lookup
-also where it finds less. What is accepted is what is committed: nothing behind an answer's end is counted.
+also where it finds less. What is accepted is what is committed besides one token: nothing behind an answer's end is
+counted, and of a step whose accepted tokens end the answer one fewer, since no further token is committed there.
 """
 
 from __future__ import annotations

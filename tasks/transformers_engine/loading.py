@@ -10,6 +10,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tasks.transformers_engine.arguments import Arguments
+from tasks.transformers_engine.mended import mend
 
 HOOK = "_get_candidate_generator"
 """Where `generate` makes what drafts: the one private name of transformers that is used here (`generation.py`)."""
@@ -44,6 +45,7 @@ def load(arguments: Arguments) -> Loaded:
     model.generation_config = GenerationConfig()
     assistant = None
     if arguments.assistant_model is not None:
+        mend()
         assistant = _model(arguments.assistant_model, arguments.assistant_revision, arguments, device)
         assistant.generation_config = drafting(arguments.num_assistant_tokens)
     return Loaded(

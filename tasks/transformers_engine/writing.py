@@ -37,9 +37,6 @@ class Text(NamedTuple):
         """Both, one after the other."""
         return Text(self.reasoning + more.reasoning, self.content + more.content)
 
-    def __bool__(self) -> bool:
-        return bool(self.reasoning or self.content)
-
 
 class Channel(NamedTuple):
     """A tokenizer's ids of the marks around the thinking, and whether a prompt ends inside it."""

@@ -11,7 +11,7 @@ from configs.expand import expand
 from configs.load import load_engine, load_sweep, load_technique
 from tasks.engine import generate
 from tasks.engine.command import engine_command
-from tasks.engine.program import EngineUnavailable
+from tasks.engine.program import EngineUnavailable, python_words
 from tasks.transformers_engine.arguments import Arguments, parse
 
 PYTHON = "/opt/venv/bin/python"
@@ -62,3 +62,13 @@ def test_a_python_without_torch_is_told_before_anything_starts(tmp_path: Path, n
         generate.require(engine.model_copy(update={"command": (str(node_python),)}))
     with pytest.raises(EngineUnavailable, match="no '/nowhere/python'"):
         generate.require(engine.model_copy(update={"command": ("/nowhere/python",)}))
+
+
+def test_without_a_name_the_python_of_the_paths_vllm_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = load_engine("transformers")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert python_words(engine) == ("python3",)
+    script = tmp_path / "vllm"
+    script.write_text("#!/opt/image/bin/python3.12\nimport vllm\n", encoding="utf-8")
+    script.chmod(0o755)
+    assert python_words(engine) == ("/opt/image/bin/python3.12",)
