@@ -15,6 +15,9 @@ tell them apart, and it is left null.
 
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
 has stopped: one that is lost with its node is measured again, whole, since a part of it would be another load.
+
+A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. Asked again
+it must not come faster than the first time, with fewer in flight: else the engine remembers, whatever it counts.
 """
 
 from __future__ import annotations

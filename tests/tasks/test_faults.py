@@ -144,3 +144,10 @@ def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: 
     assert all(part.spent_s is not None and 0 <= part.spent_s < 600 for part in commit.parts)
     moments = [moment_s(row["measured_at"]) for row in windows] + [moment_s(commit.committed_at)]
     assert all(0 <= later - earlier < 600 for earlier, later in pairwise(moments)), "in the order of their measuring"
+
+
+def test_an_engine_that_fails_in_smoke_fails_the_attempt(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, suite=suite("  - {step: smoke, items: 5}", THROUGHPUT))
+    assert run.finish(node_python, "error")[0] == 1
+    assert "HTTP 500" in run.attempts()[0].reason
+    assert run.ledger.read_commit(run.key, "smoke") is None
