@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -33,7 +33,10 @@ class Reply(NamedTuple):
 
 
 class StreamReply(NamedTuple):
-    """One streamed answer. Times run from the request; `first_chunk_tokens` came with the first chunk."""
+    """One streamed answer. Times run from the request; `first_chunk_tokens` came with the first chunk.
+
+    `gaps` has, of each later chunk, the seconds since the one before it, and its tokens.
+    """
 
     text: str
     finish_reason: str
@@ -46,6 +49,7 @@ class StreamReply(NamedTuple):
     chunks: int
     wall_s: float
     engine: EngineTruth = EngineTruth()
+    gaps: Sequence[tuple[float, int]] = ()
 
     @property
     def tpot_s(self) -> float | None:
@@ -126,6 +130,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         chunks=len(sizes),
         wall_s=heard.wall_s,
         engine=engine_truth(metrics),
+        gaps=[(later[0] - earlier[0], size) for (earlier, later), size in zip(pairwise(steps), sizes[1:], strict=True)],
     )
 
 

@@ -84,18 +84,25 @@ async def closed_loop(
     return [exchanges[index] for index in range(len(requests))]
 
 
-async def open_loop(send: Send, requests: Sequence[Ready], moments_s: Sequence[float]) -> list[Exchange]:
+async def open_loop(
+    send: Send, requests: Sequence[Ready], moments_s: Sequence[float], on_answer: OnAnswer | None = None
+) -> list[Exchange]:
     """Send each request at its moment, in seconds from now, however many are in flight.
 
     Raises:
         Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
     """
     loop = asyncio.get_running_loop()
-    start_s = loop.time()
+    start_s, ended = loop.time(), 0
 
     async def at(ready: Ready, moment_s: float) -> Exchange:
+        nonlocal ended
         await asyncio.sleep(start_s + moment_s - loop.time())
-        return await _exchange(send, ready, start_s + moment_s)
+        exchange = await _exchange(send, ready, start_s + moment_s)
+        ended += 1
+        if on_answer is not None:
+            on_answer(ended, exchange)
+        return exchange
 
     return await _together(at(ready, moment_s) for ready, moment_s in zip(requests, moments_s, strict=True))
 

@@ -6,7 +6,7 @@ import asyncio
 from statistics import fmean
 from typing import Any
 
-from configs.steps.throughput import PREFILL_TRIES, Condition
+from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition
 from tasks.client import EngineTruth, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import is_client_limited, is_starved
@@ -57,7 +57,7 @@ async def _window(
     is_stream, concurrency = mode == "stream", condition.concurrency
     number = condition.streams if is_stream else max(condition.requests, concurrency)
     name = f"{mode}-{repeat}" if tries == 1 else f"{mode}-{repeat}-try-{tries}"
-    bodies = await _bodies(ctx, prompts, condition, name, number, token_ids=not is_stream)
+    bodies = await _bodies(ctx, prompts, condition, name, number, fixed=mode != NATURAL, token_ids=not is_stream)
     prefill_s = await _prefill(ctx, prompts, condition, name) if is_stream else None
     requests = [ctx.client.ready(body, streams=is_stream) for body in bodies]
     load = await timed(ctx, requests, concurrency)
@@ -114,9 +114,9 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: s
 
 
 async def _bodies(
-    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int, **asked: Any
+    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int, *, fixed: bool = True, **asked: Any
 ) -> list[dict[str, Any]]:
-    """Requests of one window, with what else is `asked` of `Client.request`.
+    """Requests of one window, of the condition's length if `fixed`, with what else is `asked` of `Client.request`.
 
     Their prompts are counted by the engine here, before any clock starts.
     """
@@ -124,7 +124,7 @@ async def _bodies(
     for index in range(number):
         seed = prompt_seed(condition.name, window, index)
         prompt = await ctx.prompt(prompts, seed, condition.context_tokens, condition.output_tokens)
-        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=True, **asked))
+        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=fixed, **asked))
     return bodies
 
 

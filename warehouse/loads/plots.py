@@ -1,4 +1,4 @@
-"""Plots of load: a figure against concurrency, and speedups by category, as SVG."""
+"""Plots of load: a figure against concurrency or rate, and speedups by category, as SVG."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
-from warehouse.display.scale import Scale, apart
+from warehouse.display.scale import Scale, apart, tick_label
 
-Line = tuple[Row, Sequence[tuple[int, float]]]
-"""A row that names its cell, and its points: concurrency and figure."""
+Line = tuple[Row, Sequence[tuple[float, float]]]
+"""A row that names its cell, and its points: load and figure."""
+
+IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"
+"""What a load is counted in."""
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
 NAMES = 92.0
@@ -21,18 +24,28 @@ BAR, GAP, BETWEEN = 9.0, 2.0, 7.0
 """Height of a bar, the space below it, and below a category."""
 
 
-def against_concurrency(title: str, unit: str, lines: Sequence[Line]) -> Markup:
-    """A figure of several cells against requests in flight, which stand at equal distances."""
+def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, most: str | None = None) -> Markup:
+    """A figure of several cells against loads, which stand at equal distances.
+
+    Args:
+        title: of the drawing.
+        unit: of the figure.
+        lines: one per cell.
+        loads: what they are counted in.
+        most: words for the line on which the figure is the load itself, and above which it can't be; None: no such one.
+    """
     numbers = sorted({number for _, points in lines for number, _ in points})
     place = {number: float(at) for at, number in enumerate(numbers)}
-    highest = max(value for _, points in lines for _, value in points)
+    highest = max([value for _, points in lines for _, value in points] + (numbers if most else []))
     across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - NAMES)
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
-        axis_below(across, BOTTOM, None, "requests in flight", [*place.values()], [str(each) for each in numbers]),
+        axis_below(across, BOTTOM, None, loads, [*place.values()], [tick_label(each) for each in numbers]),
         text(LEFT + 4, 12, unit, "axis"),
     ]
+    if most is not None and len(numbers) > 1:
+        drawn += _itself([(across.at(place[number]), up.at(number)) for number in numbers], most)
     ends = apart([up.at(points[-1][1]) + 4 for _, points in lines], 13, 16, BOTTOM - 2)
     for (row, points), end in zip(lines, ends, strict=True):
         at = [(across.at(place[number]), up.at(value)) for number, value in points]
@@ -46,8 +59,17 @@ def against_concurrency(title: str, unit: str, lines: Sequence[Line]) -> Markup:
     return svg(title, said, HEIGHT, drawn, [row for row, _ in lines])
 
 
-def _points(points: Sequence[tuple[int, float]]) -> str:
-    return ", ".join(f"{figure(value, 1)} at {number}" for number, value in points)
+def _itself(at: Sequence[tuple[float, float]], words: str) -> list[Child]:
+    """A dashed line, with its words above its middle."""
+    middle = at[len(at) // 2]
+    return [
+        tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_="bound", fill="none"),
+        text(middle[0] - 6, middle[1] - 4, words, "axis end"),
+    ]
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return ", ".join(f"{figure(value, 1)} at {number:g}" for number, value in points)
 
 
 def category_bars(categories: Sequence[tuple[str, Sequence[Row]]]) -> Markup:
@@ -98,7 +120,9 @@ def _legend(rows: Sequence[Row], top: float) -> tuple[list[Child], float]:
     return drawn, top + 14 * len(named)
 
 
-def points_of(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[tuple[int, float]]:
-    """Concurrency and figure of the rows that have one, lightest load first."""
-    known = [(int(row["concurrency"]), found) for row in rows if (found := value(row)) is not None]
-    return sorted(known)
+def points_of(
+    rows: Sequence[Row], load: Callable[[Row], float | None], value: Callable[[Row], float | None]
+) -> list[tuple[float, float]]:
+    """Load and figure of the rows that have both, lightest load first."""
+    known = [(load(row), value(row)) for row in rows]
+    return sorted((number, found) for number, found in known if number is not None and found is not None)
