@@ -94,12 +94,18 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
 
 
 def schedule(load: Offered, number: int) -> list[float]:
-    """Seconds from the start at which each of `number` requests is due; none in a closed loop."""
+    """Seconds from the start at which each of `number` requests is due; none in a closed loop.
+
+    Poisson moments are stretched so that all are due in `number` over the rate, whatever was drawn: given their number,
+    arrivals of a Poisson process are uniform in its time, however long that is.
+    """
     if load.rate_s is None:
         return []
     if load.arrival == "constant":
         return constant_moments(load.rate_s, number)
-    return poisson_moments(load.rate_s, number, prompt_seed(load.name))
+    moments = poisson_moments(load.rate_s, number, prompt_seed(load.name))
+    stretched = number / load.rate_s / moments[-1]
+    return [moment * stretched for moment in moments]
 
 
 def _of(load: Offered, rows: Sequence[Row]) -> list[Row]:

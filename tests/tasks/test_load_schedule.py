@@ -64,6 +64,7 @@ def test_a_schedule_is_made_of_the_load_alone_so_every_cell_and_visit_has_the_sa
 def test_poisson_arrivals_share_an_engine_that_follows(tmp_path: Path, ar: PlannedCell) -> None:
     done = attempt(tmp_path, ar, step(20), prepare=plain)
     due = [row["due_s"] for row in done.requests]
+    assert due[-1] == pytest.approx(PROMPTS / 20), "as many as asked for in the time that they should take"
     assert due == sorted(due) == schedule(Offered(rate_s=20, arrival="poisson"), PROMPTS)
     found = known(done.requests)
     assert not found.is_overloaded and found.in_flight == pytest.approx(20 * SLOT_S, rel=0.35)

@@ -232,7 +232,7 @@ def test_the_page_has_curves_against_load_and_bars_by_category(built: Consolidat
     page = load_section(view_of(built))
     assert page is not None
     assert page.count("<polyline") == 6, "rate, first token and time per token, of two cells"
-    assert "goodput/s (TTFT 35 ms, TPOT 20 ms)" in page
+    assert "Good are requests that keep TTFT 35 ms, TPOT 20 ms." in page
     bars = category_section(view_of(built))
     assert bars is not None
     assert "Speedup by category, 1 in flight" in bars and "Speedup by category, 2 in flight" in bars

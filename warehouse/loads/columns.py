@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
 from warehouse.display.figures import Row, figure, technique_sign
+from warehouse.display.markup import Markup, tag
 from warehouse.display.rate_columns import share
 from warehouse.display.tables import Heading
 from warehouse.display.view import View, bench
@@ -38,16 +39,25 @@ def latency(view: View, name: str, percent: int) -> Heading:
 
 
 def goodput_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
-    """Goodput, where any limit was stated; its heading says which."""
-    beside = [each for row in rows if (each := view.latencies(row)) is not None]
-    limits = {(row["ttft_limit_ms"], row["tpot_limit_ms"], row["e2e_limit_s"]) for row in beside} - {(None,) * 3}
-    if not limits:
+    """Goodput, where any limit was stated; `limits_note` says which."""
+    if not _stated(view, rows):
         return []
-    said = " or ".join(sorted(_limits(*each) for each in limits))
     return [
-        Heading(f"goodput/s ({said})", shown(view, "goodput_s", 2)),
+        Heading("goodput/s", shown(view, "goodput_s", 2)),
         Heading("good", lambda row: share(value_of(view, "goodput_share")(row), 0)),
     ]
+
+
+def limits_note(view: View, rows: Sequence[Row]) -> Markup | None:
+    """What a request must keep to be good; None: no limit was stated."""
+    said = _stated(view, rows)
+    return tag("p", f"Good are requests that keep {' or '.join(said)}.", class_="lead") if said else None
+
+
+def _stated(view: View, rows: Sequence[Row]) -> list[str]:
+    beside = [each for row in rows if (each := view.latencies(row)) is not None]
+    limits = {(row["ttft_limit_ms"], row["tpot_limit_ms"], row["e2e_limit_s"]) for row in beside} - {(None,) * 3}
+    return sorted(_limits(*each) for each in limits)
 
 
 def _limits(ttft_ms: float | None, tpot_ms: float | None, e2e_s: float | None) -> str:

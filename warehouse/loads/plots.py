@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.plots import LETTER
 from warehouse.display.scale import Scale, apart, tick_label
 
 Line = tuple[Row, Sequence[tuple[float, float]]]
@@ -16,15 +17,18 @@ IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"
 """What a load is counted in."""
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
-NAMES = 92.0
-"""Room for names behind the lines."""
+NAMES, MOST_NAMES = 92.0, 130.0
+"""Room for names behind the lines, and the most that long ones get of it."""
+
+PALEST = 0.4
+"""Opacity of the smallest K's bar among those of one colour; the largest has all of it."""
 
 CATEGORY_LABELS = 92.0
 BAR, GAP, BETWEEN = 9.0, 2.0, 7.0
 """Height of a bar, the space below it, and below a category."""
 
 
-def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, most: str | None = None) -> Markup:
+def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, has_bound: bool = False) -> Markup:
     """A figure of several cells against loads, which stand at equal distances.
 
     Args:
@@ -32,20 +36,22 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, most:
         unit: of the figure.
         lines: one per cell.
         loads: what they are counted in.
-        most: words for the line on which the figure is the load itself, and above which it can't be; None: no such one.
+        has_bound: whether there is a dashed line, on which the figure is the load itself.
     """
     numbers = sorted({number for _, points in lines for number, _ in points})
     place = {number: float(at) for at, number in enumerate(numbers)}
-    highest = max([value for _, points in lines for _, value in points] + (numbers if most else []))
-    across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - NAMES)
+    highest = max([value for _, points in lines for _, value in points] + (numbers if has_bound else []))
+    room = min(MOST_NAMES, max(NAMES, 18 + LETTER * max(len(technique_sign(row)) for row, _ in lines)))
+    across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - room)
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
         axis_below(across, BOTTOM, None, loads, [*place.values()], [tick_label(each) for each in numbers]),
         text(LEFT + 4, 12, unit, "axis"),
     ]
-    if most is not None and len(numbers) > 1:
-        drawn += _itself([(across.at(place[number]), up.at(number)) for number in numbers], most)
+    if has_bound:
+        itself = " ".join(f"{across.at(place[number]):.1f},{up.at(number):.1f}" for number in numbers)
+        drawn.append(tag("polyline", points=itself, class_="bound", fill="none"))
     ends = apart([up.at(points[-1][1]) + 4 for _, points in lines], 13, 16, BOTTOM - 2)
     for (row, points), end in zip(lines, ends, strict=True):
         at = [(across.at(place[number]), up.at(value)) for number, value in points]
@@ -54,18 +60,10 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, most:
             drawn.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=f"line {kind}"))
         drawn += [tag("circle", cx=x, cy=y, r=3.0, class_=f"fill {kind}") for x, y in at]
         x, y = at[-1]
-        drawn += [line(x + 4, y, x + 12, end - 4, "lead"), text(x + 14, end, technique_sign(row), "name")]
+        names = across.end + 14  # one column, also for a line that ends before others
+        drawn += [line(x + 4, y, names - 2, end - 4, "lead"), text(names, end, technique_sign(row), "name")]
     said = "; ".join(f"{technique_label(row)}: {_points(points)}" for row, points in lines)
     return svg(title, said, HEIGHT, drawn, [row for row, _ in lines])
-
-
-def _itself(at: Sequence[tuple[float, float]], words: str) -> list[Child]:
-    """A dashed line, with its words above its middle."""
-    middle = at[len(at) // 2]
-    return [
-        tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_="bound", fill="none"),
-        text(middle[0] - 6, middle[1] - 4, words, "axis end"),
-    ]
 
 
 def _points(points: Sequence[tuple[float, float]]) -> str:
@@ -78,17 +76,17 @@ def category_bars(categories: Sequence[tuple[str, Sequence[Row]]]) -> Markup:
     longest = max(max(row["speedup_hi"] or row["speedup"] for row in rows), 1.0)
     scale = Scale(0, longest * 1.02, CATEGORY_LABELS, WIDTH - 34)
     drawn: list[Child] = []
-    top = 0.0
+    top, opacity = 0.0, _opacities(rows)
     for category, cells in categories:
         middle = top + len(cells) * (BAR + GAP) / 2
         drawn.append(text(CATEGORY_LABELS - 6, middle + 3, category, "end"))
         for row in cells:
-            drawn += _bar(row, scale, top)
+            drawn += _bar(row, scale, top, opacity[technique_sign(row)])
             top += BAR + GAP
         top += BETWEEN
     one = line(scale.at(1), 0, scale.at(1), top - BETWEEN, "one")
     axis = axis_below(scale, top, 0, f"{TIMES} AR")
-    legend, height = _legend(rows, top + 36)
+    legend, height = _legend(rows, top + 36, opacity)
     said = "; ".join(
         f"{category}: "
         + ", ".join(f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)}" for row in cells)
@@ -97,24 +95,42 @@ def category_bars(categories: Sequence[tuple[str, Sequence[Row]]]) -> Markup:
     return svg("Speedup by category", said, height, [axis, one, *drawn, *legend], rows)
 
 
-def _bar(row: Row, scale: Scale, top: float) -> list[Child]:
+def _opacities(rows: Sequence[Row]) -> dict[str, float]:
+    """By a cell's name: bars of one technique have its colour, and the larger their K the more of it."""
+    named = {technique_sign(row): row for row in rows}
+    kinds: dict[str, list[str]] = {}
+    for name, row in sorted(named.items(), key=lambda each: (each[1]["k"] or 0, each[0])):
+        kinds.setdefault(colour(row["technique"]), []).append(name)
+    return {
+        name: 1 - (1 - PALEST) * (len(names) - 1 - place) / max(1, len(names) - 1)
+        for names in kinds.values()
+        for place, name in enumerate(names)
+    }
+
+
+def _bar(row: Row, scale: Scale, top: float, opacity: float) -> list[Child]:
     middle, low, high = top + BAR / 2, row["speedup_lo"], row["speedup_hi"]
     width = scale.at(row["speedup"]) - CATEGORY_LABELS
     return [
-        tag("rect", x=CATEGORY_LABELS, y=top, width=width, height=BAR, rx=2, class_=f"fill {colour(row['technique'])}"),
+        _block(row, top, width, opacity),
         None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
         text(scale.at(high or row["speedup"]) + 4, middle + 3.5, figure(row["speedup"]), "value"),
     ]
 
 
-def _legend(rows: Sequence[Row], top: float) -> tuple[list[Child], float]:
+def _block(row: Row, top: float, width: float, opacity: float) -> Markup:
+    kind = f"fill {colour(row['technique'])}"
+    return tag("rect", x=CATEGORY_LABELS, y=top, width=width, height=BAR, rx=2, class_=kind, fill_opacity=opacity)
+
+
+def _legend(rows: Sequence[Row], top: float, opacity: dict[str, float]) -> tuple[list[Child], float]:
     """A line per cell below the bars: which colour it has, in the order of its bars."""
     named = {technique_sign(row): row for row in rows}
     drawn: list[Child] = []
     for number, (name, row) in enumerate(named.items()):
         y = top + 14 * number
         drawn += [
-            tag("rect", x=CATEGORY_LABELS, y=y, width=BAR, height=BAR, rx=2, class_=f"fill {colour(row['technique'])}"),
+            _block(row, y, BAR, opacity[name]),
             text(CATEGORY_LABELS + 14, y + 8.5, name, "name"),
         ]
     return drawn, top + 14 * len(named)

@@ -11,7 +11,17 @@ from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import LOAD_STEP, View
-from warehouse.loads.columns import Value, benches_of, cells_of, goodput_columns, in_order, latency, note_of, shown
+from warehouse.loads.columns import (
+    Value,
+    benches_of,
+    cells_of,
+    goodput_columns,
+    in_order,
+    latency,
+    limits_note,
+    note_of,
+    shown,
+)
 from warehouse.loads.columns import value_of as of_load
 from warehouse.loads.plots import PER_SECOND, against_load, points_of
 from warehouse.loads.section import LATENCIES_SHOWN
@@ -22,6 +32,10 @@ LEAD = (
     "so there are none, and no speedup; what a technique gains is the rate at which it still keeps its limits. Where "
     "more and more requests are in flight the engine can't follow: its latencies are true, and grow with the schedule."
 )
+
+
+ALL, FOLLOWED = "Dashed: all that is offered.", "Where the engine follows."
+"""What the captions of plots say."""
 
 
 def rate_section(view: View) -> Markup | None:
@@ -47,7 +61,7 @@ def rate_section(view: View) -> Markup | None:
         Heading("verdict", verdict_mark, ""),
     ]
     content = table("Load on a schedule", columns, rows)
-    return section("load-rates", "Load on a schedule", LEAD, plots_of(drawings), content)
+    return section("load-rates", "Load on a schedule", LEAD, plots_of(drawings), limits_note(view, rows), content)
 
 
 def _follows(view: View, row: Row) -> Child:
@@ -59,15 +73,27 @@ def _follows(view: View, row: Row) -> Child:
 def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
     """Plots of one bench; rejected rows are in the table only."""
     offered = of_load(view, "offered_s")
-    figures: tuple[tuple[str, str, Value, str | None], ...] = (
-        ("Answered against offered", "requests per second", of_load(view, "requests_s"), "all that is offered"),
-        ("Goodput against offered", "requests per second", of_load(view, "goodput_s"), "all that is offered"),
-        ("First token against rate", "TTFT, median, ms", of_load(view, "ttft_p50_ms"), None),
-        ("End to end against rate", "median, ms", of_load(view, "e2e_p50_ms"), None),
+    figures: tuple[tuple[str, str, str, Value], ...] = (
+        ("Answered against offered", "requests per second", ALL, of_load(view, "requests_s")),
+        ("Goodput against offered", "requests per second", ALL, of_load(view, "goodput_s")),
+        ("First token against rate", "TTFT, median, ms", FOLLOWED, _followed(view, "ttft_p50_ms")),
+        ("End to end against rate", "median, ms", FOLLOWED, _followed(view, "e2e_p50_ms")),
     )
     made = []
-    for title, unit, value, most in figures:
+    for title, unit, note, value in figures:
         lines = [(each[0], points) for each in cells_of(rows) if (points := points_of(each, offered, value))]
         if lines:
-            made.append(plot(title, note_of(rows), against_load(title, unit, lines, PER_SECOND, most)))
+            drawing = against_load(title, unit, lines, PER_SECOND, has_bound=note == ALL)
+            made.append(plot(title, f"{note_of(rows)} {note}", drawing))
     return made
+
+
+def _followed(view: View, column: str) -> Value:
+    """A latency where the engine follows; of a queue that grows it would be that of the schedule's length."""
+    value = of_load(view, column)
+
+    def found(row: Row) -> float | None:
+        beside = view.latencies(row)
+        return None if beside is None or beside["overloaded"] else value(row)
+
+    return found

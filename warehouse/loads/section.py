@@ -19,6 +19,7 @@ from warehouse.loads.columns import (
     in_flight,
     in_order,
     latency,
+    limits_note,
     note_of,
     shown,
     value_of,
@@ -67,7 +68,8 @@ def load_section(view: View) -> Markup | None:
         Heading("cut off", shown(view, "cut_off", 0)),
         Heading("verdict", verdict_mark, ""),
     ]
-    return section("load", "Load", LEAD, plots_of(drawings), table("Load against concurrency", columns, rows))
+    content = table("Load against concurrency", columns, rows)
+    return section("load", "Load", LEAD, plots_of(drawings), limits_note(view, rows), content)
 
 
 def category_section(view: View) -> Markup | None:

@@ -81,7 +81,7 @@ def rows(group: Group, raw: Raw) -> Made:
 
 
 SECTIONS = (
-    Section("load", "Load", load_section, 40),
-    Section("load-rates", "Load on a schedule", rate_section, 41),
-    Section("load-categories", "Load by category", category_section, 42),
+    Section("load", "Load", load_section, 32),
+    Section("load-rates", "Load on a schedule", rate_section, 33),
+    Section("load-categories", "Load by category", category_section, 34),
 )
