@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
-from warehouse.display.plots import LETTER
+from warehouse.display.plots import room_for_names
 from warehouse.display.scale import Scale, apart, tick_label
 
 Line = tuple[Row, Sequence[tuple[float, float]]]
@@ -17,9 +17,6 @@ IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"
 """What a load is counted in."""
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
-NAMES, MOST_NAMES = 92.0, 130.0
-"""Room for names behind the lines, and the most that long ones get of it."""
-
 PALEST = 0.4
 """Opacity of the smallest K's bar among those of one colour; the largest has all of it."""
 
@@ -41,8 +38,7 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, ha
     numbers = sorted({number for _, points in lines for number, _ in points})
     place = {number: float(at) for at, number in enumerate(numbers)}
     highest = max([value for _, points in lines for _, value in points] + (numbers if has_bound else []))
-    room = min(MOST_NAMES, max(NAMES, 18 + LETTER * max(len(technique_sign(row)) for row, _ in lines)))
-    across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - room)
+    across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - room_for_names([row for row, _ in lines]))
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
