@@ -99,8 +99,28 @@ PROVENANCE = Table(
     (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
 )
 
-COMMON_TABLES = (VERDICTS, PROVENANCE)
-"""Raw tables that every step writes."""
+ENGINE_COLUMNS = (
+    Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
+    Column("engine_drafts", "i64", "delta of vllm:spec_decode_num_drafts_total; null: the engine has no such counter"),
+    Column("engine_draft_tokens", "i64", "delta of vllm:spec_decode_num_draft_tokens_total", "tokens"),
+    Column("engine_accepted_tokens", "i64", "delta of vllm:spec_decode_num_accepted_tokens_total", "tokens"),
+    Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
+    Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
+    Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
+    Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
+    Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
+)
+"""What the engine counted over a piece of work."""
+
+ENGINE_COUNTED = Table(
+    "engine_counted",
+    "what the engine counted while an attempt measured a step without windows of its own; only of what drafts or "
+    "denoises, and not of an attempt that was cut short",
+    (*ROW_IDENTITY, *ENGINE_COLUMNS),
+)
+
+COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)
+"""Raw tables that any step writes."""
 
 COUNTING_EXTRACTORS = ("last-letter", "last-in-body", "checker")
 """Extractors whose score is an evaluation's result, one of them per evaluation."""
@@ -161,7 +181,7 @@ RESULTS_CONSOLIDATED = Table(
         ),
         Column("acceptance_length", "f64", "1 + accepted / drafts: tokens per verification step", "tokens"),
         Column("acceptance_by_position", "list[f64]", "accepted / drafts at draft position 1..K"),
-        Column("drafts", "i64", "verification steps that had a draft, of all visits of the cell on its machine"),
+        Column("drafts", "i64", "verification steps that had a draft, as far as they were counted"),
         Column("drafted_tokens", "i64", "tokens drafted in them", "tokens"),
         Column("accepted_tokens", "i64", "of them accepted", "tokens"),
         Column(

@@ -44,10 +44,6 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
             "text": reply.reasoning + reply.body,
             "top2_gap": reply.top2_gap,
             "mean_logprob": reply.mean_logprob,
-            "engine_draft_steps": reply.engine.draft_steps,
-            "engine_draft_tokens": reply.engine.draft_tokens,
-            "engine_accepted_tokens": reply.engine.accepted_tokens,
-            "engine_accepted_histogram": reply.engine.accepted_histogram,
         }
         await ctx.write(PARITY_OUTPUTS, [row])
         kept.append(row)

@@ -53,7 +53,7 @@ class Timed(NamedTuple):
             "client_late_share": self.lateness.share,
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "completion_tokens": sum(reply.completion_tokens for reply in replies),
-            **_engine_columns(self.counted),
+            **self.counted.columns(),
         }
 
 
@@ -110,23 +110,3 @@ async def _timed(
     started_s = None if due_s is None else due_s - moments_s[0]
     answered = await answers_of(ctx.client, exchanges)
     return Timed(len(exchanges), concurrency, answered, counted, watch.lateness, moments_s, started_s)
-
-
-def _engine_columns(counted: Counters) -> dict[str, Any]:
-    """What the engine counted, as columns of a window."""
-    positions = counted.accepted_by_position
-    return {
-        "engine_generation_tokens": _whole(counted.generation_tokens),
-        "engine_drafts": _whole(counted.drafts),
-        "engine_draft_tokens": _whole(counted.draft_tokens),
-        "engine_accepted_tokens": _whole(counted.accepted_tokens),
-        "engine_accepted_by_position": None if positions is None else [int(value) for value in positions],
-        "engine_denoising_steps": _whole(counted.denoising_steps),
-        "engine_committed_tokens": _whole(counted.committed_tokens),
-        "engine_prefix_hits": _whole(counted.prefix_hits),
-        "engine_preemptions": _whole(counted.preemptions),
-    }
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from configs.visits import FIRST
 from warehouse.columns import Column, Table
+from warehouse.consolidate.acceptance import counted_acceptance
 from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.consolidate.rows import Made, Row, base_row, joined, judged, verdict_columns
-from warehouse.consolidate.speed.rows import acceptance_of
 from warehouse.display import figures
 from warehouse.display.claims import control_of
 from warehouse.display.figures import NOTHING, figure, technique_label
@@ -17,9 +17,7 @@ from warehouse.display.markup import Markup, tag
 from warehouse.display.section import Section, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import View
-from warehouse.loads.acceptance import DRAFTS_OF_A_REQUEST, counts_of_request
 from warehouse.statistics.divergence import NEAR_TIE_NATS, Agreement, Output, agreement
-from warehouse.steps.throughput import REQUESTS
 from warehouse.tables import ROW_IDENTITY
 from warehouse.verdicts import Reason
 
@@ -40,7 +38,6 @@ PARITY_OUTPUTS = Table(
         Column("text", "str", "the output, as the model wrote it"),
         Column("top2_gap", "list[f64]", "between the best and the second best token, at each token", "nats"),
         Column("mean_logprob", "f64", "of the output's tokens under the model itself; null: not sent", "nats"),
-        *(column for column in REQUESTS.columns if column.name in DRAFTS_OF_A_REQUEST),
     ),
 )
 
@@ -72,31 +69,14 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
     odd = _not_a_tie(found)
     if step.planned.cell.technique.lossless and odd is not None:
         row |= verdict_columns(verdict.worsened("suspect", Reason.PARITY_NOT_A_TIE, odd))
-    return (
-        row
-        | _acceptance(step, raw)
-        | {
-            "parity_equal": found.equal,
-            "parity_n": found.compared,
-            "first_divergence": found.first_divergence,
-            "parity_near_ties": found.near_ties,
-            "divergence_margin": found.margin,
-        }
-    )
-
-
-def _acceptance(step: CommittedStep, raw: Raw) -> Row:
-    """Of the first pass, by what the engine said of each output's drafts; empty where it said nothing."""
-    told = [row for row in raw.rows(step, PARITY_OUTPUTS, _drafts) if row["engine_draft_steps"] is not None]
-    return acceptance_of([counts_of_request(row) for row in told]) if told else {}
-
-
-def _drafts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """What the engine said of the drafts of the first pass."""
-    import polars as pl
-
-    written = frame.filter(pl.col("pass") == 0).with_columns(completion_tokens=pl.col("token_ids").list.len())
-    return written.select(*STEP, "prompt_id", "completion_tokens", *DRAFTS_OF_A_REQUEST).sort("prompt_id")
+    row |= counted_acceptance(step, raw)
+    return row | {
+        "parity_equal": found.equal,
+        "parity_n": found.compared,
+        "first_divergence": found.first_divergence,
+        "parity_near_ties": found.near_ties,
+        "divergence_margin": found.margin,
+    }
 
 
 def _not_a_tie(found: Agreement) -> str | None:
