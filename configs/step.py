@@ -18,7 +18,8 @@ from configs.frozen import Frozen
 class Load(NamedTuple):
     """Part of a step's work: this many requests, `concurrency` at a time. Tokens are per request.
 
-    `output_tokens` is the mean where outputs differ; then `longest_output_tokens` is what any of them may take.
+    `output_tokens` is the mean where outputs differ; then `longest_output_tokens` is what any of them may take. With
+    `rate_s` no more than that many requests are sent a second, whatever is answered.
     """
 
     requests: int
@@ -26,6 +27,7 @@ class Load(NamedTuple):
     output_tokens: int
     concurrency: int = 1
     longest_output_tokens: int = 0
+    rate_s: float | None = None
 
 
 def says_nothing(cell: Cell) -> str | None:

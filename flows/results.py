@@ -9,7 +9,9 @@ import polars as pl
 from rich import box
 from rich.table import Table
 
-from configs.steps.load import BETWEEN
+from configs.steps.load import BETWEEN, OPEN
+from configs.steps.throughput import NATURAL
+from warehouse.display.view import LOAD_STEP
 from warehouse.snapshot import read_current
 from warehouse.store import Store
 from warehouse.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
@@ -35,7 +37,7 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     frame = read_current(store)
     is_diagnostic = pl.col("extractor").is_in(DIAGNOSTIC_EXTRACTORS).fill_null(False)
     is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
-    is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", "natural", "prefill", "decode"])
+    is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", NATURAL, OPEN, "prefill", "decode"])
     headline = is_headline & ~is_diagnostic & ~is_part.fill_null(False)
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
     return [_texts(row) for row in chosen.iter_rows(named=True)]
@@ -74,11 +76,12 @@ def recommendations_table(store: Store, run_id: str) -> Table | None:
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
     k = f" K={row['k']}" if row["k"] is not None else ""
     made_up = f" ({row['made_up']})" if row["made_up"] else ""
+    natural = " (natural)" if row["mode"] == NATURAL and row["step"] != LOAD_STEP else ""
     reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
     return {
         "cell": f"{row['precision']} {row['technique']}{k}{made_up}",
         "step": row["step"],
-        "condition": row["condition"] or "",
+        "condition": f"{row['condition'] or ''}{natural}",
         "tok_s": _range(row["tok_s"], row["tok_s_lo"], row["tok_s_hi"], "{:.0f}"),
         "speedup": _range(row["speedup"], row["speedup_lo"], row["speedup_hi"], "{:.2f}"),
         "acceptance_length": "" if row["acceptance_length"] is None else f"{row['acceptance_length']:.2f}",

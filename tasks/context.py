@@ -23,7 +23,7 @@ from warehouse.columns import Table
 from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row
 from warehouse.regrades import committed, rows_in_force
-from warehouse.tables import PROVENANCE
+from warehouse.tables import ENGINE_COUNTED, PROVENANCE
 
 COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""
@@ -90,6 +90,7 @@ class StepContext:
         self._spending = _Spending()
         self._place: dict[str, Any] = {}
         self._machines: dict[int, str | None] = {}
+        self._before: meters.Counters | None = None
 
     def start_clock(self) -> None:
         """Let the step's seconds begin now: what was waited for before is no part of its cost."""
@@ -105,6 +106,14 @@ class StepContext:
         earlier = await self.resume(PROVENANCE, ("attempt", "measured_at"))
         self._machines = {row["attempt"]: row["machine"] for row in earlier}
         await self.write(PROVENANCE, [self._place])
+        if self._is_counted:
+            self._before = await self.counters()
+
+    async def keep_counted(self) -> None:
+        """Store what the engine counted since `begin`, where that is of use; call it while the engine is there."""
+        if self._before is not None:
+            counted = (await self.counters()).since(self._before)
+            await self.write(ENGINE_COUNTED, [dict(counted.columns())])
 
     async def end(self) -> list[Part]:
         """The parts to commit. What only the step could say of its provenance is stored; nobody's seconds are lost.
@@ -119,6 +128,12 @@ class StepContext:
         left = await asyncio.to_thread(lambda: [part for part, _ in orphans])
         carriers = {part.attempt: part.key for part in reversed(self.parts) if part.table == PROVENANCE.name}
         return [_carrying(part, left) if part.key == carriers.get(part.attempt) else part for part in self.parts]
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether the engine's drafts or steps are counted over it as a whole: a timed step has windows for that."""
+        technique = self.cell.technique
+        return (technique.drafts or technique.denoises) and not self.measurement.spec.is_timed
 
     def part(self, index: int, count: int) -> StepContext:
         """This context for part `index` (from 0) of `count`: the progress of all parts adds up to the step's."""

@@ -58,6 +58,16 @@ class Counters(NamedTuple):
         }
         return Counters(**plain, accepted_by_position=positions)
 
+    def columns(self) -> dict[str, int | list[int] | None]:
+        """As `ENGINE_COLUMNS` of the warehouse names them."""
+        counted = {field: _whole(getattr(self, field)) for field in self._fields if field != "accepted_by_position"}
+        del counted["requests_finished"]
+        positions = None if self.accepted_by_position is None else [int(value) for value in self.accepted_by_position]
+        return {
+            **{f"engine_{field}": value for field, value in counted.items()},
+            "engine_accepted_by_position": positions,
+        }
+
 
 def parse(text: str) -> Counters:
     """The counters on a `/metrics` page; None for each that it lacks."""
@@ -79,6 +89,10 @@ def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
         found = None if line.startswith("#") else _SAMPLE.match(line)
         if found:
             yield found["name"], dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def _difference(after: float | None, before: float | None) -> float | None:

@@ -144,6 +144,7 @@ class Runner:
                     ctx.start_clock()
                     await ctx.begin(place)
                     judgements = await file_of(spec).measure(ctx, spec)
+                    await ctx.keep_counted()
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error
             if spec.is_timed and (other := other_gpu(self.planned.gpu, place["gpu_name"])):

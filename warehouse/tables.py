@@ -28,7 +28,12 @@ ROW_IDENTITY = (
 
 LOAD_SHAPE = (
     Column("condition", "str", 'short human name of the load shape, e.g. "short c=1"', required=True),
-    Column("mode", "str", "fixed: non-streaming, fixed output; stream: streamed; natural: until EOS", required=True),
+    Column(
+        "mode",
+        "str",
+        "fixed: non-streaming, fixed output; stream: streamed; natural: until EOS; open: the same, sent on a schedule",
+        required=True,
+    ),
     Column("context_tokens", "i64", "prompt length asked for", "tokens"),
     Column("output_tokens", "i64", "output length asked for", "tokens"),
     Column("concurrency", "i64", "requests in flight at the same time"),
@@ -93,7 +98,7 @@ VERDICTS = Table(
     (
         *ROW_IDENTITY,
         Column("condition", "str", "the load shape; null: the whole step"),
-        Column("mode", "str", "fixed, stream or natural; null: the whole step"),
+        Column("mode", "str", "fixed, stream, natural or open; null: the whole step"),
         Column("verdict", "str", "ok, suspect or rejected", required=True),
         Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
         Column("details", "list[str]", "one sentence per reason, with the figures"),
@@ -128,6 +133,7 @@ PROVENANCE_COLUMNS = (
     Column("gpus", "i64", "cards that the engine uses"),
     Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),
     Column("engine_nice", "i64", "nice value of the engine's session, where it shares its processors with the client"),
+    Column("client_version", "i64", "of the client that timed; raised when what it says of the same engine changes"),
 )
 """On every consolidated row, and stored once per step and attempt."""
 
@@ -138,8 +144,28 @@ PROVENANCE = Table(
     (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
 )
 
-COMMON_TABLES = (VERDICTS, PROVENANCE)
-"""Raw tables that every step writes."""
+ENGINE_COLUMNS = (
+    Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
+    Column("engine_drafts", "i64", "delta of vllm:spec_decode_num_drafts_total; null: the engine has no such counter"),
+    Column("engine_draft_tokens", "i64", "delta of vllm:spec_decode_num_draft_tokens_total", "tokens"),
+    Column("engine_accepted_tokens", "i64", "delta of vllm:spec_decode_num_accepted_tokens_total", "tokens"),
+    Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
+    Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
+    Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
+    Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
+    Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
+)
+"""What the engine counted over a piece of work."""
+
+ENGINE_COUNTED = Table(
+    "engine_counted",
+    "what the engine counted while an attempt measured a step without windows of its own; only of what drafts or "
+    "denoises, and not of an attempt that was cut short",
+    (*ROW_IDENTITY, *ENGINE_COLUMNS),
+)
+
+COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)
+"""Raw tables that any step writes."""
 
 COUNTING_EXTRACTORS = ("last-letter", "last-in-body", "checker")
 """Extractors whose score is an evaluation's result, one of them per evaluation."""
@@ -170,7 +196,12 @@ RESULTS_CONSOLIDATED = Table(
         Column("context_tokens", "i64", "prompt length asked for", "tokens"),
         Column("output_tokens", "i64", "output length asked for", "tokens"),
         Column("concurrency", "i64", "requests in flight"),
-        Column("mode", "str", "fixed, natural or stream; of a depth: prefill or decode"),
+        Column(
+            "mode",
+            "str",
+            "fixed, natural, stream or open (rates of the last are its schedule's: it has none); of a depth: prefill or "
+            "decode",
+        ),
         Column(
             "depth_tokens",
             "i64",
@@ -218,6 +249,9 @@ RESULTS_CONSOLIDATED = Table(
         ),
         Column("acceptance_length", "f64", "1 + accepted / drafts: tokens per verification step", "tokens"),
         Column("acceptance_by_position", "list[f64]", "accepted / drafts at draft position 1..K"),
+        Column("drafts", "i64", "verification steps that had a draft, as far as they were counted"),
+        Column("drafted_tokens", "i64", "tokens drafted in them", "tokens"),
+        Column("accepted_tokens", "i64", "of them accepted", "tokens"),
         Column(
             "tokens_per_step",
             "f64",
@@ -225,6 +259,7 @@ RESULTS_CONSOLIDATED = Table(
             "tokens",
         ),
         Column("prompt_tokens", "f64", "tokens of a prompt as it was sent, mean, by the engine's usage", "tokens"),
+        Column("answer_tokens", "f64", "tokens of an answer that ends by itself, mean; null: as asked", "tokens"),
         Column("mbu", "f64", "achieved over peak memory bandwidth; null without a known peak"),
         Column(
             "energy_j_per_token",
@@ -255,7 +290,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("score", "f64", "value of the metric, 0 to 1"),
         Column("score_stderr", "f64", "standard error of the score"),
         Column("n", "i64", "items scored"),
-        Column("truncated", "i64", "answers cut off by the length limit"),
+        Column("truncated", "i64", "answers cut off by the length limit; of a fixed length none is"),
         Column("blank", "i64", "answers without a body"),
         Column(
             "extractor",
@@ -550,15 +585,18 @@ PERCENTILES = (50, 90, 95, 99)
 LATENCIES = {
     "ttft": "request sent to first token",
     "tpot": "(last token - first token) / tokens after the first chunk: per token, also where chunks hold several",
+    "itl": "inter-token latency, of tokens: the gap before a chunk over its tokens, so its mean is TPOT (within 1 %)",
     "chunk": "(last token - first token) / (chunks - 1): what a reader waits between two pieces of text",
     "e2e": "request sent to last byte",
 }
-"""Latencies under load, in ms per request; each has a column per percentile."""
+"""Latencies under load, in ms, of requests, but for ITL, which is of tokens; each has a column per percentile. On a
+schedule those of a request run from the moment at which it was due: one that is sent late is waited for, too."""
 
 LOAD = Table(
     "load",
-    "a prompt suite, or one category of it, at one concurrency: latencies and goodput of a cell, of all its visits on "
-    "the machine of its row of `results_consolidated` (same run, cell, step and condition), which has rate and speedup",
+    "a prompt suite, or one category of it, at one concurrency or rate: latencies and goodput of a cell, of all its "
+    "visits on the machine of its row of `results_consolidated` (same run, cell, step and condition), which has rate "
+    "and speedup",
     (
         Column("run_id", "str", "the run", required=True),
         Column("cell_key", "str", "the cell", required=True),
@@ -571,7 +609,9 @@ LOAD = Table(
         Column("machine", "str", "host and card"),
         Column("step", "str", "the measurement", required=True),
         Column("condition", "str", 'as in `results_consolidated`, e.g. "load c=4, coding"', required=True),
-        Column("concurrency", "i64", "requests in flight", required=True),
+        Column("concurrency", "i64", "requests in flight; null: sent on a schedule"),
+        Column("offered_s", "f64", "requests per second that the schedule asked for; null: a closed loop", "1/s"),
+        Column("arrival", "str", "of the schedule: poisson or constant"),
         Column("category", "str", "of the prompts; null: the whole suite"),
         Column("requests", "i64", "requests behind the latencies: those sent together at the start are left out"),
         Column("prompts", "i64", "different prompts among them: what certifies a percentile"),
@@ -581,7 +621,7 @@ LOAD = Table(
             Column(
                 f"{name}_p{percent}_ms",
                 "f64",
-                f"{percent}th percentile over requests: {meaning}; null: so few prompts can't bound it (95 %)",
+                f"{percent}th percentile: {meaning}; null: so few prompts can't bound it (95 %)",
                 "ms",
             )
             for name, meaning in LATENCIES.items()
@@ -589,7 +629,17 @@ LOAD = Table(
         ),
         Column("ttft_limit_ms", "f64", "what a request must keep to count for goodput; null: no such limit", "ms"),
         Column("tpot_limit_ms", "f64", "likewise", "ms"),
-        Column("requests_s", "f64", "requests finished per second: concurrency over their mean time in a slot", "1/s"),
+        Column("e2e_limit_s", "f64", "likewise, to the last byte", "s"),
+        Column(
+            "requests_s",
+            "f64",
+            "requests finished per second: concurrency over their mean time in a slot; on a schedule those that ended "
+            "in its last three quarters, over that time",
+            "1/s",
+        ),
+        Column("in_flight", "f64", "on a schedule: mean requests in flight in the same time"),
+        Column("overloaded", "bool", "on a schedule: more and more requests were in flight, in some visit"),
+        Column("sent_late_ms", "f64", "on a schedule: 95th percentile of how late requests were sent", "ms"),
         Column("goodput_s", "f64", "those of them that kept every limit; null: none was stated", "1/s"),
         Column("goodput_share", "f64", "the same, as a share of all, 0 to 1"),
     ),

@@ -1,34 +1,80 @@
-"""Load: a prompt suite with categories, streamed at several concurrencies, answers that end by themselves."""
+"""Load: a prompt suite with categories, streamed, so many requests at a time or so many a second."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from configs.cell import Cell
 from configs.evals.records import file_problems, records_in
 from configs.files.document import Loc
-from configs.frozen import Frozen
+from configs.frozen import Grown
 from configs.prompt_suites import CATEGORIES, SHAPES, SPEED_BENCH, SuiteShape, suite_file
 from configs.step import Load, MeasuredStep
-from configs.steps.throughput import STEADY_ROUNDS
+from configs.steps.throughput import NATURAL, STEADY_ROUNDS
 
 BETWEEN = ", "
-"""Between concurrency and category in a condition's name; no category has it."""
+"""Between load and category in a condition's name; no category has it."""
+
+USUAL = (1, 2, 4, 8, 16)
+"""Concurrencies of a step that names no load."""
+
+OPEN = "open"
+"""Mode of rows whose answers end by themselves, too, and whose requests are sent at moments of their own: their tokens
+per second are those of the schedule, and no speed."""
+
+Arrival = Literal["poisson", "constant"]
+"""How the moments of an open loop lie: with exponential gaps, as independent users come, or evenly."""
 
 
-class Limits(Frozen):
-    """What a request must keep to count for goodput; at least one of the two."""
+class Offered(NamedTuple):
+    """One load: so many requests in flight (a closed loop), or so many a second whatever is in flight (an open one)."""
+
+    concurrency: int | None = None
+    rate_s: float | None = None
+    arrival: Arrival | None = None
+
+    @property
+    def name(self) -> str:
+        """What a row of the whole suite is called: `load c=4`, `load 2/s`, `load 2/s constant`."""
+        if self.rate_s is None:
+            return f"load c={self.concurrency}"
+        return f"load {self.rate_s:g}/s" + (" constant" if self.arrival == "constant" else "")
+
+    @property
+    def mode(self) -> str:
+        """Of its rows."""
+        return NATURAL if self.rate_s is None else OPEN
+
+    @property
+    def warmed_at_once(self) -> int:
+        """Requests at a time before it: the engine of an open loop is warm after one."""
+        return self.concurrency or 1
+
+
+class Limits(Grown):
+    """What a request must keep to count for goodput; at least one of them."""
 
     ttft_ms: float | None = Field(None, gt=0)
     tpot_ms: float | None = Field(None, gt=0)
+    e2e_s: float | None = Field(None, gt=0, description="to the last byte")
+
+    later: ClassVar[frozenset[str]] = frozenset({"e2e_s"})
+
+    @property
+    def limit_nothing(self) -> bool:
+        """Whether none is stated."""
+        return self.ttft_ms is None and self.tpot_ms is None and self.e2e_s is None
 
 
-class LoadStep(MeasuredStep):
-    """Every prompt of a suite at each concurrency, closed loop: an answer is followed by the next request at once.
+class LoadStep(MeasuredStep, Grown):
+    """Every prompt of a suite under each load.
+
+    At each concurrency in a closed loop: an answer is followed by the next request at once. At each rate in an open
+    one: requests are sent at moments that no answer changes, made before the clock from a seed.
 
     Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked. One request at a time, a
     category is measured and stored at once, else the whole suite: what a lost machine had begun is measured again.
@@ -38,27 +84,42 @@ class LoadStep(MeasuredStep):
     dataset: str = Field(SPEED_BENCH, description="speed-bench, ours, twin, or a file with `category` and `turns`")
     revision: str | None = Field(None, description="commit of the hub's dataset; none: the pinned one")
     requests_per_category: int | None = Field(None, gt=0, description="the first so many; none: all")
-    concurrencies: tuple[Annotated[int, Field(gt=0)], ...] = Field((1, 2, 4, 8, 16), min_length=1)
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field((), description="requests per second")
+    concurrencies: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+        default_factory=lambda named: () if named.get("rates") else USUAL,
+        description="requests in flight; beside `rates` none, unless named",
+    )
+    arrival: Arrival = Field("poisson", description="of `rates`: exponential gaps, or even ones")
     max_tokens: int = Field(4096, ge=2, description="cap of an answer, which otherwise ends by itself")
-    warmup: int = Field(1, ge=0, description="untimed requests per slot before each concurrency")
+    warmup: int = Field(1, ge=0, description="untimed requests per slot before each concurrency, or before each rate")
     limits: Limits | None = Field(None, description="for goodput; none: no goodput")
     answer_tokens: int | None = Field(None, gt=0, description="expected answer, for the forecast; none: the suite's")
 
     forecast_only: ClassVar[frozenset[str]] = frozenset({"answer_tokens"})
     is_timed: ClassVar[bool] = True
+    later: ClassVar[frozenset[str]] = frozenset({"rates", "arrival"})
+
+    @property
+    def loads(self) -> tuple[Offered, ...]:
+        """All of them, in the order in which they are measured."""
+        closed = [Offered(concurrency=number) for number in self.concurrencies]
+        return (*closed, *(Offered(rate_s=rate, arrival=self.arrival) for rate in self.rates))
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """The concurrencies: rows and verdicts are told apart by them."""
-        for i, number in enumerate(self.concurrencies):
-            yield ("concurrencies", i), condition_name(number)
+        """The loads: rows and verdicts are told apart by them."""
+        for number, load in enumerate(self.loads):
+            beyond = number - len(self.concurrencies)
+            yield ("concurrencies", number) if beyond < 0 else ("rates", beyond), load.name
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """No such dataset, limits that limit nothing, and concurrencies without a steady state."""
+        """No such dataset, no load, limits that limit nothing, and concurrencies without a steady state."""
         file = self.dataset_file
         wrong = [] if file is None else [*file_problems(self.dataset, file, [*SHAPES])]
         yield from wrong
-        if self.limits is not None and self.limits.ttft_ms is None and self.limits.tpot_ms is None:
-            yield ("limits",), "limits nothing; accepted: ttft_ms, tpot_ms or both"
+        if not self.loads:
+            yield ("concurrencies",), "no load at all; accepted: a concurrency, a rate (`rates`) or some of both"
+        if self.limits is not None and self.limits.limit_nothing:
+            yield ("limits",), "limits nothing; accepted: ttft_ms, tpot_ms, e2e_s or several"
         for i, number in enumerate([] if wrong else self.concurrencies):
             if number > 1 and self.requests < STEADY_ROUNDS * number:
                 problem = f"{self.requests} requests have no steady state of {number} at a time"
@@ -76,7 +137,7 @@ class LoadStep(MeasuredStep):
 
     @property
     def requests(self) -> int:
-        """Requests at each concurrency; of a user's file, whose categories nobody has read yet, at the most."""
+        """Requests under each load; of a user's file, whose categories nobody has read yet, at the most."""
         file, wanted = self.dataset_file, self.requests_per_category
         if file is not None and file.is_file():
             return records_in(file)
@@ -88,20 +149,29 @@ class LoadStep(MeasuredStep):
         yield f"step {self.step!r}", self.shape.longest_prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Per concurrency: every prompt, with an answer of the usual length on average, and the warm-up."""
+        """Per load: every prompt, with an answer of the usual length on average, and the warm-up.
+
+        At a rate as many may be in flight as there are requests, and the schedule's own length is the least it takes.
+        """
         del cell
         prompt_tokens = self.shape.prompt_tokens
         usual = min(self.answer_tokens or self.shape.answer_tokens, self.max_tokens)
-        return tuple(
-            Load(self.requests + self.warmup * number, prompt_tokens, usual, number, self.max_tokens)
-            for number in self.concurrencies
-        )
+        found = []
+        for load in self.loads:
+            requests = self.requests + self.warmup * load.warmed_at_once
+            at_once = load.concurrency or self.requests
+            found.append(Load(requests, prompt_tokens, usual, at_once, self.max_tokens, load.rate_s))
+        return tuple(found)
 
 
-def condition_name(concurrency: int, category: str | None = None) -> str:
-    """What a row is called: `load c=4`; of one category, `load c=4, coding`."""
-    whole = f"load c={concurrency}"
+def with_category(whole: str, category: str | None) -> str:
+    """What a row of one category is called: `load c=4, coding`; of the whole suite, with None: as the load is."""
     return whole if category is None else f"{whole}{BETWEEN}{category}"
+
+
+def whole_of(condition: str) -> str:
+    """The name of the load that a condition is of: `load c=4` of `load c=4, coding`."""
+    return condition.partition(BETWEEN)[0]
 
 
 def category_of(condition: str) -> str | None:

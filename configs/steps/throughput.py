@@ -10,13 +10,16 @@ from pydantic_core import PydanticCustomError
 
 from configs.cell import Cell
 from configs.files.document import Loc
-from configs.frozen import Frozen
+from configs.frozen import Frozen, Grown
 from configs.step import Load, MeasuredStep
 
 STEADY_ROUNDS = 4
 """Requests per slot that several in flight need. The first and the last of each slot are ramp and tail and not timed
 as steady; with two left between them the timed part is half of the window or more."""
 
+
+NATURAL = "natural"
+"""Mode of rows whose answers end by themselves; that of rows with answers of exactly the length asked for is fixed."""
 
 PREFILL_TRIES = 3
 """Probes of the prefill beside a stream. The least of them counts: a first request of its shape may compile for longer
@@ -79,8 +82,12 @@ def _refused(accepted: str) -> PydanticCustomError:
     return PydanticCustomError("repeats", "{accepted}", {"accepted": accepted})
 
 
-class Condition(Frozen):
-    """One load shape of the throughput step. `output_tokens` are produced exactly (`ignore_eos`)."""
+class Condition(Grown):
+    """One load shape of the throughput step. `output_tokens` are produced exactly (`ignore_eos`).
+
+    With `natural` the same is measured once more, with other prompts, where answers end by themselves, at the latest
+    after `output_tokens`: rows of their own, of mode natural. It is another workload, and may be some times as fast.
+    """
 
     name: str
     context_tokens: int = Field(gt=0)
@@ -90,6 +97,14 @@ class Condition(Frozen):
     repeats: Repeats = Repeats.model_validate(5)
     warmup: int = Field(1, ge=0, description="untimed requests of the same shape before the first repeat")
     stream_requests: int = Field(3, ge=0, description="streamed requests for TTFT and TPOT; 0 skips them")
+    natural: bool = Field(False, description="measure answers that end by themselves, too, as rows of their own")
+
+    later: ClassVar[frozenset[str]] = frozenset({"natural"})
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Of its windows that are not streamed, in the order in which they are measured."""
+        return ("fixed", NATURAL) if self.natural else ("fixed",)
 
     @property
     def streams(self) -> int:
@@ -132,7 +147,8 @@ class ThroughputStep(MeasuredStep):
     def workload(self, cell: Cell) -> tuple[Load, ...]:
         """Per condition, at its concurrency: timed requests, warm-up, streams, and the prefill probes beside them.
 
-        Of repeats that depend on what they show, the middle of the fewest and the most.
+        Of repeats that depend on what they show, the middle of the fewest and the most. A natural answer is taken to be
+        as long as it may be.
         """
         del cell
         return tuple(load for one in self.conditions for load in _loads(one))
@@ -142,7 +158,7 @@ def _loads(one: Condition) -> Iterator[Load]:
     at_once = one.concurrency
     probes = PREFILL_TRIES * at_once if one.streams else 0
     for requests, output_tokens in (
-        (max(one.requests, at_once) * one.repeats.expected, one.output_tokens),
+        *((max(one.requests, at_once) * one.repeats.expected, one.output_tokens) for _ in one.modes),
         (one.warmup * at_once, one.output_tokens),
         (one.streams, one.output_tokens),
         (probes, 1),

@@ -101,14 +101,15 @@ def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
 
     Answers are decoded at the rate of a context with half an answer in it. Where answers may get longer than expected,
     the longest one is taken to run alone behind the others: the bound of any order (Graham 1966, "Bounds for Certain
-    Multiprocessing Anomalies").
+    Multiprocessing Anomalies"). Where requests are sent at a rate, sending them all is the least that it takes.
     """
     longest_tokens = max(load.output_tokens, load.longest_output_tokens)
     batch = at_once(cell, gpu, min(load.concurrency, load.requests), load.prompt_tokens + longest_tokens)
     context_tokens = load.prompt_tokens + load.output_tokens // 2
     answers_s = load.requests * load.output_tokens / decode_tok_s(cell, gpu, context_tokens, batch)
     alone_s = (longest_tokens - load.output_tokens) / decode_tok_s(cell, gpu, load.prompt_tokens + longest_tokens)
-    return compute_s(cell, gpu, load.requests * load.prompt_tokens) + answers_s + alone_s
+    work_s = compute_s(cell, gpu, load.requests * load.prompt_tokens) + answers_s
+    return max(work_s, load.requests / load.rate_s if load.rate_s else 0.0) + alone_s
 
 
 def assumptions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks.client.bodies import request_body
-from tasks.client.client import SLOWEST_TOK_S, Client
+from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client
 from tasks.client.engine_truth import EngineTruth
 from tasks.client.failures import RequestFailed, Unanswered
 from tasks.client.heard import Heard, Ready
@@ -11,6 +11,7 @@ from tasks.client.logprobs import mean_logprob, top2_gaps
 from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
 
 __all__ = [
+    "CLIENT_VERSION",
     "SLOWEST_TOK_S",
     "Client",
     "EngineTruth",

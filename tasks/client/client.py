@@ -24,6 +24,10 @@ from tasks.prompts import Prompt
 from tasks.wire.patience import PATIENCE, Patience
 from tasks.wire.transport import Transport, encoded
 
+CLIENT_VERSION = 2
+"""Of the instrument, on every row that it times; raised when what it says of the same engine changes. None: before
+it had a version, with httpx's own transport until 2026-11-22. 2: our own, with its clock on the wire."""
+
 BASE_TIMEOUT_S = 120.0
 """Time that any request may take; its output may take more on top, by `SLOWEST_TOK_S`."""
 

@@ -52,6 +52,11 @@ class StreamReply(NamedTuple):
     """How many came; None: nobody asked for them."""
 
     @property
+    def gaps(self) -> list[tuple[float, int]]:
+        """Of each chunk but the first, the seconds since the one before it, and its tokens."""
+        return [(later[0] - earlier[0], later[1] - earlier[1]) for earlier, later in pairwise(self.counts)]
+
+    @property
     def tpot_s(self) -> float | None:
         """Seconds per output token after the first chunk, by token counts; None if one chunk held all tokens."""
         later_tokens = self.completion_tokens - self.first_chunk_tokens

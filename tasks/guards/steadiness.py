@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log, sqrt
-from statistics import mean, stdev
+from statistics import fmean, mean, stdev
 from typing import Any
 
 from tasks.guards.finding import Finding, Judgement, judge
@@ -31,6 +31,10 @@ DELIVERED_BOUND = 0.95
 """Least share of the asked requests that must be in flight on average: below it a rate is that of another load. Own
 client at 256 in flight on two loaded cores: 0.97, streamed 0.99; peers there deliver 0.44 to 0.90 of the load, httpx as
 it comes 0.03 and 0.19 (bench/README.md)."""
+
+BEHIND_SHARE = 0.05
+"""Share of an open loop's requests that may be sent later than `LATE_BOUND` of an answer's time, or than a calm machine
+sends: beyond it the 95th percentile of their latencies is the client's."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH)
 """What a stream looks like, too, to a client that slept while it came."""
@@ -73,13 +77,13 @@ def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding
 def is_starved(window: Mapping[str, Any]) -> bool:
     """Whether a window's figure is that of a client that was kept waiting: once for long, or often.
 
-    A fixed window's clock is its wall clock; that of streams is one request's, within which TTFT and TPOT are read.
+    A window's clock is its wall clock; that of streams is one request's, within which TTFT and TPOT are read.
     A window of before clients were watched is none.
     """
     if window.get("client_late_ms") is None:
         return False
     clock_s = window["wall_s"]
-    if window["mode"] != "fixed":
+    if window["mode"] == "stream":
         clock_s *= window["concurrency"] / window["requests"]
     late_ms, share = window["client_late_ms"], window.get("client_late_share") or 0.0
     return late_ms > max(CALM_LATE_MS, 1000 * LATE_BOUND * clock_s) or share > WAITED_BOUND
@@ -120,6 +124,26 @@ def client_limited(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding(Reason.CLIENT_LIMITED, "suspect", sentence)
 
 
+def client_behind(late_ms: Sequence[float], answer_ms: Sequence[float]) -> Finding | None:
+    """In an open loop requests must be sent when they are due, or the load is another one.
+
+    Args:
+        late_ms: of each request, from the moment for which it was scheduled to its sending.
+        answer_ms: of each, from its sending to the last byte.
+    """
+    if not late_ms:
+        return None
+    bound_ms = max(CALM_LATE_MS, LATE_BOUND * fmean(answer_ms))
+    behind = sum(late > bound_ms for late in late_ms)
+    if behind <= BEHIND_SHARE * len(late_ms):
+        return None
+    sentence = (
+        f"{behind} of {len(late_ms)} requests were sent more than {bound_ms:.0f} ms behind the schedule, up to "
+        f"{max(late_ms):.0f} ms (bound {BEHIND_SHARE:.0%} of them)"
+    )
+    return Finding(Reason.CLIENT_LIMITED, "suspect", sentence)
+
+
 def unexplained(found: Sequence[Finding], starved: Finding | None) -> list[Finding]:
     """Findings without what a client that slept while a stream came explains: the engine is not accused of it."""
     return [each for each in found if starved is None or each.reason not in BURSTS]
@@ -131,13 +155,13 @@ def with_steadiness(
     """A judgement, and what the steadiness of its windows adds to it.
 
     Args:
-        judgement: of a condition's fixed windows, or of its streamed ones.
+        judgement: of a condition's fixed or natural windows, or of its streamed ones.
         windows: those windows.
         within: the half-width that its repeats were asked to reach, as a share.
     """
     starved = client_starved(windows)
     kept = unexplained(judgement.findings, starved)
-    paces = paces_of(windows) if judgement.mode == "fixed" else []
+    paces = [] if judgement.mode == "stream" else paces_of(windows)
     return judge(
         judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved, client_limited(windows)]
     )

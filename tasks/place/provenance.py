@@ -12,7 +12,7 @@ from typing import Any
 from configs.cell import Cell, Draft, Model
 from configs.checkout import git_head, has_changes
 from configs.schema import PlannedCell
-from tasks.client import Client, RequestFailed
+from tasks.client import CLIENT_VERSION, Client, RequestFailed
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.server import Engine
 from tasks.place import machine_identity
@@ -75,6 +75,7 @@ async def gather(
         "weights": served.model.weights,
         "served_cell_key": served.cell_key,
         "engine_nice": engine.nice,
+        "client_version": CLIENT_VERSION,
         **{column: os.environ.get(variable) for column, variable in PLACE_VARIABLES.items()},
         "cloud": os.environ.get(PLACE_VARIABLES["cloud"], "local"),
         **await machine_identity.of(served, env, client, version),

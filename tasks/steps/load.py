@@ -1,12 +1,18 @@
-"""Load: every prompt of a suite, streamed at each concurrency, in a closed loop.
+"""Load: every prompt of a suite, streamed: at each concurrency in a closed loop, at each rate in an open one.
 
 Units and formulas:
     ttft_ms   request sent to first token.
     tpot_ms   (last token - first token) / (tokens after the first chunk): time per output token, and so the inter-token
               latency of an answer, also where chunks hold several tokens. vLLM's `bench serve` divides by tokens - 1,
               which is too small a time where the first chunk held more than one, as with a draft or a canvas.
+    itl       inter-token latency, of each token after the first chunk: the gap before its chunk over the chunk's
+              tokens. So its mean over tokens is TPOT and its percentiles can be held against AR's, whatever K. vLLM's
+              `bench serve` takes a gap whole, which a chunk of five tokens has once: five times too long. To give it to
+              the first of them and 0 to the others would be as true, and its median 0 wherever chunks hold two or more.
     chunk_ms  (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
     wall_s    request sent to last byte, the end-to-end latency.
+    due_s     open loop: when the request was to be sent, by a schedule from a seed that is the same in every cell and
+              visit. Latencies of the dataset run from there (`warehouse/loads/latencies.py`).
 
 Acceptance of the suite is counted by the engine before and after, that of a category is the sum of what the engine
 says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing, a category has one only if one request at a
@@ -26,10 +32,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 from configs.prompt_suites import SPEED_BENCH
-from configs.steps.load import LoadStep, condition_name
+from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.smoke import OUTPUT_TOKENS
 from tasks.client import Ready, Reply, RequestFailed, StreamReply
 from tasks.context import Progress, StepContext
@@ -38,13 +45,15 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
+from tasks.prompts import prompt_seed
 from tasks.timing.answers import answers_of
-from tasks.timing.load_verdict import judge_concurrency, smoke_findings
-from tasks.timing.loops import closed_loop
-from tasks.timing.timed import Timed, timed, with_failures
+from tasks.timing.load_verdict import judge_load, smoke_findings
+from tasks.timing.loops import closed_loop, constant_moments, poisson_moments
+from tasks.timing.timed import Timed, timed, timed_at, with_failures
 from tasks.timing.windows import request_row
+from warehouse.statistics.histogram import counted_gaps
 from warehouse.statistics.windows import Span
-from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS, MODE
+from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 
 Row = dict[str, Any]
 
@@ -74,22 +83,37 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
     """Measure every window that no earlier attempt on this machine has finished."""
     suite = await asyncio.to_thread(suite_of, spec)
     ctx.facts |= {"dataset_revision": suite.revision}
-    windows = await ctx.resume(LOAD_WINDOWS, ("concurrency", "category", "attempt"))
+    windows = await ctx.resume(LOAD_WINDOWS, ("condition", "category", "attempt"))
     asked = {
-        (row["concurrency"], each.prompt_id, row["attempt"])
+        (row["condition"], each.prompt_id, row["attempt"])
         for row in windows
         for each in suite.prompts
         if row["category"] in (None, each.category)
     }
-    requests = await ctx.resume(LOAD_REQUESTS, ("concurrency", "prompt_id", "attempt"), asked)
+    requests = await ctx.resume(LOAD_REQUESTS, ("condition", "prompt_id", "attempt"), asked)
     run = _Run(ctx, spec, suite, [*filter(ctx.is_here, requests)], [*filter(ctx.is_here, windows)])
-    for concurrency in spec.concurrencies:
-        await run.measure(concurrency)
-    return [each for concurrency in spec.concurrencies for each in run.judged(concurrency)]
+    for load in spec.loads:
+        await run.measure(load)
+    return [each for load in spec.loads for each in run.judged(load)]
 
 
-def _at(concurrency: int, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["concurrency"] == concurrency]
+def schedule(load: Offered, number: int) -> list[float]:
+    """Seconds from the start at which each of `number` requests is due; none in a closed loop.
+
+    Poisson moments are stretched so that all are due in `number` over the rate, whatever was drawn: given their number,
+    arrivals of a Poisson process are uniform in its time, however long that is.
+    """
+    if load.rate_s is None:
+        return []
+    if load.arrival == "constant":
+        return constant_moments(load.rate_s, number)
+    moments = poisson_moments(load.rate_s, number, prompt_seed(load.name))
+    stretched = number / load.rate_s / moments[-1]
+    return [moment * stretched for moment in moments]
+
+
+def _of(load: Offered, rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["condition"] == load.name]
 
 
 class _Run:
@@ -100,34 +124,33 @@ class _Run:
     ) -> None:
         self._ctx, self._spec, self._suite = ctx, spec, suite
         self._requests, self._windows = requests, windows
-        self._total = len(suite.prompts) * len(spec.concurrencies)
+        self._total = len(suite.prompts) * len(spec.loads)
         self._counted: dict[str, int] | None = {}
         """Tokens of prompts by id, as the engine counts them; None: it doesn't."""
 
-    async def measure(self, concurrency: int) -> None:
-        """The windows that are left at a concurrency: the whole suite, or one at a time category by category."""
-        done = {row["category"] for row in _at(concurrency, self._windows)}
+    async def measure(self, load: Offered) -> None:
+        """The windows that are left of a load: the whole suite, or one at a time category by category."""
+        done = {row["category"] for row in _of(load, self._windows)}
         left = [] if None in done else [each for each in self._suite.prompts if each.category not in done]
         if not left:
             return
         await self._count(left)
-        beside = await self._warm_up(left, concurrency)
-        if concurrency > 1:
-            await self._window(left, concurrency, None, beside)
+        beside = await self._warm_up(left, load)
+        if load.concurrency != 1:
+            await self._window(left, load, None, beside)
             return
         by_category = sorted(left, key=lambda each: each.category)
         for category, prompts in groupby(by_category, key=lambda each: each.category):
-            await self._window([*prompts], concurrency, category, beside)
+            await self._window([*prompts], load, category, beside)
             beside = []
 
-    def judged(self, concurrency: int) -> list[Judgement]:
-        """What the guards say about a concurrency, all of whose windows are there."""
-        asked = [self._ctx.stamp(row) for row in _at(concurrency, self._requests)]
-        windows = _at(concurrency, self._windows)
-        here = self._spec.concurrencies.index(concurrency)
-        fewer = [number for number in self._spec.concurrencies[:here] if number < concurrency]
-        earlier = [row for number in fewer for row in _at(number, self._requests)]
-        return judge_concurrency(self._ctx.cell, self._ctx.planned.gpu, concurrency, windows, asked, earlier)
+    def judged(self, load: Offered) -> list[Judgement]:
+        """What the guards say about a load, all of whose windows are there."""
+        asked = [self._ctx.stamp(row) for row in _of(load, self._requests)]
+        before = self._spec.loads[: self._spec.loads.index(load)]
+        fewer = [each for each in before if each.concurrency and each.concurrency < (load.concurrency or 0)]
+        earlier = [row for each in fewer for row in _of(each, self._requests)]
+        return judge_load(self._ctx.cell, self._ctx.planned.gpu, load, _of(load, self._windows), asked, earlier)
 
     async def _count(self, prompts: Sequence[SuitePrompt]) -> None:
         """Have the engine count prompts, once each: what it later says that it was sent must be as long."""
@@ -140,41 +163,42 @@ class _Run:
                 self._counted = None
                 print(f"nobody can tell whether prompts are cut: {error}", flush=True)
 
-    async def _warm_up(self, prompts: Sequence[SuitePrompt], concurrency: int) -> list[str]:
+    async def _warm_up(self, prompts: Sequence[SuitePrompt], load: Offered) -> list[str]:
         """Untimed requests, with the window's own prompts: the prefix cache is off, and guards see if it isn't.
 
         Returns:
             A sentence for each that failed.
         """
-        self._ctx.tell(Progress(self._percent(), f"{condition_name(concurrency)}: warm-up"))
-        number = self._spec.warmup * concurrency
+        self._ctx.tell(Progress(self._percent(), f"{load.name}: warm-up"))
+        number = self._spec.warmup * load.warmed_at_once
         requests = [self._ready(prompts[index % len(prompts)]) for index in range(number)]
-        exchanges = await closed_loop(self._ctx.client.hear, requests, concurrency)
+        exchanges = await closed_loop(self._ctx.client.hear, requests, load.warmed_at_once)
         answered = await answers_of(self._ctx.client, exchanges, may_all_fail=True)
         return [f"warm-up, {failure}" for failure in answered.failures]
 
     async def _window(
-        self, prompts: Sequence[SuitePrompt], concurrency: int, category: str | None, beside: Sequence[str]
+        self, prompts: Sequence[SuitePrompt], load: Offered, category: str | None, beside: Sequence[str]
     ) -> None:
-        name, most = condition_name(concurrency, category), self._spec.max_tokens
-        requests = [self._ready(each) for each in prompts]
-        load = await timed(self._ctx, requests, concurrency, lambda ended, _: self._tell(name, ended, len(prompts)))
+        name, most = with_category(load.name, category), self._spec.max_tokens
+        shape = {**_shape(load), "output_tokens": most}
+        done = await self._sent([self._ready(each) for each in prompts], load, name)
         # long texts take seconds to look through: heartbeats go on meanwhile
-        rows = await asyncio.to_thread(_rows, load, prompts, most, self._counted or {})
-        window = {
-            "condition": condition_name(concurrency),
-            "mode": MODE,
-            "concurrency": concurrency,
-            "output_tokens": most,
-            "category": category,
-            **load.columns(),
-        }
-        window = with_failures(window, beside)
+        rows = [shape | row for row in await asyncio.to_thread(_rows, done, prompts, self._counted or {})]
+        window = with_failures({**shape, "category": category, **done.columns()}, beside)
         await self._ctx.write(LOAD_REQUESTS, rows)
         await self._ctx.write(LOAD_WINDOWS, [window])  # behind its requests: it says that they are all there
-        self._tell(name, len(rows), len(prompts), window["completion_tokens"] / window["wall_s"])
+        tok_s = None if load.rate_s else window["completion_tokens"] / window["wall_s"]
+        self._tell(name, len(rows), len(prompts), tok_s)
         self._requests += rows
         self._windows.append(window)
+
+    async def _sent(self, requests: Sequence[Ready], load: Offered, name: str) -> Timed:
+        def tell(ended: int, _: object) -> None:
+            self._tell(name, ended, len(requests))
+
+        if load.concurrency is not None:
+            return await timed(self._ctx, requests, load.concurrency, tell)
+        return await timed_at(self._ctx, requests, schedule(load, len(requests)), tell)
 
     def _ready(self, prompt: SuitePrompt) -> Ready:
         client = self._ctx.client
@@ -189,35 +213,46 @@ class _Run:
         return 100 * (before + here) / self._total
 
 
-def _rows(load: Timed, prompts: Sequence[SuitePrompt], max_tokens: int, counted: Mapping[str, int]) -> list[Row]:
-    """The answers as rows of `load_requests`."""
+def _shape(load: Offered) -> Row:
+    """The load as columns of both tables."""
+    return {
+        "condition": load.name,
+        "mode": load.mode,
+        "concurrency": load.concurrency,
+        "rate_s": load.rate_s,
+        "arrival": load.arrival,
+    }
+
+
+def _rows(load: Timed, prompts: Sequence[SuitePrompt], counted: Mapping[str, int]) -> list[Row]:
+    """The answers as rows of `load_requests`, but for the load's own columns."""
     answered = load.answered
     return [
-        _row(prompts[place], span, reply, load, max_tokens)
-        | {"counted_prompt_tokens": counted.get(prompts[place].prompt_id)}
+        _row(prompts[place], span, reply, load.begun_s)
+        | {
+            "due_s": load.moments_s[place] if load.moments_s else None,
+            "counted_prompt_tokens": counted.get(prompts[place].prompt_id),
+        }
         for place, (span, reply) in zip(answered.places, answered.each, strict=True)
     ]
 
 
-def _row(prompt: SuitePrompt, span: Span, reply: Reply | StreamReply, load: Timed, max_tokens: int) -> Row:
+def _row(prompt: SuitePrompt, span: Span, reply: Reply | StreamReply, begun_s: float) -> Row:
     return request_row(reply) | {
-        "condition": condition_name(load.concurrency),
-        "mode": MODE,
-        "concurrency": load.concurrency,
-        "output_tokens": max_tokens,
         "category": prompt.category,
         "prompt_id": prompt.prompt_id,
         "repeat": prompt.repeat,
-        "sent_s": span.sent_s - load.begun_s,
+        "sent_s": span.sent_s - begun_s,
         "chunk_ms": _chunk_ms(reply),
+        "itl_histogram": counted_gaps(reply.gaps) if isinstance(reply, StreamReply) else None,
     }
 
 
 def _chunk_ms(reply: Reply | StreamReply) -> float | None:
-    if not isinstance(reply, StreamReply) or reply.first_token_s is None or reply.last_token_s is None:
+    """Of the same gaps: their mean."""
+    if not isinstance(reply, StreamReply) or not reply.gaps:
         return None
-    gaps = reply.chunks - 1
-    return 1000 * (reply.last_token_s - reply.first_token_s) / gaps if gaps else None
+    return 1000 * fmean(gap_s for gap_s, _ in reply.gaps)
 
 
 async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | None]:
@@ -234,6 +269,7 @@ async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | 
         lambda ended, _: ctx.tell(Progress(100 * ended / len(tried), f"prompt {ended}/{len(tried)}")),
     )
     load.answered.require_all()
-    rows = [row | {"condition": "smoke"} for row in _rows(load, tried, cap, {})]
+    shape = _shape(Offered(concurrency=1)) | {"condition": "smoke", "output_tokens": cap}
+    rows = [shape | row for row in _rows(load, tried, {})]
     await ctx.write(LOAD_REQUESTS, rows)
     return smoke_findings(ctx.cell, rows, load.counted)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from configs.cell import Cell, Gpu
-from configs.steps.throughput import Condition
+from configs.steps.throughput import NATURAL, Condition
 from tasks.guards.answers import NONE_ALLOWED, blank_output
 from tasks.guards.drafting import (
     acceptance_mismatch,
@@ -42,11 +42,14 @@ from warehouse.parts import Row
 from warehouse.statistics.windows import rate_of
 from warehouse.verdicts import Reason
 
+SHORTEST_OUTPUT = 1
+"""Tokens of a natural answer as the ceiling takes them: some may be as short, so the ceiling stays above the truth."""
+
 
 def judge_condition(
     served: Cell, gpu: Gpu, condition: Condition, windows: Sequence[Row], requests: Sequence[Row]
 ) -> list[Judgement]:
-    """What the guards say about a condition's windows without streaming, and about its streamed twin if it has one.
+    """What the guards say about a condition's fixed windows, and about its natural and streamed ones if any.
 
     Args:
         served: the cell that the engine serves: in a control's visit the control.
@@ -57,29 +60,44 @@ def judge_condition(
     """
     fixed, sent = _of(windows, condition, "fixed"), _of(requests, condition, "fixed")
     streamed = _of(requests, condition, "stream")
-    counted, tokens = counted_in(fixed), sum(row["completion_tokens"] for row in fixed)
     shortest = min((row["prompt_tokens"] or 0 for row in sent), default=0)
     bytes_read = step_bytes(served, shortest, condition.output_tokens, condition.concurrency)
-    per_step = tokens_per_step(served, tokens, counted)
-    ceiling = ceiling_tok_s(served, gpu, bytes_read, per_step, condition.concurrency)
     prefill_s = _prefill_s(_of(windows, condition, "stream"), streamed)
     decoding = _decode_tok_s(condition, sent, prefill_s)
     headline = judge(
         condition.name,
         "fixed",
         [
-            *work_findings(served, condition, fixed, sent),
-            impossible_speed(rate_of(fixed), ceiling),
+            *work_findings(served, condition, fixed, sent, condition.output_tokens),
+            _impossible(served, gpu, condition, fixed, bytes_read),
             _slow(served, gpu, condition, decoding, prefill_s, bytes_read),
             improbable_text([row.get("warmup_logprob") for row in fixed], is_real=served.model.weights == "real"),
         ],
     )
+    natural = _natural(served, gpu, condition, _of(windows, condition, NATURAL), _of(requests, condition, NATURAL))
     if not streamed:
-        return [headline]
-    found = work_findings(served, condition, _of(windows, condition, "stream"), streamed)
+        return [headline, *natural]
+    found = work_findings(served, condition, _of(windows, condition, "stream"), streamed, condition.output_tokens)
     if not served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
         found.append(_stream(streamed, decoding))
-    return [headline, judge(condition.name, "stream", found)]
+    return [headline, *natural, judge(condition.name, "stream", found)]
+
+
+def _natural(
+    served: Cell, gpu: Gpu, condition: Condition, windows: Sequence[Row], requests: Sequence[Row]
+) -> list[Judgement]:
+    """The same of answers that end by themselves, if there are any: of any length, but not blank."""
+    if not windows:
+        return []
+    shortest = min((row["prompt_tokens"] or 0 for row in requests), default=0)
+    bytes_read = step_bytes(served, shortest, SHORTEST_OUTPUT, condition.concurrency)
+    is_real = served.model.weights == "real"
+    found = [
+        *work_findings(served, condition, windows, requests, None),
+        _impossible(served, gpu, condition, windows, bytes_read),
+        blank_output([row["text"] for row in requests]) if is_real else None,
+    ]
+    return [judge(condition.name, NATURAL, found)]
 
 
 def smoke_findings(served: Cell, asked_tokens: int, rows: Sequence[Row], counted: Counters) -> list[Finding | None]:
@@ -133,15 +151,20 @@ def _of(rows: Sequence[Row], condition: Condition, mode: str) -> list[Row]:
 
 
 def work_findings(
-    served: Cell, condition: Condition, windows: Sequence[Row], requests: Sequence[Row]
+    served: Cell, condition: Condition, windows: Sequence[Row], requests: Sequence[Row], asked_tokens: int | None
 ) -> list[Finding | None]:
-    """Was the work done that a speed is told of, streamed or not: its tokens, its drafts, its prompts, its text?"""
+    """Was the work done that a speed is told of, streamed or not: its tokens, its drafts, its prompts, its text?
+
+    `asked_tokens` is every answer's length; None: they end by themselves.
+    """
     counted = counted_in(windows)
+    lengths = [row["completion_tokens"] for row in requests]
+    short = None if asked_tokens is None else short_output(asked_tokens, lengths)
     failed = failed_requests(windows)
     if failed is not None:  # the engine counted work of theirs, too: no sum can hold
-        return [failed, short_output(condition.output_tokens, [row["completion_tokens"] for row in requests])]
+        return [failed, short]
     return [
-        short_output(condition.output_tokens, [row["completion_tokens"] for row in requests]),
+        short,
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
         ids_mismatch(requests),
         *drafting_findings(served, counted),
@@ -192,6 +215,14 @@ def _decode_tok_s(condition: Condition, sent: Sequence[Row], prefill_s: float | 
         repeats.setdefault(row["repeat"], []).append(row["wall_s"])
     seconds = [fmean(each) - (prefill_s or 0.0) for each in repeats.values()]
     return [(condition.output_tokens - 1) / decode_s for decode_s in seconds if decode_s > 0]
+
+
+def _impossible(
+    served: Cell, gpu: Gpu, condition: Condition, windows: Sequence[Row], bytes_read: float
+) -> Finding | None:
+    tokens = sum(row["completion_tokens"] for row in windows)
+    per_step = tokens_per_step(served, tokens, counted_in(windows))
+    return impossible_speed(rate_of(windows), ceiling_tok_s(served, gpu, bytes_read, per_step, condition.concurrency))
 
 
 def _slow(

@@ -72,7 +72,7 @@ def _streamed(served: Cell, shape: DepthShape, windows: Sequence[Row], requests:
     )
     chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in requests]
     lumps = None if served.technique.denoises else streamed_in_lumps(chunks, (served.k or 0) + 1)
-    return [*work_findings(served, asked, windows, requests), lumps]
+    return [*work_findings(served, asked, windows, requests, shape.tg_tokens), lumps]
 
 
 def _prefill(served: Cell, gpu: Gpu, parts: Sequence[Row]) -> list[Finding | None]:

@@ -1,4 +1,4 @@
-"""What the guards say about one concurrency of a load step, and about each category at it."""
+"""What the guards say about one load of a load step, and about each category under it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import fsum
 
 from configs.cell import Cell, Gpu
-from configs.steps.load import condition_name
+from configs.steps.load import Offered, with_category
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
@@ -14,7 +14,7 @@ from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.machine import throttled
 from tasks.guards.prompts import cut_prompts
 from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
-from tasks.guards.steadiness import client_limited, client_starved, unexplained, unsteady
+from tasks.guards.steadiness import client_behind, client_limited, client_starved, unexplained, unsteady
 from tasks.guards.tokens import (
     engine_preemption,
     failed_requests,
@@ -24,25 +24,21 @@ from tasks.guards.tokens import (
     token_mismatch,
 )
 from tasks.meters import Counters
-from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
+from tasks.timing.condition_verdict import SHORTEST_OUTPUT, counted_in, drafting_findings, text_findings
 from warehouse.loads.windows import windows_of
 from warehouse.parts import Row
-from warehouse.steps.load import MODE
 from warehouse.verdicts import Reason
 
-SHORTEST_OUTPUT = 1
-"""Tokens of an answer as the ceiling takes them: natural ones may be as short, so the ceiling stays above the truth."""
 
-
-def judge_concurrency(
+def judge_load(
     served: Cell,
     gpu: Gpu,
-    concurrency: int,
+    load: Offered,
     windows: Sequence[Row],
     requests: Sequence[Row],
     earlier: Sequence[Row] = (),
 ) -> list[Judgement]:
-    """What the guards say about the whole suite at a concurrency, and about each of its categories.
+    """What the guards say about the whole suite under a load, and about each of its categories.
 
     The engine counts all requests together, so what its counters show is said of every category, and so is an
     unsteady machine; texts are a category's own.
@@ -50,34 +46,43 @@ def judge_concurrency(
     Args:
         served: the cell that the engine serves: in a control's visit the control.
         gpu: as planned.
-        concurrency: requests in flight.
-        windows: rows of `load_windows` at it.
+        load: what was offered.
+        windows: rows of `load_windows` of it.
         requests: stamped rows of `load_requests` that belong to them.
         earlier: those of the same visit that were measured before with fewer in flight.
     """
     counted = counted_in(windows)
     shared = [
         *work_findings(served, windows, requests, counted),
-        too_fast(served, gpu, concurrency, windows, requests),
-        _unsteady(concurrency, requests),
+        too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
+        _unsteady(load, requests),
         secretly_cached(_asked_again(requests, earlier)),
     ]
     categories: dict[str, list[Row]] = {}
     for row in requests:
         categories.setdefault(row["category"], []).append(row)
-    said = [_judged(condition_name(concurrency), [*shared, *_answer_findings(served, requests)], windows)]
+    said = [_judged(load, None, [*shared, *_answer_findings(served, requests)], windows, requests)]
     for category, rows in sorted(categories.items()):
         own = [row for row in windows if row["category"] == category]
         found = [*shared, *_answer_findings(served, rows)]
-        said.append(_judged(condition_name(concurrency, category), found, own or windows))
+        said.append(_judged(load, category, found, own or windows, rows if own else requests))
     return said
 
 
-def _judged(condition: str, found: Sequence[Finding | None], windows: Sequence[Row]) -> Judgement:
-    """The findings, and whether the client kept up in these windows."""
-    starved = _starved(windows)
+def _judged(
+    load: Offered, category: str | None, found: Sequence[Finding | None], windows: Sequence[Row], sent: Sequence[Row]
+) -> Judgement:
+    """The findings, and whether the client kept up in these windows, in which these requests were sent."""
+    starved, condition = _starved(windows, sent), with_category(load.name, category)
     kept = unexplained([each for each in found if each is not None], starved)
-    return judge(condition, MODE, [*kept, starved, client_limited(windows)])
+    return judge(condition, load.mode, [*kept, starved, client_limited(windows), _behind(sent)])
+
+
+def _behind(sent: Sequence[Row]) -> Finding | None:
+    """Of an open loop; in a closed one a request is due when it is sent."""
+    due = [row for row in sent if row.get("due_s") is not None]
+    late_ms = [1000 * (row["sent_s"] - row["due_s"]) for row in due]
+    return client_behind(late_ms, [1000 * row["wall_s"] for row in due])
 
 
 def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
@@ -109,17 +114,20 @@ def work_findings(
     ]
 
 
-def _unsteady(concurrency: int, requests: Sequence[Row]) -> Finding | None:
+def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
     """Repeats of the whole suite have the same share of every category, so their rates must agree.
 
     Those of a category are few prompts, which may differ by what they are about. Of a user's file nobody knows before
-    it is read how many prompts a limit per category leaves.
+    it is read how many prompts a limit per category leaves. At a rate repeats make what is sent.
     """
+    concurrency = load.concurrency
+    if concurrency is None:
+        return None
     if concurrency > 1 and len(requests) < STEADY_ROUNDS * concurrency:
         few = f"{len(requests)} requests have no steady state of {concurrency} at a time: ask {STEADY_ROUNDS} for each"
         return Finding(Reason.UNSTEADY, "suspect", few)
-    windows = windows_of([dict(row) for row in requests], MODE)
-    repeats = [row for row in windows if row["condition"] == condition_name(concurrency)]
+    windows = windows_of([dict(row) for row in requests])
+    repeats = [row for row in windows if row["condition"] == load.name]
     return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")
 
 
@@ -137,15 +145,15 @@ def _asked_again(requests: Sequence[Row], earlier: Sequence[Row]) -> list[tuple[
     return [(first[row["prompt_id"]], row["ttft_ms"]) for row in longer]
 
 
-def _starved(windows: Sequence[Row]) -> Finding | None:
+def _starved(windows: Sequence[Row], sent: Sequence[Row]) -> Finding | None:
     """Over all windows behind a figure together, by the clock of a mean request: a category's window may be short."""
     seconds = fsum(row["wall_s"] for row in windows)
     if not seconds:
         return None
     waited = [(row["client_late_share"] or 0.0) * row["wall_s"] for row in windows]
     together = {
-        "mode": MODE,
-        "concurrency": windows[0]["concurrency"],
+        "mode": "stream",
+        "concurrency": windows[0]["concurrency"] or fsum(row["wall_s"] for row in sent) / seconds,
         "requests": sum(row["requests"] for row in windows),
         "wall_s": seconds,
         "client_late_ms": max(row["client_late_ms"] for row in windows),

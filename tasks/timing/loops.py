@@ -97,7 +97,9 @@ async def closed_loop(
     return [exchanges[index] for index in range(len(requests))]
 
 
-async def open_loop(send: Send, requests: Sequence[Ready], moments_s: Sequence[float]) -> list[Exchange]:
+async def open_loop(
+    send: Send, requests: Sequence[Ready], moments_s: Sequence[float], on_answer: OnAnswer | None = None
+) -> list[Exchange]:
     """Send each request at its moment, in seconds from now, however many are in flight.
 
     Raises:
@@ -105,7 +107,6 @@ async def open_loop(send: Send, requests: Sequence[Ready], moments_s: Sequence[f
     """
     loop = asyncio.get_running_loop()
     start_s = loop.time()
-
     exchanges: dict[int, Exchange] = {}
 
     async def at(index: int, ready: Ready, moment_s: float) -> None:
@@ -113,6 +114,8 @@ async def open_loop(send: Send, requests: Sequence[Ready], moments_s: Sequence[f
         exchange = exchanges[index] = await _exchange(send, ready, start_s + moment_s)
         if exchange.is_large:
             packing.pack(index)
+        if on_answer is not None:
+            on_answer(len(exchanges), exchange)
 
     due = enumerate(zip(requests, moments_s, strict=True))
     with Packing(exchanges) as packing:

@@ -16,16 +16,18 @@ Window = Mapping[str, Any]
 def next_window(condition: Condition, windows: Sequence[Window]) -> tuple[str, int] | None:
     """Mode and repeat of the next window to measure; None: the condition is done.
 
-    Fixed windows until the machine's pace is settled, or there are as many as allowed; then the stream.
+    Fixed windows until the machine's pace is settled, or there are as many as allowed; then natural ones likewise, if
+    any were asked for; then the stream.
 
     Args:
         condition: what is measured.
         windows: all windows of the visit so far.
     """
-    fixed = _of(condition, "fixed", windows)
-    if len(fixed) < windows_wanted(condition.repeats, fixed):
-        taken = {row["repeat"] for row in fixed}
-        return "fixed", next(repeat for repeat in range(len(fixed) + 1) if repeat not in taken)
+    for mode in condition.modes:
+        there = _of(condition, mode, windows)
+        if len(there) < windows_wanted(condition.repeats, there):
+            taken = {row["repeat"] for row in there}
+            return mode, next(repeat for repeat in range(len(there) + 1) if repeat not in taken)
     if condition.stream_requests and not _of(condition, "stream", windows):
         return "stream", 0
     return None
@@ -35,9 +37,9 @@ def percent_done(conditions: Sequence[Condition], windows: Sequence[Window]) -> 
     """Windows measured over windows expected, in percent: what noisy repeats will take is guessed from those so far."""
     expected = done = 0
     for condition in conditions:
-        fixed, streams = _of(condition, "fixed", windows), _of(condition, "stream", windows)
-        done += len(fixed) + len(streams)
-        expected += _expected(condition, fixed) + bool(condition.stream_requests)
+        repeats = [_of(condition, mode, windows) for mode in condition.modes]
+        done += sum(map(len, repeats)) + len(_of(condition, "stream", windows))
+        expected += sum(_expected(condition, each) for each in repeats) + bool(condition.stream_requests)
     return 100 * done / expected
 
 
@@ -45,19 +47,19 @@ def _of(condition: Condition, mode: str, windows: Sequence[Window]) -> list[Wind
     return [row for row in windows if (row["condition"], row["mode"]) == (condition.name, mode)]
 
 
-def windows_wanted(repeats: Repeats, fixed: Sequence[Window]) -> int:
-    """How many windows there must be, as far as those that there are can tell."""
-    if repeats.within is None or len(fixed) < repeats.min:
+def windows_wanted(repeats: Repeats, there: Sequence[Window]) -> int:
+    """How many windows of a mode there must be, as far as those that there are can tell."""
+    if repeats.within is None or len(there) < repeats.min:
         return repeats.min
-    if half_width(paces_of(fixed)) <= repeats.within:
-        return len(fixed)
-    return min(len(fixed) + 1, repeats.max)
+    if half_width(paces_of(there)) <= repeats.within:
+        return len(there)
+    return min(len(there) + 1, repeats.max)
 
 
-def _expected(condition: Condition, fixed: Sequence[Window]) -> int:
+def _expected(condition: Condition, there: Sequence[Window]) -> int:
     """The same, with a guess of all that is to come: a half-width shrinks with the root of n."""
-    wanted, repeats = windows_wanted(condition.repeats, fixed), condition.repeats
-    if repeats.within is None or wanted <= max(len(fixed), repeats.min):
+    wanted, repeats = windows_wanted(condition.repeats, there), condition.repeats
+    if repeats.within is None or wanted <= max(len(there), repeats.min):
         return wanted
-    short = half_width(paces_of(fixed)) / repeats.within
-    return max(wanted, min(repeats.max, ceil(len(fixed) * short**2)))
+    short = half_width(paces_of(there)) / repeats.within
+    return max(wanted, min(repeats.max, ceil(len(there) * short**2)))

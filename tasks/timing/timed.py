@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from tasks.client import Ready
@@ -13,19 +14,24 @@ from tasks.power.window import Looks, card_columns
 from tasks.steady import delivered_share
 from tasks.timing.answers import Answered, answers_of
 from tasks.timing.client_watch import ClientWatch, Lateness
-from tasks.timing.loops import OnAnswer, closed_loop
+from tasks.timing.loops import Exchange, OnAnswer, closed_loop, open_loop
 from warehouse.statistics.windows import Span
 
 
 class Timed(NamedTuple):
-    """What a closed loop brought, what engine and cards told over it, and how late the client's own timer woke."""
+    """What a loop brought, what engine and cards told over it, and how late the client's own timer woke."""
 
     asked: int
-    concurrency: int
+    concurrency: int | None
+    """None: an open loop, in which nobody asked for any."""
     answered: Answered
     counted: Counters
     lateness: Lateness
     looks: Looks
+    moments_s: Sequence[float] = ()
+    """When each request was due, in seconds from `started_s`; none: a closed loop."""
+    started_s: float | None = None
+    """When the schedule of an open loop began, on the event loop's clock."""
 
     @property
     def spans(self) -> list[Span]:
@@ -34,8 +40,8 @@ class Timed(NamedTuple):
 
     @property
     def begun_s(self) -> float:
-        """When the first of them was sent, on that clock."""
-        return min(span.sent_s for span in self.spans)
+        """When it began, on that clock: its schedule, or the sending of its first request that was answered."""
+        return min(span.sent_s for span in self.spans) if self.started_s is None else self.started_s
 
     def columns(self) -> dict[str, Any]:
         """What every table of windows has of it; `wall_s` runs from the first sending to the last byte."""
@@ -45,12 +51,12 @@ class Timed(NamedTuple):
             "failed": len(self.answered.failures),
             "first_failure": next(iter(self.answered.failures), None),
             "wall_s": max(span.ended_s for span in spans) - min(span.sent_s for span in spans),
-            "delivered_share": delivered_share(spans, self.concurrency),
+            "delivered_share": None if self.concurrency is None else delivered_share(spans, self.concurrency),
             "client_late_ms": self.lateness.late_ms,
             "client_late_share": self.lateness.share,
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "completion_tokens": sum(reply.completion_tokens for reply in replies),
-            **_engine_columns(self.counted),
+            **self.counted.columns(),
             **card_columns(self.looks),
         }
 
@@ -69,36 +75,48 @@ async def timed(
     Raises:
         RequestFailed: as for `answers_of`, or the engine is gone.
     """
+
+    async def load() -> list[Exchange]:
+        return await closed_loop(ctx.client.hear, requests, concurrency, on_answer)
+
+    return await _timed(ctx, load, concurrency, concurrency, ())
+
+
+async def timed_at(
+    ctx: StepContext, requests: Sequence[Ready], moments_s: Sequence[float], on_answer: OnAnswer | None = None
+) -> Timed:
+    """The same in an open loop: each request is sent at its moment, in seconds from the start.
+
+    As many connections are open before as are due within its first second; whoever finds none idle opens one, which
+    is part of its own time.
+    """
+
+    async def load() -> list[Exchange]:
+        return await open_loop(ctx.client.hear, requests, moments_s, on_answer)
+
+    rate_s = len(moments_s) / moments_s[-1] if moments_s[-1] else 1.0
+    return await _timed(ctx, load, min(len(requests), ceil(rate_s)), None, moments_s)
+
+
+async def _timed(
+    ctx: StepContext,
+    load: Callable[[], Awaitable[list[Exchange]]],
+    connections: int,
+    concurrency: int | None,
+    moments_s: Sequence[float],
+) -> Timed:
     before = await ctx.counters()
-    await ctx.client.connect(concurrency)
+    await ctx.client.connect(connections)
     async with Sampler(ctx.cards) as sampler, ClientWatch() as watch:
-        exchanges = await closed_loop(ctx.client.hear, requests, concurrency, on_answer)
-    counted = await ctx.counters_after(before, len(requests))
+        exchanges = await load()
+    counted = await ctx.counters_after(before, len(exchanges))
+    due_s = exchanges[0].scheduled_s
+    started_s = None if due_s is None else due_s - moments_s[0]
     answered = await answers_of(ctx.client, exchanges)
-    return Timed(len(requests), concurrency, answered, counted, watch.lateness, sampler.looks)
+    return Timed(len(exchanges), concurrency, answered, counted, watch.lateness, sampler.looks, moments_s, started_s)
 
 
 def with_failures(window: dict[str, Any], beside: Sequence[str]) -> dict[str, Any]:
     """A window's row, to which what failed beside it belongs: its warm-up, its probes. No engine fails only untimed."""
     first = window["first_failure"] or next(iter(beside), None)
     return window | {"failed": window["failed"] + len(beside), "first_failure": first}
-
-
-def _engine_columns(counted: Counters) -> dict[str, Any]:
-    """What the engine counted, as columns of a window."""
-    positions = counted.accepted_by_position
-    return {
-        "engine_generation_tokens": _whole(counted.generation_tokens),
-        "engine_drafts": _whole(counted.drafts),
-        "engine_draft_tokens": _whole(counted.draft_tokens),
-        "engine_accepted_tokens": _whole(counted.accepted_tokens),
-        "engine_accepted_by_position": None if positions is None else [int(value) for value in positions],
-        "engine_denoising_steps": _whole(counted.denoising_steps),
-        "engine_committed_tokens": _whole(counted.committed_tokens),
-        "engine_prefix_hits": _whole(counted.prefix_hits),
-        "engine_preemptions": _whole(counted.preemptions),
-    }
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from configs.steps.throughput import PREFILL_TRIES, Condition
+from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition
 from tasks.client import EngineTruth, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import is_client_limited, is_starved
@@ -77,7 +77,7 @@ async def _window(
     is_stream, concurrency = mode == "stream", condition.concurrency
     number = condition.streams if is_stream else max(condition.requests, concurrency)
     name = f"{mode}-{repeat}" if tries == 1 else f"{mode}-{repeat}-try-{tries}"
-    bodies = await _bodies(ctx, prompts, condition, name, number, token_ids=not is_stream)
+    bodies = await _bodies(ctx, prompts, condition, name, number, fixed=mode != NATURAL, token_ids=not is_stream)
     prefill_s, probes_failed = await _prefill(ctx, prompts, condition, name) if is_stream else (None, [])
     requests = [ctx.client.ready(body, streams=is_stream) for body in bodies]
     load = await timed(ctx, requests, concurrency)
@@ -141,9 +141,9 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: s
 
 
 async def _bodies(
-    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int, **asked: Any
+    ctx: StepContext, prompts: str, condition: Condition, window: str, number: int, *, fixed: bool = True, **asked: Any
 ) -> list[dict[str, Any]]:
-    """Requests of one window, with what else is `asked` of `Client.request`.
+    """Requests of one window, of the condition's length if `fixed`, with what else is `asked` of `Client.request`.
 
     Their prompts are counted by the engine here, before any clock starts.
     """
@@ -151,7 +151,7 @@ async def _bodies(
     for index in range(number):
         seed = prompt_seed(condition.name, window, index)
         prompt = await ctx.prompt(prompts, seed, condition.context_tokens, condition.output_tokens)
-        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=True, **asked))
+        bodies.append(ctx.client.request(prompt, condition.output_tokens, fixed=fixed, **asked))
     return bodies
 
 

@@ -11,7 +11,8 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.step import Load
-from configs.steps.load import LoadStep, category_of, condition_name
+from configs.steps.load import LoadStep, Offered, category_of, whole_of, with_category
+from flows.forecast.estimates import load_s
 from flows.forecast.forecast import forecast
 
 
@@ -49,7 +50,8 @@ def test_a_timed_step_is_measured_in_every_visit() -> None:
     ("fields", "said"),
     [
         ({"dataset": "ours", "concurrencies": [1, 17]}, "66 requests have no steady state of 17 at a time"),
-        ({"limits": {}}, "limits nothing; accepted: ttft_ms, tpot_ms or both"),
+        ({"limits": {}}, "limits nothing; accepted: ttft_ms, tpot_ms, e2e_s or several"),
+        ({"concurrencies": []}, "no load at all"),
         ({"dataset": "twins"}, "'twins' is no dataset"),
         ({"dataset": "gone.jsonl"}, "no file"),
     ],
@@ -74,6 +76,34 @@ def test_a_repeated_concurrency_is_an_error_with_its_line(write: Callable[..., s
         load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite")))
 
 
-def test_a_condition_says_its_category() -> None:
-    assert condition_name(4) == "load c=4" and category_of("load c=4") is None
-    assert category_of(condition_name(4, "coding")) == "coding"
+def test_a_condition_says_its_load_and_its_category() -> None:
+    assert Offered(concurrency=4).name == "load c=4" and category_of("load c=4") is None
+    assert Offered(rate_s=0.5, arrival="poisson").name == "load 0.5/s"
+    assert Offered(rate_s=2, arrival="constant").name == "load 2/s constant"
+    coding = with_category("load 2/s", "coding")
+    assert category_of(coding) == "coding" and whole_of(coding) == whole_of("load 2/s") == "load 2/s"
+
+
+def test_beside_rates_only_the_concurrencies_that_are_named_are_measured() -> None:
+    assert [load.name for load in step(rates=[1, 2.5]).loads] == ["load 1/s", "load 2.5/s"]
+    both = step(rates=[4], concurrencies=[1, 2], arrival="constant")
+    assert [load.name for load in both.loads] == ["load c=1", "load c=2", "load 4/s constant"]
+    assert [where for where, _ in both.named()] == [("concurrencies", 0), ("concurrencies", 1), ("rates", 0)]
+    again = LoadStep.model_validate(both.model_dump(mode="json"))
+    assert again == both and LoadStep.model_validate(step(rates=[1]).model_dump(mode="json")) == step(rates=[1])
+
+
+def test_a_step_without_rates_is_written_as_before_there_were_any() -> None:
+    written = step(limits={"ttft_ms": 5}).model_dump(mode="json")
+    assert not {"rates", "arrival"} & written.keys()
+    assert written["limits"] == {"ttft_ms": 5, "tpot_ms": None}
+    assert step(rates=[1]).model_dump(mode="json")["rates"] == [1.0]
+
+
+def test_a_schedule_takes_as_long_as_it_says_and_longer_where_the_engine_does() -> None:
+    planned = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    [slow] = step(dataset="twin", rates=[0.01], max_tokens=96).workload(planned.cell)
+    assert slow == Load(89, 200, 80, 88, 96, 0.01)
+    [fast] = step(dataset="twin", rates=[1e6], max_tokens=96).workload(planned.cell)
+    assert 8900 < load_s(planned.cell, planned.gpu, slow) < 9000
+    assert load_s(planned.cell, planned.gpu, fast) == load_s(planned.cell, planned.gpu, fast._replace(rate_s=None))

@@ -29,7 +29,10 @@ Pace = Callable[[int], float]
 
 
 class FakeClient(Client):
-    """Answers of the length asked for. A request takes the first free slot, at that slot's seconds per token."""
+    """Answers of the length asked for. A request takes the first free slot, at that slot's seconds per token.
+
+    One that finds none waits, and is served in its turn.
+    """
 
     def __init__(self, planned: PlannedCell, clock: Clock, token_s: Sequence[float]) -> None:
         super().__init__("http://fake", planned.cell.model, planned.cell.technique)
@@ -52,25 +55,37 @@ class FakeClient(Client):
         """Of answers that were asked for it."""
         self.bodies: list[tuple[str, bool]] = []
         """Kind of each request, and whether it asked for token ids."""
+        self.ends_after: int | None = None
+        """Tokens after which an answer ends by itself, where it may; None: at its cap."""
         self._busy: set[int] = set()
+        self._free = asyncio.Semaphore(len(token_s))
         self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
 
     async def _serve(self, kind: str, tokens: int, factor: float = 1.0) -> float:
         number = self.asked[kind]
         self.asked[kind] += 1
+        started_s = self.clock.now_s
+        await self._free.acquire()
         slot = next(index for index in range(len(self.token_s)) if index not in self._busy)
         self._busy.add(slot)
-        started_s = self.clock.now_s
         extra_s = self.slow_prefills.get(number, 0.0) if kind == "prefill" else 0.0
         given = 0 if self.accepted is None or kind == "prefill" else round(tokens * self.accepted(number))
         await asyncio.sleep((tokens - given) * self.token_s[slot] * factor + extra_s)
         self.clock.nap(self.naps.get((kind, number), 0.0))
         self._busy.discard(slot)
+        self._free.release()
         self._booked["tokens"] += tokens
         self._booked["accepted"] += given
         self._booked["drafts"] += tokens - given
         self._booked["requests"] += 1
         return self.clock.now_s - started_s
+
+    def _length(self, body: Mapping[str, Any]) -> tuple[int, str]:
+        """Tokens of an answer, and what ended it."""
+        most = int(body["max_tokens"])
+        if body.get("ignore_eos") or self.ends_after is None or self.ends_after >= most:
+            return most, "length"
+        return self.ends_after, "stop"
 
     async def connect(self, number: int) -> None:
         return
@@ -82,11 +97,11 @@ class FakeClient(Client):
         if self.rest_s:
             await asyncio.sleep(self.rest_s)
         body, sent_s = ready.body, self.clock.now_s
-        tokens = int(body["max_tokens"])
+        tokens, finish = self._length(body)
         kind = "prefill" if tokens == 1 else "fixed"
         self.bodies.append(("warm-up" if "logprobs" in body else kind, "return_token_ids" in body))
         await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
-        choice: dict[str, Any] = {"message": {"content": said(body, tokens)}, "finish_reason": "length"}
+        choice: dict[str, Any] = {"message": {"content": said(body, tokens)}, "finish_reason": finish}
         choice["token_ids"] = list(range(tokens))
         if "logprobs" in body:
             choice["logprobs"] = {"content": [{"logprob": self.mean_logprob}] * tokens}
@@ -96,7 +111,7 @@ class FakeClient(Client):
 
     async def _heard_stream(self, ready: Ready) -> Heard:
         body, sent_s = ready.body, self.clock.now_s
-        tokens, number = int(body["max_tokens"]), self.asked["stream"]
+        (tokens, finish), number = self._length(body), self.asked["stream"]
         self.bodies.append(("stream", "return_token_ids" in body))
         if self.prefill_token_s is not None:
             await asyncio.sleep(read(body) * self.prefill_token_s)
@@ -106,7 +121,7 @@ class FakeClient(Client):
         written = [tokens] if burst else range(1, tokens + 1)
         events = [event(body, "", each) for each in written]
         moments = [begun_s + wall_s * each / tokens for each in written]
-        events += [event(body, said(body, tokens), tokens, "length"), b"data: [DONE]\n\n"]
+        events += [event(body, said(body, tokens), tokens, finish), b"data: [DONE]\n\n"]
         moments += [begun_s + wall_s] * 2
         sizes = list(accumulate(map(len, events)))
         return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, begun_s + wall_s))

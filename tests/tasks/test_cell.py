@@ -54,6 +54,9 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
     assert all(row["completion_tokens"] == row["engine_generation_tokens"] for row in windows)
     outputs = run.rows("parity", "parity_outputs")
     assert [len(row["top2_gap"]) for row in outputs] == [len(row["token_ids"]) for row in outputs] == [32] * 3
+    [parity], [answers] = (run.rows(step, "engine_counted") for step in ("parity", "eval-tiny"))
+    assert (parity["engine_drafts"], parity["engine_accepted_tokens"]) == (48, 48), "a token of each draft of 96 tokens"
+    assert answers["engine_generation_tokens"] == 24 * 12 and answers["engine_accepted_tokens"] > 0
     assert run.rows("throughput", "provenance")[0]["engine_version"] == "fake"
     assert [(attempt.attempt, attempt.outcome) for attempt in run.attempts()] == [(1, "completed")]
     assert processes_with(str(tmp_path)) == []

@@ -12,7 +12,7 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
-from configs.steps.load import LoadStep
+from configs.steps.load import LoadStep, Offered
 from configs.steps.smoke import SmokeStep
 from configs.visits import Measurement
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
@@ -21,7 +21,7 @@ from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
 from tasks.prompts import Prompt
 from tasks.steps.load import measure, smoke
-from tasks.timing.load_verdict import judge_concurrency
+from tasks.timing.load_verdict import judge_load
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger import Ledger
@@ -291,7 +291,7 @@ def test_a_client_that_was_slow_to_send_makes_the_load_suspect(tmp_path: Path, m
 def test_drafts_that_requests_and_the_engine_count_differently_are_rejected(tmp_path: Path, mtp: PlannedCell) -> None:
     done = attempt(tmp_path, mtp, step(1))
     apart = [row | {"engine_draft_steps": 11, "engine_accepted_tokens": 10} for row in done.requests]
-    said = judge_concurrency(mtp.cell, mtp.gpu, 1, done.windows, apart)
+    said = judge_load(mtp.cell, mtp.gpu, Offered(concurrency=1), done.windows, apart)
     assert {finding.reason for each in said for finding in each.findings} == {"acceptance_mismatch"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from tasks.client import CLIENT_VERSION
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import kill, wait_until
 
@@ -56,3 +57,33 @@ def test_an_engine_that_sends_bursts_is_rejected_in_every_category(tmp_path: Pat
     told = [row for row in verdicts if "client_starved" not in row["reasons"]]
     assert told and {row["verdict"] for row in told} == {"rejected"}
     assert all("stream_burst" in row["reasons"] for row in told)
+
+
+SCHEDULED = """
+name: fake-suite
+steps:
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short, context_tokens: 64, output_tokens: 96, repeats: 2, stream_requests: 0, natural: true}
+  - {step: load, dataset: twin, requests_per_category: 2, rates: [20], max_tokens: 32}
+"""
+
+
+def test_a_schedule_and_natural_answers_are_measured_through_the_runner(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SCHEDULED)
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    assert code == 0, said
+    requests, [window] = run.rows("load", "load_requests"), run.rows("load", "load_windows")
+    assert len(requests) == 22 and {row["mode"] for row in requests} == {"open"}
+    assert all(row["sent_s"] >= row["due_s"] for row in requests), "nothing is sent before it is due"
+    assert (window["condition"], window["rate_s"], window["arrival"]) == ("load 20/s", 20.0, "poisson")
+    assert window["completion_tokens"] == window["engine_generation_tokens"]
+    waited = {"client_starved", "client_limited"}
+    assert set(run.commit("load").reasons) <= waited, run.rows("load", "verdicts")
+    windows = run.rows("throughput", "windows")
+    assert [(row["mode"], row["completion_tokens"]) for row in windows] == [
+        ("fixed", 96), ("fixed", 96), ("natural", 12), ("natural", 12),
+    ]  # fmt: skip
+    assert not {"short_output", "token_mismatch", "blank_output"} & set(run.commit("throughput").reasons)
+    assert run.rows("throughput", "provenance")[-1]["client_version"] == CLIENT_VERSION

@@ -8,7 +8,8 @@ from math import fsum
 import pytest
 
 from configs.schema import Plan
-from configs.steps.load import LoadStep, condition_name
+from configs.steps.load import LoadStep, Offered, with_category
+from configs.steps.throughput import NATURAL
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.build import Consolidated, consolidate
@@ -16,7 +17,7 @@ from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
 from warehouse.loads.section import category_section, load_section
-from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS, MODE
+from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.store import Store
 from warehouse.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 
@@ -43,9 +44,9 @@ def asked(concurrency: int, category: str, number: int, sent_s: float, token_s: 
     """A request of 50 tokens whose first one takes 30 ms, or 40 every fourth time."""
     ttft_s = 0.04 if number % 4 == 3 else 0.03
     return {
-        "condition": condition_name(concurrency), "mode": MODE, "concurrency": concurrency, "output_tokens": 96,
-        "category": category, "prompt_id": f"{category}/{number}", "repeat": number % 4, "sent_s": sent_s,
-        "wall_s": ttft_s + token_s * (TOKENS - 1), "prompt_tokens": 20, "completion_tokens": TOKENS,
+        "condition": Offered(concurrency=concurrency).name, "mode": NATURAL, "concurrency": concurrency,
+        "output_tokens": 96, "category": category, "prompt_id": f"{category}/{number}", "repeat": number % 4,
+        "sent_s": sent_s, "wall_s": ttft_s + token_s * (TOKENS - 1), "prompt_tokens": 20, "completion_tokens": TOKENS,
         "finish_reason": "stop" if number else "length", "ttft_ms": 1000 * ttft_s, "tpot_ms": 1000 * token_s,
         "chunk_ms": 2000 * token_s, "chunks": 25, "text": "words",
     }  # fmt: skip
@@ -69,9 +70,10 @@ def window(concurrency: int, category: str | None, rows: Sequence[Row], accepted
     tokens = sum(row["completion_tokens"] for row in rows)
     kept = round(tokens * accepted)
     return {
-        "condition": condition_name(concurrency), "mode": MODE, "concurrency": concurrency, "output_tokens": 96,
-        "category": category, "requests": len(rows), "wall_s": fsum(row["wall_s"] for row in rows) / concurrency,
-        "prompt_tokens": 20 * len(rows), "completion_tokens": tokens, "engine_generation_tokens": tokens,
+        "condition": Offered(concurrency=concurrency).name, "mode": NATURAL, "concurrency": concurrency,
+        "output_tokens": 96, "category": category, "requests": len(rows),
+        "wall_s": fsum(row["wall_s"] for row in rows) / concurrency, "prompt_tokens": 20 * len(rows),
+        "completion_tokens": tokens, "engine_generation_tokens": tokens,
         "engine_drafts": (tokens - kept) if accepted else None, "engine_accepted_tokens": kept if accepted else None,
         "engine_accepted_by_position": [kept] if accepted else None, "engine_prefix_hits": 0, "engine_preemptions": 0,
     }  # fmt: skip
@@ -103,8 +105,9 @@ def visit(
             said = [telling(row, accepted[row["category"]]) for row in of] if tells and accepted else of
             step.write(LOAD_REQUESTS, said)
             step.write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
-        names = [condition_name(concurrency), *(condition_name(concurrency, each) for each in token_s)]
-        step.judge(*((each, MODE, "ok", [], []) for each in names))
+        name = Offered(concurrency=concurrency).name
+        names = [name, *(with_category(name, each) for each in token_s)]
+        step.judge(*((each, NATURAL, "ok", [], []) for each in names))
     step.commit()
 
 
@@ -229,7 +232,7 @@ def test_the_page_has_curves_against_load_and_bars_by_category(built: Consolidat
     page = load_section(view_of(built))
     assert page is not None
     assert page.count("<polyline") == 6, "rate, first token and time per token, of two cells"
-    assert "goodput/s (TTFT 35 ms, TPOT 20 ms)" in page
+    assert "Good are requests that keep TTFT 35 ms, TPOT 20 ms." in page
     bars = category_section(view_of(built))
     assert bars is not None
     assert "Speedup by category, 1 in flight" in bars and "Speedup by category, 2 in flight" in bars

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from warehouse.columns import Table
+from warehouse.consolidate.acceptance import counted_acceptance
 from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.consolidate.paired import Arm, paired
@@ -106,7 +107,7 @@ def _arm(step: CommittedStep, raw: Raw, items: Table) -> Arm:
 def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) -> tuple[Row, Row]:
     """The score by last-letter, which counts, and by first-letter, which is kept to show where a grader would lie."""
     row = base_row(step, raw, verdict) | {"metric": "accuracy"}
-    last = row | _score(counts, "last") | step_seconds(step, raw)._asdict()
+    last = row | _score(counts, "last") | step_seconds(step, raw)._asdict() | counted_acceptance(step, raw)
     first = row | _score(counts, "first")
     if counts["right_first"] != counts["right_last"]:
         sentence = f"first-letter reads {first['score']:.3f} where last-letter reads {last['score']:.3f}: a diagnostic"

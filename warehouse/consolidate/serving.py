@@ -81,6 +81,17 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
     return _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
 
 
+def timed_differently(places: Sequence[Row]) -> str | None:
+    """By which clients these rows of provenance were timed, if by several: a speed is what its client says of it.
+
+    Of before clients had a version, the column is null: that is a client of its own.
+    """
+    versions = sorted({place.get("client_version") or 0 for place in places})
+    if len(versions) < 2:
+        return None
+    return " and ".join("one without a version" if not each else f"version {each}" for each in versions)
+
+
 def served_differently(step: CommittedStep, baseline: CommittedStep) -> list[str]:
     """Serving arguments, and settings of the evaluation, in which a cell and its AR cell differ."""
     found = unequal_serving(step.planned.cell.serving, baseline.planned.cell.serving)

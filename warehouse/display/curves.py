@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
 from warehouse.display.figures import Row, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
-from warehouse.display.scale import Scale, apart
+from warehouse.display.plots import room_for_names
+from warehouse.display.scale import Scale, apart, tick_label
 
-Line = tuple[Row, Sequence[tuple[int, float]]]
+Line = tuple[Row, Sequence[tuple[float, float]]]
 """A row that names its cell, and its points: number and figure."""
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
-NAMES = 92.0
-"""Room for names behind the lines."""
-
 LABEL = 32.0
 """Least distance of two numbers below the axis; one that is nearer to its neighbour isn't written."""
 
 
-def curves(title: str, unit: str, below: str, places: Mapping[int, float], lines: Sequence[Line]) -> Markup:
+def curves(
+    title: str,
+    unit: str,
+    below: str,
+    places: Mapping[float, float],
+    lines: Sequence[Line],
+    *,
+    has_bound: bool = False,
+) -> Markup:
     """A figure of several cells against a number.
 
     Args:
@@ -29,15 +35,19 @@ def curves(title: str, unit: str, below: str, places: Mapping[int, float], lines
         below: what the number is.
         places: where each number stands on its axis, by any measure from 0.
         lines: of the cells.
+        has_bound: whether there is a dashed line, on which the figure is the number itself.
     """
-    highest = max(value for _, points in lines for _, value in points)
-    across = Scale(0, max([1.0, *places.values()]), LEFT + 8, WIDTH - NAMES)
+    highest = max([value for _, points in lines for _, value in points] + ([*places] if has_bound else []))
+    across = Scale(0, max([1.0, *places.values()]), LEFT + 8, WIDTH - room_for_names([row for row, _ in lines]))
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
         axis_below(across, BOTTOM, None, below, [*places.values()], _labels(across, places)),
         text(LEFT + 4, 12, unit, "axis"),
     ]
+    if has_bound:
+        itself = " ".join(f"{across.at(place):.1f},{up.at(number):.1f}" for number, place in places.items())
+        drawn.append(tag("polyline", points=itself, class_="bound", fill="none"))
     ends = apart([up.at(points[-1][1]) + 4 for _, points in lines], 13, 16, BOTTOM - 2)
     for (row, points), end in zip(lines, ends, strict=True):
         at = [(across.at(places[number]), up.at(value)) for number, value in points]
@@ -46,20 +56,21 @@ def curves(title: str, unit: str, below: str, places: Mapping[int, float], lines
             drawn.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=f"line {kind}"))
         drawn += [tag("circle", cx=x, cy=y, r=3.0, class_=f"fill {kind}") for x, y in at]
         x, y = at[-1]
-        drawn += [line(x + 4, y, x + 12, end - 4, "lead"), text(x + 14, end, technique_sign(row), "name")]
+        names = across.end + 14  # one column, also for a line that ends before others
+        drawn += [line(x + 4, y, names - 2, end - 4, "lead"), text(names, end, technique_sign(row), "name")]
     said = "; ".join(f"{technique_label(row)}: {_points(points)}" for row, points in lines)
     return svg(title, said, HEIGHT, drawn, [row for row, _ in lines])
 
 
-def _labels(across: Scale, places: Mapping[int, float]) -> list[str]:
+def _labels(across: Scale, places: Mapping[float, float]) -> list[str]:
     labels: list[str] = []
     free = 0.0
     for number, place in places.items():
         at = across.at(place)
-        labels.append(str(number) if at >= free else "")
+        labels.append(tick_label(number) if at >= free else "")
         free = at + LABEL if labels[-1] else free
     return labels
 
 
-def _points(points: Sequence[tuple[int, float]]) -> str:
-    return ", ".join(f"{figure(value, 1)} at {number}" for number, value in points)
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return ", ".join(f"{figure(value, 1)} at {number:g}" for number, value in points)

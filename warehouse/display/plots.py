@@ -18,6 +18,9 @@ from warehouse.statistics.compare import wilson_interval
 LABELS, MOST_LABELS = 108.0, 160.0
 """Room for names left of bars, and the most that long ones get of it."""
 
+NAMES, MOST_NAMES = 92.0, 130.0
+"""Room for names behind lines, and the most that long ones get of it."""
+
 LETTER = 6.2
 """Width of a name's letters, on average."""
 
@@ -51,6 +54,11 @@ def cell_name(row: Row, usual: str) -> str:
 def _label(row: Row, usual: str) -> str:
     """The name of a bar; one that isn't ok has a mark."""
     return cell_name(row, usual) + ("" if row["verdict"] == "ok" else " !")
+
+
+def room_for_names(rows: Sequence[Row]) -> float:
+    """What the names of cells take behind their lines."""
+    return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(len(technique_sign(row)) for row in rows)))
 
 
 def _room(names: Sequence[str]) -> float:
@@ -115,7 +123,8 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
     """Share of drafts accepted at each draft position; names stand at the lines' ends."""
     height, bottom, left = 270.0, 230.0, 34.0
     longest = max(len(row["acceptance_by_position"]) for row in rows)
-    across, up = Scale(1, max(longest, 2), left + 8, WIDTH - 88), Scale(0, 1, bottom, 12)
+    names = WIDTH - room_for_names(rows) + 14  # one column, also for a line that ends before others
+    across, up = Scale(1, max(longest, 2), left + 8, names - 14), Scale(0, 1, bottom, 12)
     drawn: list[Child] = [
         axis_left(up, left, WIDTH - 4),
         axis_below(across, bottom, None, "draft position", [float(place) for place in range(1, longest + 1)]),
@@ -131,8 +140,8 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
                 class_=f"line {colour(row['technique'])}",
             ),
             *(tag("circle", cx=px, cy=py, r=3.0, class_=f"fill {colour(row['technique'])}") for px, py in points),
-            line(x + 4, y, x + 12, end - 4, "lead"),
-            text(x + 14, end, technique_sign(row), "name"),
+            line(x + 4, y, names - 2, end - 4, "lead"),
+            text(names, end, technique_sign(row), "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from configs.steps.throughput import NATURAL
 from warehouse.display.figures import NOTHING, Row, figure, rate, span, usd
 from warehouse.display.markup import Child, join, tag
 from warehouse.display.tables import Heading, verdict_mark
+from warehouse.display.view import LOAD_STEP
 
 PROMPT_SLACK = 0.01
 """Prompts may be so much longer or shorter than their condition says, as a share, before the table says it."""
@@ -19,11 +21,14 @@ WITHIN_ONE_START = "within one start"
 
 
 def condition_cell(row: Row) -> Child:
-    """The condition's name; with the prompts' real length where that is not the one asked for."""
-    sent, asked, name = row["prompt_tokens"], row["context_tokens"], row["condition"]
-    if sent is None or not asked or abs(sent / asked - 1) <= PROMPT_SLACK:
-        return str(name)
-    return join([name, tag("small", f"sent {figure(sent, 0)} tokens, not {figure(asked, 0)}")])
+    """The condition's name; with what isn't as it says: the prompts' real length, answers that end by themselves."""
+    sent, asked, notes = row["prompt_tokens"], row["context_tokens"], []
+    if row["mode"] == NATURAL and row["step"] != LOAD_STEP:  # of a prompt suite all do
+        mean = row.get("answer_tokens")
+        notes.append("answers end by themselves" + ("" if mean is None else f", {figure(mean, 0)} tokens on average"))
+    if sent is not None and asked and abs(sent / asked - 1) > PROMPT_SLACK:
+        notes.append(f"sent {figure(sent, 0)} tokens, not {figure(asked, 0)}")
+    return join([str(row["condition"]), *(tag("small", note) for note in notes)])
 
 
 CONDITION = Heading("condition", condition_cell, "")

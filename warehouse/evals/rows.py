@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from configs.evals.spec import EvalStep
+from warehouse.consolidate.acceptance import counted_acceptance
 from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import CommittedStep, Group, baseline_of
 from warehouse.consolidate.paired import Arm, paired
@@ -94,6 +95,7 @@ def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) 
     agreed = counts["agreed"] / counts["answers"] if spec.suite.letters else None
     score = _score(counts, "right", counts["n"])
     first = row | {"extractor": extractor, "readers_agree": agreed, **score, **step_seconds(step, raw)._asdict()}
+    first |= counted_acceptance(step, raw)
     readers = READERS if spec.suite.letters else ("framework",)
     known = [name for name in readers if counts[f"by_{name}"] is not None]
     others = [_read_otherwise(row, first, counts, verdict, name) for name in known]

@@ -5,5 +5,6 @@
 - acceptance: whose drafts were accepted
 - latencies: rows of `load`
 - rows: all of it together, as a step's file returns it
-- plots, section: the page
+- arrivals: whether an engine followed a schedule
+- plots, columns, section, rate_section: the page
 """

@@ -8,14 +8,28 @@ from statistics import fmean
 
 from configs.steps.load import Limits
 from warehouse.consolidate.rows import Row
-from warehouse.statistics.percentiles import certified
+from warehouse.loads.arrivals import Followed
+from warehouse.statistics.bootstrap import quantile
+from warehouse.statistics.histogram import percentile_ms
+from warehouse.statistics.percentiles import certified, fewest_for
 from warehouse.tables import LATENCIES, PERCENTILES
 
 NAMED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "machine", "step", "condition")
 """What a row of `load` has from its row of `results_consolidated`."""
 
+ITL = "itl"
+"""The latency that is of tokens; all others are of requests."""
 
-def load_row(row: Row, category: str | None, requests: Sequence[Row], limits: Limits | None) -> Row:
+FROM_DUE = ("ttft", "e2e")
+"""Latencies that begin with the request: on a schedule, when it was due."""
+
+LATE_QUANTILE = 0.95
+"""Of how late requests were sent."""
+
+
+def load_row(
+    row: Row, category: str | None, requests: Sequence[Row], limits: Limits | None, schedules: Sequence[Followed]
+) -> Row:
     """Latencies and goodput of one condition.
 
     Args:
@@ -23,6 +37,7 @@ def load_row(row: Row, category: str | None, requests: Sequence[Row], limits: Li
         category: of its prompts; None: the whole suite.
         requests: its requests, `timed`, of all visits on the row's machine.
         limits: for goodput; None: none were stated.
+        schedules: that its visits sent; empty: closed loops.
     """
     steady = [each for each in requests if each["is_steady"]]
     prompts = len({each["prompt_id"] for each in steady})
@@ -35,7 +50,8 @@ def load_row(row: Row, category: str | None, requests: Sequence[Row], limits: Li
         "answer_tokens": fmean(each["completion_tokens"] for each in requests) if requests else None,
         "cut_off": sum(each["finish_reason"] == "length" for each in requests),
         **_percentiles(steady, prompts),
-        **_goodput(steady, row["concurrency"], limits),
+        **_scheduled(requests, schedules),
+        **_goodput(steady, _requests_s(row, category, steady, schedules), limits),
     }
 
 
@@ -43,40 +59,81 @@ def _percentiles(steady: Sequence[Row], prompts: int) -> Row:
     """Of each latency: in which requests it exists, over how many prompts."""
     found: Row = {}
     for name in LATENCIES:
+        if name == ITL:
+            continue
         known = [(_latency_ms(each, name), each["prompt_id"]) for each in steady]
         values = [value for value, _ in known if value is not None]
         asked = min(prompts, len({prompt for value, prompt in known if value is not None}))
         found |= {f"{name}_p{percent}_ms": certified(values, percent, asked) for percent in PERCENTILES}
-    return found
+    return found | _of_tokens(steady)
+
+
+def _of_tokens(steady: Sequence[Row]) -> Row:
+    """Inter-token latencies, over all tokens; prompts certify them, since tokens of one answer resemble one another."""
+    told = [each for each in steady if each["itl_histogram"]]
+    prompts = len({each["prompt_id"] for each in told})
+    histograms = [each["itl_histogram"] for each in told]
+    return {
+        f"{ITL}_p{percent}_ms": percentile_ms(histograms, percent) if prompts >= fewest_for(percent) else None
+        for percent in PERCENTILES
+    }
+
+
+def late_ms(request: Row) -> float:
+    """How late it was sent; in a closed loop it is due when it is sent."""
+    return 0.0 if request["due_s"] is None else float(1000 * (request["sent_s"] - request["due_s"]))
+
+
+def _scheduled(requests: Sequence[Row], schedules: Sequence[Followed]) -> Row:
+    """What was offered, and whether it was too much; nothing for a closed loop."""
+    if not schedules:
+        return {}
+    return {
+        "offered_s": schedules[0].offered_s,
+        "arrival": requests[0]["arrival"],
+        "in_flight": fmean(each.in_flight for each in schedules),
+        "overloaded": any(each.is_overloaded for each in schedules),
+        "sent_late_ms": quantile(sorted(map(late_ms, requests)), LATE_QUANTILE),
+    }
 
 
 def _latency_ms(request: Row, name: str) -> float | None:
     value: float | None = 1000 * request["wall_s"] if name == "e2e" else request[f"{name}_ms"]
-    return value
+    return value + late_ms(request) if value is not None and name in FROM_DUE else value
 
 
-def _goodput(steady: Sequence[Row], concurrency: int, limits: Limits | None) -> Row:
-    """Requests per second that kept every limit. By Little's law requests per second are concurrency / mean time.
+def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules: Sequence[Followed]) -> float | None:
+    """Requests answered per second: by Little's law concurrency over mean time; on a schedule as many as ended.
+
+    None: nobody can tell it, as of a category's part in a schedule.
+    """
+    if schedules:
+        return fmean(each.answered_s for each in schedules) if category is None else None
+    seconds = fsum(each["wall_s"] for each in steady)
+    return row["concurrency"] * len(steady) / seconds if seconds and row["concurrency"] else None
+
+
+def _goodput(steady: Sequence[Row], requests_s: float | None, limits: Limits | None) -> Row:
+    """Requests per second that kept every limit.
 
     Source: `--goodput` of vLLM's `bench serve`, after DistServe (Zhong et al., arXiv 2401.09670): good requests over
     seconds. An answer of one chunk has no TPOT, and breaks no limit on it.
     """
-    seconds = fsum(each["wall_s"] for each in steady)
-    if not seconds:
-        return {}
-    requests_s = concurrency * len(steady) / seconds
-    if limits is None:
+    if limits is None or not steady:
         return {"requests_s": requests_s}
     share = fmean(_keeps(each, limits) for each in steady)
     return {
         "requests_s": requests_s,
         "ttft_limit_ms": limits.ttft_ms,
         "tpot_limit_ms": limits.tpot_ms,
-        "goodput_s": requests_s * share,
+        "e2e_limit_s": limits.e2e_s,
+        "goodput_s": None if requests_s is None else requests_s * share,
         "goodput_share": share,
     }
 
 
 def _keeps(request: Row, limits: Limits) -> bool:
-    bounds = ((request["ttft_ms"], limits.ttft_ms), (request["tpot_ms"], limits.tpot_ms))
+    e2e_ms = None if limits.e2e_s is None else 1000 * limits.e2e_s
+    named = {"ttft": limits.ttft_ms, "tpot": limits.tpot_ms, "e2e": e2e_ms}
+    bounds = ((_latency_ms(request, name), limit) for name, limit in named.items())
     return all(limit is None or value is None or value <= limit for value, limit in bounds)

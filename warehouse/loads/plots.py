@@ -1,4 +1,4 @@
-"""Plots of load: a figure against concurrency, and speedups by category, as SVG."""
+"""Plots of load: a figure against concurrency or rate, and speedups by category, as SVG."""
 
 from __future__ import annotations
 
@@ -10,15 +10,30 @@ from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_lab
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.scale import Scale
 
+IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"
+"""What a load is counted in."""
+
+PALEST = 0.4
+"""Opacity of the smallest K's bar among those of one colour; the largest has all of it."""
+
 CATEGORY_LABELS = 92.0
 BAR, GAP, BETWEEN = 9.0, 2.0, 7.0
 """Height of a bar, the space below it, and below a category."""
 
 
-def against_concurrency(title: str, unit: str, lines: Sequence[Line]) -> Markup:
-    """A figure of several cells against requests in flight, which stand at equal distances."""
+def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, has_bound: bool = False) -> Markup:
+    """A figure of several cells against loads, which stand at equal distances.
+
+    Args:
+        title: of the drawing.
+        unit: of the figure.
+        lines: one per cell.
+        loads: what they are counted in.
+        has_bound: whether there is a dashed line, on which the figure is the load itself.
+    """
     numbers = sorted({number for _, points in lines for number, _ in points})
-    return curves(title, unit, "requests in flight", {number: float(at) for at, number in enumerate(numbers)}, lines)
+    places = {number: float(at) for at, number in enumerate(numbers)}
+    return curves(title, unit, loads, places, lines, has_bound=has_bound)
 
 
 def category_bars(categories: Sequence[tuple[str, Sequence[Row]]], what: str = "category") -> Markup:
@@ -27,17 +42,17 @@ def category_bars(categories: Sequence[tuple[str, Sequence[Row]]], what: str = "
     longest = max(max(row["speedup_hi"] or row["speedup"] for row in rows), 1.0)
     scale = Scale(0, longest * 1.02, CATEGORY_LABELS, WIDTH - 34)
     drawn: list[Child] = []
-    top = 0.0
+    top, opacity = 0.0, _opacities(rows)
     for category, cells in categories:
         middle = top + len(cells) * (BAR + GAP) / 2
         drawn.append(text(CATEGORY_LABELS - 6, middle + 3, category, "end"))
         for row in cells:
-            drawn += _bar(row, scale, top)
+            drawn += _bar(row, scale, top, opacity[technique_sign(row)])
             top += BAR + GAP
         top += BETWEEN
     one = line(scale.at(1), 0, scale.at(1), top - BETWEEN, "one")
     axis = axis_below(scale, top, 0, f"{TIMES} AR")
-    legend, height = _legend(rows, top + 36)
+    legend, height = _legend(rows, top + 36, opacity)
     said = "; ".join(
         f"{category}: "
         + ", ".join(f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)}" for row in cells)
@@ -46,30 +61,50 @@ def category_bars(categories: Sequence[tuple[str, Sequence[Row]]], what: str = "
     return svg(f"Speedup by {what}", said, height, [axis, one, *drawn, *legend], rows)
 
 
-def _bar(row: Row, scale: Scale, top: float) -> list[Child]:
+def _opacities(rows: Sequence[Row]) -> dict[str, float]:
+    """By a cell's name: bars of one technique have its colour, and the larger their K the more of it."""
+    named = {technique_sign(row): row for row in rows}
+    kinds: dict[str, list[str]] = {}
+    for name, row in sorted(named.items(), key=lambda each: (each[1]["k"] or 0, each[0])):
+        kinds.setdefault(colour(row["technique"]), []).append(name)
+    return {
+        name: 1 - (1 - PALEST) * (len(names) - 1 - place) / max(1, len(names) - 1)
+        for names in kinds.values()
+        for place, name in enumerate(names)
+    }
+
+
+def _bar(row: Row, scale: Scale, top: float, opacity: float) -> list[Child]:
     middle, low, high = top + BAR / 2, row["speedup_lo"], row["speedup_hi"]
     width = scale.at(row["speedup"]) - CATEGORY_LABELS
     return [
-        tag("rect", x=CATEGORY_LABELS, y=top, width=width, height=BAR, rx=2, class_=f"fill {colour(row['technique'])}"),
+        _block(row, top, width, opacity),
         None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
         text(scale.at(high or row["speedup"]) + 4, middle + 3.5, figure(row["speedup"]), "value"),
     ]
 
 
-def _legend(rows: Sequence[Row], top: float) -> tuple[list[Child], float]:
+def _block(row: Row, top: float, width: float, opacity: float) -> Markup:
+    kind = f"fill {colour(row['technique'])}"
+    return tag("rect", x=CATEGORY_LABELS, y=top, width=width, height=BAR, rx=2, class_=kind, fill_opacity=opacity)
+
+
+def _legend(rows: Sequence[Row], top: float, opacity: dict[str, float]) -> tuple[list[Child], float]:
     """A line per cell below the bars: which colour it has, in the order of its bars."""
     named = {technique_sign(row): row for row in rows}
     drawn: list[Child] = []
     for number, (name, row) in enumerate(named.items()):
         y = top + 14 * number
         drawn += [
-            tag("rect", x=CATEGORY_LABELS, y=y, width=BAR, height=BAR, rx=2, class_=f"fill {colour(row['technique'])}"),
+            _block(row, y, BAR, opacity[name]),
             text(CATEGORY_LABELS + 14, y + 8.5, name, "name"),
         ]
     return drawn, top + 14 * len(named)
 
 
-def points_of(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[tuple[int, float]]:
-    """Concurrency and figure of the rows that have one, lightest load first."""
-    known = [(int(row["concurrency"]), found) for row in rows if (found := value(row)) is not None]
-    return sorted(known)
+def points_of(
+    rows: Sequence[Row], load: Callable[[Row], float | None], value: Callable[[Row], float | None]
+) -> list[tuple[float, float]]:
+    """Load and figure of the rows that have both, lightest load first."""
+    known = [(load(row), value(row)) for row in rows]
+    return sorted((number, found) for number, found in known if number is not None and found is not None)

@@ -8,11 +8,15 @@ that time the rate of the whole is
 and the same over the requests of one category is what it would be if that category filled the slots, at the pace that
 its requests had beside the others. One request at a time, it is tokens over wall clock. Numerators and denominators of
 the categories add up to those of the whole.
+
+A schedule has no slots: its rate is its own. There the seconds of a request are its part in all of them, which is what
+it cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 from typing import TYPE_CHECKING
 
 from warehouse.consolidate.costs import placed
@@ -27,9 +31,10 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
 
 KEPT = (
-    "attempt", "condition", "concurrency", "category", "prompt_id", "repeat", "sent_s", "wall_s", "prompt_tokens",
-    "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms", "chunk_ms", "engine_draft_steps",
-    "engine_accepted_tokens", "engine_accepted_histogram",
+    "attempt", "condition", "mode", "concurrency", "rate_s", "arrival", "due_s", "category", "prompt_id", "repeat",
+    "sent_s", "wall_s", "prompt_tokens", "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms",
+    "chunk_ms", "itl_histogram", "engine_draft_steps", "engine_draft_tokens", "engine_accepted_tokens",
+    "engine_accepted_histogram",
 )  # fmt: skip
 
 Machine = str | None
@@ -37,7 +42,7 @@ Machine = str | None
 
 def without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Times and tokens, in the order in which they were asked."""
-    return frame.select(*STEP, *KEPT).sort("concurrency", "attempt", "sent_s", "prompt_id")
+    return frame.select(*STEP, *KEPT).sort("condition", "attempt", "sent_s", "prompt_id")
 
 
 def by_machine(step: CommittedStep, raw: Raw, rows: Iterable[Row]) -> dict[Machine, list[Row]]:
@@ -53,22 +58,29 @@ def by_machine(step: CommittedStep, raw: Raw, rows: Iterable[Row]) -> dict[Machi
 def timed(requests: Sequence[Row]) -> list[Row]:
     """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
 
-    A prompt that two attempts asked at a concurrency counts once. `is_steady` is false for those that were sent before
+    A prompt that two attempts asked under one load counts once. `is_steady` is false for those that were sent before
     the first answer: they were sent together, so their prefills wait for one another; and for the last that were sent,
     as many as there are slots: they run on while slots empty, and so are faster. By the order of sending, which doesn't
-    depend on how long anything took.
+    depend on how long anything took. On a schedule as many are left out at its end as at its begin.
     """
-    first: dict[tuple[int, str], Row] = {}
+    return [row for rows in loops(requests) for row in _timed(rows[0]["concurrency"], rows)]
+
+
+def loops(requests: Sequence[Row]) -> list[list[Row]]:
+    """The same by loop: a load in an attempt, which has one clock."""
+    first: dict[tuple[str, str], Row] = {}
     for row in requests:
-        first.setdefault((row["concurrency"], row["prompt_id"]), row)
-    loops: dict[tuple[int, int], list[Row]] = {}
+        first.setdefault((row["condition"], row["prompt_id"]), row)
+    found: dict[tuple[str, int], list[Row]] = {}
     for row in first.values():
-        loops.setdefault((row["concurrency"], row["attempt"]), []).append(row)
-    return [row for (concurrency, _), rows in loops.items() for row in _timed(concurrency, rows)]
+        found.setdefault((row["condition"], row["attempt"]), []).append(row)
+    return [*found.values()]
 
 
-def _timed(concurrency: int, rows: Sequence[Row]) -> list[Row]:
-    """Of one closed loop, which has one clock."""
+def _timed(concurrency: int | None, rows: Sequence[Row]) -> list[Row]:
+    """Of one loop."""
+    if concurrency is None:
+        return _scheduled(rows)
     if concurrency == 1:
         return [row | {"slot_s": row["wall_s"], "slot_tokens": row["completion_tokens"], "is_steady": True}
                 for row in rows]  # fmt: skip
@@ -78,6 +90,20 @@ def _timed(concurrency: int, rows: Sequence[Row]) -> list[Row]:
     return [
         row | {"slot_s": seconds, "slot_tokens": tokens, "is_steady": begin <= row["sent_s"] < drain_s}
         for row, (tokens, seconds) in zip(rows, tokens_within(spans, begin, end), strict=True)
+    ]
+
+
+def _scheduled(rows: Sequence[Row]) -> list[Row]:
+    """Of an open loop: all of it took as long as its wall clock, whatever was in flight."""
+    ordered = sorted(rows, key=lambda row: float(row["sent_s"]))
+    ends = [row["sent_s"] + row["wall_s"] for row in ordered]
+    share = (max(ends) - ordered[0]["sent_s"]) / (fsum(row["wall_s"] for row in ordered) or 1.0)
+    filling = sum(row["sent_s"] < min(ends) for row in ordered)
+    return [
+        row
+        | {"slot_s": share * row["wall_s"], "slot_tokens": row["completion_tokens"]}
+        | {"is_steady": filling <= place < len(ordered) - filling}
+        for place, row in enumerate(ordered)
     ]
 
 

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
-from configs.steps.load import LoadStep, category_of
+from configs.steps.load import LoadStep, category_of, whole_of
 from warehouse.columns import Table
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
-from warehouse.consolidate.rows import Made, Row
+from warehouse.consolidate.rows import Made, Row, verdict_columns, verdict_of
 from warehouse.consolidate.speed.bandwidth import decoding_steps, total
 from warehouse.consolidate.speed.energy import energy_of
 from warehouse.consolidate.speed.rows import acceptance_of, speed_rows
 from warehouse.consolidate.speed.visits import Visited, visited
 from warehouse.loads.acceptance import counts_of
+from warehouse.loads.arrivals import Followed, followed
 from warehouse.loads.latencies import load_row
-from warehouse.loads.requests import Machine, by_machine, timed, without_texts
+from warehouse.loads.requests import Machine, by_machine, loops, timed, without_texts
 from warehouse.loads.windows import windows_of
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -33,35 +34,39 @@ class Measured:
         self.visits: dict[Identity, list[Visited]] = {}
         self.requests: dict[Place, list[Row]] = {}
         self.windows: dict[Place, list[Row]] = {}
+        self.schedules: dict[Place, list[tuple[str, Followed]]] = {}
+        """With the load's name."""
 
 
-def load_rows(group: Group, raw: Raw, requests: Table, windows: Table, mode: str) -> Made:
-    """One row per concurrency, and one per concurrency and category, with their rows of `visits` and `load`.
+def load_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
+    """One row per load, and one per load and category, with their rows of `visits` and `load`.
 
     Args:
         group: steps that are compared with each other.
         raw: has their rows.
         requests: table of what was asked.
         windows: table of what the engine counted meanwhile.
-        mode: of the rows.
     """
     found = Measured()
     for step in group:
         if step.wrote(requests):
-            _collect(step, raw, requests, windows, mode, found)
+            _collect(step, raw, requests, windows, found)
     made = speed_rows(group, found.visits, raw)
-    results = _charged([_with_counts(row, group, found) for row in made.results])
+    results = _charged([_told(_with_counts(row, group, found), found) for row in made.results])
     return made._replace(results=results, visits=_charged(made.visits), load=_latencies(results, group, found))
 
 
-def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, mode: str, found: Measured) -> None:
+def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, found: Measured) -> None:
     asked = by_machine(step, raw, raw.rows(step, requests, without_texts))
-    rates = [window for rows in asked.values() for window in windows_of(rows, mode)]
+    rates = [window for rows in asked.values() for window in windows_of(rows)]
     found.visits[step.identity] = visited(step, raw, rates, [])
     if step.visit.role == "control":
         return
     for machine, rows in asked.items():
-        found.requests.setdefault((step.cell_key, machine), []).extend(timed(rows))
+        place = (step.cell_key, machine)
+        found.requests.setdefault(place, []).extend(timed(rows))
+        schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
+        found.schedules.setdefault(place, []).extend((name, each) for name, each in schedules if each is not None)
     for machine, rows in by_machine(step, raw, raw.rows(step, windows)).items():
         found.windows.setdefault((step.cell_key, machine), []).extend(rows)
 
@@ -71,9 +76,9 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
 
     Bandwidth is left out: it needs the steps of the very seconds of which the rate is.
     """
-    if row.get("tok_s") is None:
+    if row.get("condition") is None:
         return row
-    windows = [each for each in found.windows.get(_place(row), ()) if each["concurrency"] == row["concurrency"]]
+    windows = [each for each in found.windows.get(_place(row), ()) if each["condition"] == whole_of(row["condition"])]
     category = category_of(row["condition"])
     counts = counts_of(category, _asked(row, found), windows)
     technique = next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
@@ -85,6 +90,20 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
         **energy_of([each for each in windows if category in (None, each["category"])]),
     }
+
+
+def _told(row: Row, found: Measured) -> Row:
+    """The row with what became of its schedule, if it has one: too much of it is a fact, and no fault, of the row."""
+    verdict = verdict_of(row)
+    for schedule in _schedules(row, found):
+        if schedule.is_overloaded and schedule.sentence not in verdict.details:
+            verdict = verdict.noting(schedule.sentence)
+    return row | verdict_columns(verdict)
+
+
+def _schedules(row: Row, found: Measured) -> list[Followed]:
+    load = whole_of(row.get("condition") or "")
+    return [each for name, each in found.schedules.get(_place(row), ()) if name == load]
 
 
 def _charged(rows: Sequence[Row]) -> list[Row]:
@@ -122,17 +141,19 @@ def _latencies(results: Sequence[Row], group: Group, found: Measured) -> list[Ro
         asked = _asked(row, found)
         if asked:
             spec = specs.get(row["cell_key"])
-            rows.append(load_row(row, category_of(row["condition"]), asked, spec.limits if spec else None))
+            limits = spec.limits if spec else None
+            rows.append(load_row(row, category_of(row["condition"]), asked, limits, _schedules(row, found)))
     return rows
 
 
 def _asked(row: Row, found: Measured) -> list[Row]:
     """The requests that a row is of; none for a row of nothing that was measured."""
-    category = category_of(row["condition"]) if row.get("condition") else None
+    condition = row.get("condition") or ""
+    load, category = whole_of(condition), category_of(condition)
     return [
         each
         for each in found.requests.get(_place(row), ())
-        if each["concurrency"] == row.get("concurrency") and category in (None, each["category"])
+        if each["condition"] == load and category in (None, each["category"])
     ]
 
 

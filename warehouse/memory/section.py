@@ -11,7 +11,7 @@ from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import LOAD_STEP, View, bench
-from warehouse.loads.plots import against_concurrency, points_of
+from warehouse.loads.plots import IN_FLIGHT, against_load, points_of
 from warehouse.memory.plots import energy_bars
 
 STEP = "memory"
@@ -144,16 +144,21 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     trusted = [row for row in rows if row["verdict"] != "rejected"]
     note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
-    lines = [(each[0], points_of(each, lambda row: row["energy_j_per_token"]))
-             for each in _cells([row for row in trusted if row["step"] == LOAD_STEP])]  # fmt: skip
+    cells = _cells([row for row in trusted if row["step"] == LOAD_STEP])
+    known = ((each[0], points_of(each, _in_flight, lambda row: row["energy_j_per_token"])) for each in cells)
+    lines = [(row, points) for row, points in known if points]
     if lines:
-        drawing = against_concurrency("Energy per token against load", "joules per token", lines)
+        drawing = against_load("Energy per token against load", "joules per token", lines, IN_FLIGHT)
         made.append(plot("Energy per token against load", note, drawing))
     others = [row for row in trusted if row["step"] != LOAD_STEP]
     for condition in dict.fromkeys(row["condition"] for row in others):
         bars = [row for row in others if row["condition"] == condition]
         made.append(plot(f"Energy per token, {condition}", note, energy_bars(bars)))
     return made
+
+
+def _in_flight(row: Row) -> float | None:
+    return None if row["concurrency"] is None else float(row["concurrency"])
 
 
 def _cells(rows: Sequence[Row]) -> list[list[Row]]:

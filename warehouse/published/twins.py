@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.steps.load import category_of
+from configs.steps.throughput import NATURAL
 from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
 
@@ -88,6 +89,8 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
         return False
     if published.suite is not None:
         return row.get("score") is not None and _same_suite(row, published)
+    if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
+        return False
     kind_of_text = category_of(row["condition"] or "") if row["step"] == "load" else None
     if published.workload != kind_of_text or row["concurrency"] != published.concurrency:
         return False
@@ -130,5 +133,7 @@ def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iter
         return
     if theirs.output_tokens is not None and row["output_tokens"] not in (None, theirs.output_tokens):
         yield f"{row['output_tokens']} output tokens here, {theirs.output_tokens} there"
-    if theirs.mode == "natural":
+    if theirs.mode == NATURAL:
         yield "their answers end by themselves"
+    elif theirs.mode == "fixed" and row["mode"] == NATURAL:
+        yield "our answers end by themselves"

@@ -83,7 +83,7 @@ svg { display:block; width:100%; height:auto; max-width:420px; margin:0 auto; }
 svg text { font:11px system-ui,sans-serif; fill:var(--ink); }
 svg .axis { fill:var(--soft); font-size:10px; }
 svg .name { paint-order:stroke; stroke:var(--card); stroke-width:3px; stroke-linejoin:round; }
-svg .value { font-variant-numeric:tabular-nums; }
+svg .value { font-variant-numeric:tabular-nums; paint-order:stroke; stroke:var(--card); stroke-width:3px; }
 svg .end { text-anchor:end; }
 svg .middle { text-anchor:middle; }
 svg .grid { stroke:var(--rule); }

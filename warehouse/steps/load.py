@@ -1,4 +1,4 @@
-"""Load: rates, latencies and goodput of a prompt suite against concurrency, and speedups by category."""
+"""Load: rates, latencies and goodput of a prompt suite against concurrency and against rate; speedups by category."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from warehouse.columns import Column, Table
 from warehouse.consolidate.inputs import Group
 from warehouse.consolidate.rows import Made
 from warehouse.display.section import Section
+from warehouse.loads.rate_section import rate_section
 from warehouse.loads.rows import load_rows
 from warehouse.loads.section import category_section, load_section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
@@ -16,8 +17,11 @@ from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
 
-MODE = "natural"
-"""Answers end by themselves; they are streamed all the same, and every rate is tokens by usage over wall clock."""
+_SCHEDULE = (
+    Column("rate_s", "f64", "requests per second that were asked for; null: a closed loop", "1/s"),
+    Column("arrival", "str", "of such a schedule: poisson (exponential gaps) or constant"),
+)
+"""Of an open loop."""
 
 _OF_AN_ANSWER = (
     "prompt_tokens", "completion_tokens", "token_id_count", "wall_s", "finish_reason", "tpot_ms", "chunks",
@@ -32,6 +36,7 @@ LOAD_REQUESTS = Table(
     (
         *ROW_IDENTITY,
         *LOAD_SHAPE,
+        *_SCHEDULE,
         Column("category", "str", "of the prompt", required=True),
         Column("prompt_id", "str", "category and 12 hex digits of sha256 over the user message", required=True),
         Column("repeat", "i64", "which part of its category's prompts, from 0: the same in every cell", required=True),
@@ -41,9 +46,16 @@ LOAD_REQUESTS = Table(
             "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
             "tokens",
         ),
-        Column("sent_s", "f64", "when it was sent, from the start of its window", "s", required=True),
+        Column("sent_s", "f64", "when it was sent, from the start of its window or schedule", "s", required=True),
+        Column("due_s", "f64", "open loop: when it was to be sent, on the same clock; null: when a slot was free", "s"),
         Column("ttft_ms", "f64", "request sent to first token", "ms"),
         Column("chunk_ms", "f64", "(last token - first token) / (chunks - 1)", "ms"),
+        Column(
+            "itl_histogram",
+            "list[i64]",
+            "inter-token latencies: bucket, tokens, bucket, tokens, ...; bucket b is from 1.02^b to 1.02^(b+1) ms, and "
+            "a chunk's tokens share the gap before it evenly",
+        ),
         *(column for column in REQUESTS.columns if column.name in _OF_AN_ANSWER),
     ),
 )
@@ -56,10 +68,11 @@ _OF_A_WINDOW = (
 
 LOAD_WINDOWS = Table(
     "load_windows",
-    "what one attempt sent at one concurrency, in one closed loop, counted by the engine, too",
+    "what one attempt sent under one load, in one loop, counted by the engine, too",
     (
         *ROW_IDENTITY,
         *LOAD_SHAPE,
+        *_SCHEDULE,
         Column("category", "str", "of all its prompts: one request at a time; null: several in flight, all mixed"),
         *(column for column in WINDOWS.columns if column.name in _OF_A_WINDOW),
         *CARD_COLUMNS,
@@ -70,11 +83,12 @@ TABLES = (LOAD_REQUESTS, LOAD_WINDOWS)
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per concurrency, of the whole suite and of each category; pairs are settled run by run."""
-    return load_rows(group, raw, LOAD_REQUESTS, LOAD_WINDOWS, MODE)
+    """One row per load, of the whole suite and of each category; pairs are settled run by run."""
+    return load_rows(group, raw, LOAD_REQUESTS, LOAD_WINDOWS)
 
 
 SECTIONS = (
-    Section("load", "Load", load_section, 40),
-    Section("load-categories", "Load by category", category_section, 41),
+    Section("load", "Load", load_section, 32),
+    Section("load-rates", "Load on a schedule", rate_section, 33),
+    Section("load-categories", "Load by category", category_section, 34),
 )

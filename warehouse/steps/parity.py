@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from configs.visits import FIRST
 from warehouse.columns import Column, Table
+from warehouse.consolidate.acceptance import counted_acceptance
 from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.consolidate.rows import Made, Row, base_row, joined, judged, verdict_columns
@@ -68,6 +69,7 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
     odd = _not_a_tie(found)
     if step.planned.cell.technique.lossless and odd is not None:
         row |= verdict_columns(verdict.worsened("suspect", Reason.PARITY_NOT_A_TIE, odd))
+    row |= counted_acceptance(step, raw)
     return row | {
         "parity_equal": found.equal,
         "parity_n": found.compared,

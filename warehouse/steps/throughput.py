@@ -11,7 +11,7 @@ from warehouse.consolidate.speed.rows import speed_rows
 from warehouse.consolidate.speed.visits import by_attempt, in_order, visited
 from warehouse.display.section import Section
 from warehouse.display.speed_sections import acceptance_section, baseline_section, latency_section, speed_section
-from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, ENGINE_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -86,17 +86,7 @@ WINDOWS = Table(
         Column("prefill_s", "f64", "streamed only: the same shape with one output token, not streamed", "s"),
         Column("completion_tokens", "i64", "sum over usage", "tokens"),
         Column("chars", "i64", "sum over outputs", "characters"),
-        Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
-        Column(
-            "engine_drafts", "i64", "delta of vllm:spec_decode_num_drafts_total; null: the engine has no such counter"
-        ),
-        Column("engine_draft_tokens", "i64", "delta of vllm:spec_decode_num_draft_tokens_total", "tokens"),
-        Column("engine_accepted_tokens", "i64", "delta of vllm:spec_decode_num_accepted_tokens_total", "tokens"),
-        Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
-        Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
-        Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
-        Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
-        Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
+        *ENGINE_COLUMNS,
         *CARD_COLUMNS,
     ),
 )

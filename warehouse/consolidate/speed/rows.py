@@ -10,10 +10,11 @@ from math import exp, fsum, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from configs.steps.throughput import NATURAL
 from warehouse.consolidate.costs import commit_seconds, is_first, shared, step_seconds, window_seconds
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
-from warehouse.consolidate.rows import Judged, Made, Row, base_row, joined, plain_row
-from warehouse.consolidate.serving import unlike_the_first
+from warehouse.consolidate.rows import Judged, Made, Row, base_row, joined, plain_row, verdict_columns, verdict_of
+from warehouse.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
 from warehouse.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
 from warehouse.consolidate.speed.energy import energy_of
@@ -93,7 +94,8 @@ def _cell_rows(visits: Sequence[Visited], stands: Standing, raw: Raw) -> list[Ro
     for shape, spent in zip(order, shared(step_seconds(visits[0].step, raw), taken), strict=True):
         verdict = _of_one_engine(joined([visit.verdict for visit in shapes[shape]]), shapes[shape])
         row = base_row(shapes[shape][0].step, raw, verdict.noting(left_out) if elsewhere else verdict, spent)
-        rows.append(row | {"machine": machine, STANDING: stands} | _figures(shape, shapes[shape]))
+        row |= {"machine": machine, STANDING: stands} | _figures(shape, shapes[shape])
+        rows.append(row | verdict_columns(_of_its_cap(row)))
     return rows
 
 
@@ -102,6 +104,10 @@ def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
     if visits[0].machine is None and len(visits) > 1:
         sentence = f"{len(visits)} visits, and nobody recorded on which machine"
         verdict = verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
+    clients = timed_differently([visit.place for visit in visits])
+    if clients is not None:
+        sentence = f"visits of one figure were timed by different clients, {clients}"
+        verdict = verdict.worsened("suspect", Reason.CLIENT_DIFFERS, sentence)
     unlike = unlike_the_first([visit.place for visit in visits])
     if unlike:
         sentence = f"visits of one figure were served differently: {'; '.join(unlike)}"
@@ -120,10 +126,28 @@ def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
     row |= {"repeats": repeats_of(visits), "visits": len([visit for visit in visits if _is_measured(visit)]) or None}
     if mode == "stream":  # medians: one burst moves no figure
         return row | {name: _median(requests, name) for name in ("ttft_ms", "tpot_ms")}
+    row |= _ended(requests) if mode == NATURAL else {}
     rates = [visit.rates for visit in visits if visit.windows]
     if not windows or any(each is None for each in rates):
         return row
     return row | _rates([each for each in rates if each is not None], visits[0]) | _counted(visits, windows, row)
+
+
+def _of_its_cap(row: Row) -> Judged:
+    """Note where answers that should end by themselves were ended: with all of them it is a fixed length after all."""
+    verdict, cut = verdict_of(row), row.get("truncated")
+    if not cut:
+        return verdict
+    return verdict.noting(f"answers that did not end by themselves within {row['output_tokens']} tokens: {cut}")
+
+
+def _ended(requests: Rows) -> Row:
+    """How long answers were that end by themselves, and how many the cap ended; nothing where no request was kept."""
+    asked = sum(row["requests"] for row in requests)
+    if not asked:
+        return {}
+    tokens = fsum(row["completion_tokens"] for row in requests)
+    return {"answer_tokens": tokens / asked, "truncated": sum(row["cut_off"] for row in requests)}
 
 
 def _rates(visits: Sequence[VisitRates], first: Visited) -> Row:
@@ -171,16 +195,18 @@ def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
 
 
 def acceptance_of(windows: Rows) -> Row:
-    """Acceptance length 1 + accepted / drafts and accepted / drafts by position, over all repeats."""
+    """Acceptance length 1 + accepted / drafts and accepted / drafts by position, over all repeats; and their counts."""
     drafts, accepted = total(windows, "engine_drafts"), total(windows, "engine_accepted_tokens")
+    counted = {"drafts": drafts, "drafted_tokens": total(windows, "engine_draft_tokens"), "accepted_tokens": accepted}
     if not drafts or accepted is None:
-        return {}
+        return counted
+    row = {**counted, "acceptance_length": 1 + accepted / drafts}
     positions = [window["engine_accepted_by_position"] for window in windows]
     if any(counts is None for counts in positions):
-        return {"acceptance_length": 1 + accepted / drafts}
+        return row
     width = max(len(counts) for counts in positions)
     summed = [sum(counts[at] for counts in positions if at < len(counts)) for at in range(width)]
-    return {"acceptance_length": 1 + accepted / drafts, "acceptance_by_position": [count / drafts for count in summed]}
+    return row | {"acceptance_by_position": [count / drafts for count in summed]}
 
 
 def _tokens_per_step(visit: Visited, windows: Rows) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from configs.cell import Cell
 from warehouse.consolidate.rows import Row
-from warehouse.consolidate.serving import unlike_the_first
+from warehouse.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.consolidate.speed.arms import ArmKey
 from warehouse.consolidate.speed.visits import SEEN, Seen, Shape
 from warehouse.statistics.visits import Arm, Components, components
@@ -37,8 +37,10 @@ class Visits(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether every one may be believed, and all are starts of the same engine."""
-        return all(row["verdict"] == "ok" for row in self.rows) and not unlike_the_first(self.places)
+        """Whether every one may be believed, and all are starts of the same engine, timed by the same client."""
+        if unlike_the_first(self.places) or timed_differently(self.places) is not None:
+            return False
+        return all(row["verdict"] == "ok" for row in self.rows)
 
 
 Arms = dict[tuple[ArmKey, Shape], Visits]

@@ -12,6 +12,7 @@ from statistics import stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Cell
+from configs.steps.load import OPEN
 from warehouse.consolidate.costs import Spent, placed
 from warehouse.consolidate.inputs import STEP, CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, made_up, provenance, verdict_columns
@@ -27,6 +28,10 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 
 Shape = tuple[str, str]
 """Condition and mode."""
+
+
+WITHOUT_RATES = ("stream", OPEN)
+"""Modes whose tokens per second say when they were read, or sent for, and not how fast they are made."""
 
 
 class Seen(NamedTuple):
@@ -69,9 +74,9 @@ class Visited(NamedTuple):
 
     @property
     def rates(self) -> VisitRates | None:
-        """Its rates; None: streamed, not measured, or a window without a token (which its verdict has rejected)."""
+        """Its rates; None: streamed, sent on a schedule, not measured, or a window without a token (rejected)."""
         counted = tokens_and_seconds(self.windows)
-        if self.shape[1] == "stream" or not counted or any(tokens <= 0 for tokens, _ in counted):
+        if self.shape[1] in WITHOUT_RATES or not counted or any(tokens <= 0 for tokens, _ in counted):
             return None
         tokens, seconds = (fsum(each) for each in zip(*counted, strict=True))
         return VisitRates(tuple(log(each / s) for each, s in counted), log(tokens / seconds))
@@ -83,7 +88,7 @@ def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
-    """Per step, condition, mode and attempt: shape, repeats, TTFT and TPOT in ms, and tokens of prompts."""
+    """Per step, condition, mode and attempt: shape, repeats, TTFT and TPOT in ms, tokens, and how many were cut off."""
     import polars as pl
 
     shape = ("context_tokens", "output_tokens", "concurrency")
@@ -95,6 +100,8 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
             pl.col("ttft_ms", "tpot_ms").drop_nulls(),
             pl.col("prompt_tokens").sum(),
             pl.col("prompt_tokens").count().alias("requests"),
+            pl.col("completion_tokens").sum(),
+            (pl.col("finish_reason") == "length").sum().alias("cut_off"),
         )
         .sort("condition", "mode", "attempt")
     )

@@ -1,0 +1,25 @@
+"""What drafts were worth over a step that has no windows: answers that are graded or compared, not timed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.consolidate.inputs import CommittedStep
+from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.bandwidth import decoding_steps, total
+from warehouse.consolidate.speed.rows import acceptance_of
+from warehouse.tables import ENGINE_COUNTED
+
+if TYPE_CHECKING:  # nodes import this file and have no polars
+    from warehouse.consolidate.raw import Raw
+
+
+def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
+    """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or nobody counted."""
+    technique = step.planned.cell.technique
+    counted = raw.rows(step, ENGINE_COUNTED) if technique.drafts else []
+    if not counted:
+        return {}
+    worked = [row | {"completion_tokens": row["engine_generation_tokens"]} for row in counted]
+    tokens, steps = total(worked, "completion_tokens"), decoding_steps(technique, worked)
+    return acceptance_of(worked) | {"tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None}
