@@ -153,8 +153,11 @@ class Engine:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def pids(self) -> list[int]:
-        """Its living processes."""
-        return [] if self._group is None else process_group.members(self._group)
+        """Its living processes; a container's as far as they can be seen from here, and never the runtime's own."""
+        found = [] if self._group is None else process_group.members(self._group)
+        if self._process is None or not container.is_container(self.command.argv):
+            return found
+        return [pid for pid in found if pid != self._process.pid]
 
     def log_tail(self, lines: int) -> list[str]:
         """Up to `lines` last non-empty lines of the log."""

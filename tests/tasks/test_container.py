@@ -32,6 +32,7 @@ def test_a_container_that_a_killed_runner_left_is_removed_before_the_next_engine
         await left.start(lambda _: None)
         inside = (workdir / "engine.cid").read_text()
         assert Path(f"/proc/{inside}").exists()
+        assert left.pids() == [], "the runtime's own process is none of the engine's"
         async with the_only_engine(said.append):
             assert (box.folder / "removed").read_text().split() == [inside]
             assert not list(workdir.glob("engine.c*")), "it is forgotten, too"
