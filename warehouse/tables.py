@@ -199,8 +199,8 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "mode",
             "str",
-            "fixed, natural, stream or open (rates of the last are its schedule's: it has none); of a depth: prefill or "
-            "decode",
+            "fixed, natural, stream or open (rates of the last are its schedule's: it has none); of a depth: prefill "
+            "or decode",
         ),
         Column(
             "depth_tokens",

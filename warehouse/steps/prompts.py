@@ -27,7 +27,8 @@ _WORKLOAD = (
 
 _OF_AN_ANSWER = (
     "prompt_tokens", "completion_tokens", "wall_s", "sent_s", "finish_reason", "chars", "loop_share",
-    "token_loop_share", "char_loop_share", "distinct_share", "compressed_share", "mean_logprob", "text", "token_id_count",
+    "token_loop_share", "char_loop_share", "distinct_share", "compressed_share", "mean_logprob", "text",
+    "token_id_count",
     *(column.name for column in REQUESTS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 
