@@ -65,7 +65,7 @@ def test_a_fault_is_caught_by_its_code_in_both_timed_steps(
 
 def test_nothing_of_it_fires_on_a_healthy_engine(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=BOTH)
-    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.005")
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.01")
     assert code == 0, said
     of_the_machine = {"client_starved", "client_limited", "unsteady"}
     for step in ("throughput", "load"):
