@@ -36,7 +36,8 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, ha
         has_bound: whether there is a dashed line, on which the figure is the load itself.
     """
     numbers = sorted({number for _, points in lines for number, _ in points})
-    place = {number: float(at) for at, number in enumerate(numbers)}
+    first = 1 if len(numbers) == 1 else 0  # a single load stands beside its names
+    place = {number: float(at) for at, number in enumerate(numbers, first)}
     highest = max([value for _, points in lines for _, value in points] + (numbers if has_bound else []))
     across = Scale(0, max(1.0, len(numbers) - 1), LEFT + 8, WIDTH - room_for_names([row for row, _ in lines]))
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
