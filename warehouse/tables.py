@@ -633,11 +633,11 @@ LOAD = Table(
         Column(
             "requests_s",
             "f64",
-            "requests finished per second: concurrency over their mean time in a slot; on a schedule those that ended "
-            "in its last three quarters, over that time",
+            "requests finished per second: concurrency over their mean time in a slot; on a schedule the middle "
+            "90 % of all ends over their time",
             "1/s",
         ),
-        Column("in_flight", "f64", "on a schedule: mean requests in flight in the same time"),
+        Column("in_flight", "f64", "on a schedule: mean requests in flight, from its first quarter on"),
         Column("overloaded", "bool", "on a schedule: more and more requests were in flight, in some visit"),
         Column("sent_late_ms", "f64", "on a schedule: 95th percentile of how late requests were sent", "ms"),
         Column("goodput_s", "f64", "those of them that kept every limit; null: none was stated", "1/s"),

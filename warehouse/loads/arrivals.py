@@ -22,13 +22,18 @@ a variance of its mean L (M/G/inf: Cox and Miller, "The Theory of Stochastic Pro
 between two moments has 2 L."""
 
 
+ENDS_SHARE = 0.05
+"""Share of the ends on either side that is no part of the rate: one long answer at the end would set it. What lies
+between is as many as arrived in as long a time where the engine follows, and its capacity where it doesn't."""
+
+
 class Followed(NamedTuple):
-    """One schedule on one machine, from `FILLED_SHARE` of it to its last request."""
+    """One schedule on one machine; what is in flight is told from `FILLED_SHARE` of it to its last request."""
 
     offered_s: float
     """Requests per second that were asked for."""
     answered_s: float
-    """Requests per second that ended."""
+    """Requests per second that ended, between the first and the last `ENDS_SHARE` of all ends."""
     in_flight: float
     """Mean number of requests in flight."""
     before: int
@@ -64,12 +69,15 @@ def followed(rows: Sequence[Row]) -> Followed | None:
     spans = [(row["due_s"], row["sent_s"] + row["wall_s"]) for row in rows if row["due_s"] is not None]
     end = max((due for due, _ in spans), default=0.0)
     begin = FILLED_SHARE * end
-    if end <= begin:
+    ends = sorted(ended for _, ended in spans)
+    left_out = int(ENDS_SHARE * len(ends))
+    first, last = left_out, len(ends) - 1 - left_out
+    if end <= begin or ends[last] <= ends[first]:
         return None
     inside_s = fsum(max(0.0, min(ended, end) - max(due, begin)) for due, ended in spans)
     return Followed(
         offered_s=rows[0]["rate_s"],
-        answered_s=sum(begin < ended <= end for _, ended in spans) / (end - begin),
+        answered_s=(last - first) / (ends[last] - ends[first]),
         in_flight=inside_s / (end - begin),
         before=sum(due <= begin < ended for due, ended in spans),
         after=sum(due <= end < ended for due, ended in spans),

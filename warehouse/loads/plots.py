@@ -32,7 +32,8 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, ha
         has_bound: whether there is a dashed line, on which the figure is the load itself.
     """
     numbers = sorted({number for _, points in lines for number, _ in points})
-    places = {number: float(at) for at, number in enumerate(numbers)}
+    first = 1 if len(numbers) == 1 else 0  # a single load stands beside its names
+    places = {number: float(at) for at, number in enumerate(numbers, first)}
     return curves(title, unit, loads, places, lines, has_bound=has_bound)
 
 
