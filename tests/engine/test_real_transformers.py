@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -86,14 +87,14 @@ def test_drafts_are_counted_as_vllm_counts_them(run: Run) -> None:
     drafting = rows.filter(pl.col("technique") != "ar")
     assert 1.2 < drafting["acceptance_length"].min() <= drafting["acceptance_length"].max() <= 5  # type: ignore[operator]
     assert drafting["acceptance_by_position"].list.len().to_list() == [4, 4]
-    requests = pl.concat([_requests(run, key) for key in run.keys.values()])
-    assert requests["engine_ttft_ms"].null_count() == requests["engine_queue_ms"].null_count() == 0
+    requests = [row for key in run.keys.values() for row in _requests(run, key)]
+    assert all(row["engine_ttft_ms"] > 0 and row["engine_queue_ms"] is not None for row in requests)
 
 
-def _requests(run: Run, key: str) -> pl.DataFrame:
+def _requests(run: Run, key: str) -> list[dict[str, Any]]:
     commit = run.ledger.read_commit(key, "throughput")
     assert commit is not None
-    return pl.DataFrame(list(rows_in_force(run.ledger, commit, REQUESTS)), infer_schema_length=None)
+    return list(rows_in_force(run.ledger, commit, REQUESTS))
 
 
 def test_streams_give_the_latencies(run: Run) -> None:
