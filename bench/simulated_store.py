@@ -56,6 +56,9 @@ class SimulatedStore:
         """See `Store.silence_s`: this one is never away."""
         return self.age_s(key)
 
+    def hurry(self) -> None:
+        """Nothing to do: nobody waits for it."""
+
     def delete(self, key: str) -> None:
         """Nothing is ever deleted here."""
         raise NotImplementedError(f"the night deletes nothing, {key} neither")

@@ -91,10 +91,10 @@ class AttemptRun:
         """Launch the cell, once no other runner holds it, and follow it to its end."""
         try:
             self._records.wait_for_owner()
+            self._records.ask()
         except BaseException:
             self._give_back_slot()
             raise
-        self._records.ask()
         return self._guarded(report_commits, launch=True)
 
     def follow(self, report_commits: Callable[[], None]) -> Ending:
@@ -110,7 +110,8 @@ class AttemptRun:
         except BaseException as error:
             ending = Ending(None, Ended.STOPPED, f"{type(error).__name__}: {error}")
             if self._offer is not None:
-                self._records.ask_to_stop(str(error))
+                with suppress(StoreAway):  # a node that can't be asked goes down all the same
+                    self._records.ask_to_stop(str(error))
             raise
         finally:
             self._cluster.down()

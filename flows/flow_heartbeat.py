@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from warehouse.ledger import Ledger
 from warehouse.owner import owner_name
 from warehouse.placement import FLOW_DEADLINE_S, FlowHeartbeat, Placements
-from warehouse.store import StoreError
+from warehouse.store import StoreAway, StoreError
 
 BEAT_EVERY_S = 10.0
 """A twelfth of `warehouse.placement.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
@@ -76,20 +76,23 @@ class FlowHeartbeatSender:
             while not self._stopped.wait(BEAT_EVERY_S):
                 with self._guard:
                     held = list(self._held)
-                said = _failed(held)
+                said = self._failed(held)
                 if said and said != last:
                     self._tell(f"no heartbeat of this flow was stored: {said}")
                 last = said
         except BaseException as error:
             self._failure = error
 
-
-def _failed(held: Sequence[HeldCell]) -> str:
-    """Send a heartbeat of each; what the store failed with last, empty if it took all."""
-    said = ""
-    for cell in held:
-        try:
-            cell.beat()
-        except StoreError as error:
-            said = str(error)
-    return said
+    def _failed(self, held: Sequence[HeldCell]) -> str:
+        """Send a heartbeat of each, until the store is away; what it failed with last, empty if it took all."""
+        said = ""
+        for cell in held:
+            if self._stopped.is_set():
+                break
+            try:
+                cell.beat()
+            except StoreAway as error:
+                return str(error)
+            except StoreError as error:
+                said = str(error)
+        return said

@@ -109,6 +109,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     update_progress_artifact(artifact_id=progress, progress=100 * gone / (len(legs) * len(plan.cells)))
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             clock.stop(f"the flow ends: {type(error).__name__}")
+            ledger.store.hurry()
             for future in pending:
                 future.cancel()
             raise

@@ -78,6 +78,9 @@ class LocalStore:
         """See `Store.silence_s`: this one is never away."""
         return self.age_s(key)
 
+    def hurry(self) -> None:
+        """Nothing to do: nobody waits for it."""
+
     def delete(self, key: str) -> None:
         """Remove the file if it is there, and its folder if nothing else is in it."""
         path = self.root / key

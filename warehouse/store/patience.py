@@ -24,6 +24,9 @@ within minutes; what waits bills a GPU meanwhile, and what gives up loses one.""
 UNSEEN_S = 20.0
 """For a store that has not answered yet: its address, its network or its server is more likely wrong than away."""
 
+HURRIED_S = 10.0
+"""For a process that is asked to end: what it rented costs money until it is down."""
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 TOLD_AFTER_S = 3.0
@@ -50,9 +53,11 @@ class Patience:
         Raises:
             SpecsweepError: the environment variable is no number of seconds.
         """
-        self._url, self._answered, self._is_told, self._back_at_s = url, is_known, False, -math.inf
+        self._url, self._is_known = url, is_known
+        self._answered_s = self._back_s = -math.inf
+        self._is_told = False
         self._away_s = _away_s()
-        self._guard = threading.Lock()
+        self._guard, self._hurried = threading.Lock(), threading.Event()
 
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
         """The answer of `call`, asked again while it raises `Passing`.
@@ -62,45 +67,55 @@ class Patience:
         Raises:
             Passing: it still did when patience was over.
         """
-        since_s, pause_s, was_away = time.monotonic(), FIRST_PAUSE_S, False
+        since_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         while True:
             try:
                 answer = call()
             except Passing as error:
                 away_s, most_s = time.monotonic() - since_s, self._most_s()
-                was_away = away_s >= min(TOLD_AFTER_S, most_s)
-                if was_away:
-                    self._tell_away(error, most_s)
+                if away_s >= min(TOLD_AFTER_S, most_s):
+                    self._tell_away(error, since_s, most_s)
                 if away_s >= most_s:
                     raise
-                time.sleep(pause_s * random.uniform(0.5, 1.0))
+                self._pause(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
-                self._came(time.monotonic() - since_s, was_away=was_away)
+                self._came(since_s)
                 return answer
 
-    def _most_s(self) -> float:
-        return self._away_s if self._answered else min(UNSEEN_S, self._away_s)
-
-    def _tell_away(self, error: Passing, most_s: float) -> None:
-        with self._guard:
-            if not self._is_told:
-                self._is_told = True
-                _say(f"the store {self._url} is away ({error}): trying for {duration(most_s)}, nothing is lost")
+    def hurry(self) -> None:
+        """Wait for `HURRIED_S` at most from now on, whoever waits already included: the process is asked to end."""
+        self._hurried.set()
 
     def back_s(self) -> float:
         """Seconds since the store's last return; infinite if it never was away."""
-        return time.monotonic() - self._back_at_s
-
-    def _came(self, taken_s: float, *, was_away: bool) -> None:
-        self._answered = True
-        if not was_away:
-            return
         with self._guard:
-            self._back_at_s = time.monotonic()
+            return time.monotonic() - self._back_s
+
+    def _most_s(self) -> float:
+        seen = self._is_known or self._answered_s > -math.inf
+        most_s = self._away_s if seen else min(UNSEEN_S, self._away_s)
+        return min(HURRIED_S, most_s) if self._hurried.is_set() else most_s
+
+    def _pause(self, seconds: float) -> None:
+        if self._hurried.is_set():
+            time.sleep(seconds)
+        else:
+            self._hurried.wait(seconds)
+
+    def _tell_away(self, error: Passing, since_s: float, most_s: float) -> None:
+        """Once per absence, which is one only while it answers nobody: one request that has to wait says nothing."""
+        with self._guard:
+            if not self._is_told and self._answered_s < since_s:
+                self._is_told = True
+                _say(f"the store {self._url} is away ({error}): trying for {duration(most_s)}, nothing is lost")
+
+    def _came(self, since_s: float) -> None:
+        with self._guard:
+            self._answered_s = time.monotonic()
             if self._is_told:
-                self._is_told = False
-                _say(f"the store {self._url} is back after {duration(taken_s)}")
+                self._is_told, self._back_s = False, self._answered_s
+                _say(f"the store {self._url} is back after {duration(self._answered_s - since_s)}")
 
 
 def _say(line: str) -> None:

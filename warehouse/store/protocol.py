@@ -55,5 +55,8 @@ class Store(Protocol):
         Nobody could have written meanwhile: that was the store's silence, and no witness of theirs.
         """
 
+    def hurry(self) -> None:
+        """Wait for seconds only from now on, where it is away: the process is asked to end."""
+
     def delete(self, key: str) -> None:
         """Remove `key`. Used by the self-test on its own probe objects, and by nothing else."""

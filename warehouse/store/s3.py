@@ -133,6 +133,10 @@ class S3Store:
         age_s = self.age_s(key)
         return None if age_s is None else min(age_s, self._patience.back_s())
 
+    def hurry(self) -> None:
+        """See `Store.hurry`."""
+        self._patience.hurry()
+
     def clock_skew_s(self) -> float:
         """Seconds by which the server's clock is ahead of ours; no finer than the whole seconds of its Date header."""
 

@@ -116,3 +116,20 @@ def test_a_patience_that_is_no_number_is_named(moody: type[MoodyS3], s3_environm
     s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "soon")
     with pytest.raises(SpecsweepError, match="SPECSWEEP_STORE_AWAY_S='soon'"):
         open_store("s3://bucket/prefix")
+
+
+def test_who_is_asked_to_end_waits_for_seconds_only(
+    store: Store, moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch
+) -> None:
+    s3_environment.setattr("warehouse.store.patience.HURRIED_S", 0.0)
+    assert store.get("key") == b"there"
+    moody.troubles += [503] * 10_000
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.get, "key")
+        while len(moody.asked) < 3:
+            assert not waiting.done()
+        store.hurry()
+        with pytest.raises(StoreAway):
+            waiting.result(timeout=60)
+    with pytest.raises(StoreAway):
+        store.get("key")
