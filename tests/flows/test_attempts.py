@@ -131,7 +131,8 @@ def test_places_asked_in_vain_are_part_of_the_wait_that_a_sweep_allows(run: Fake
     cloud = Cloud(task="t", wait_h=0.5)
     site = PolicySite(lambda: offers, lambda key, where: none, cloud, [], clock.now_s, random.Random(1))
     outcome = measured(run, context(run, FakeSite([]))._replace(site=site, clock=clock, wait_h=0.5))
-    assert (outcome.ended, outcome.reason) == ("failed", "no machine for 0.5 h (cloud.wait_h): no capacity")
+    assert outcome.ended == "failed"
+    assert outcome.reason.startswith("no machine for 0.5 h (cloud.wait_h): ") and "no_capacity" in outcome.reason
     assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < 0.7
     assert set(ends(run)) == {"no_capacity"}
 
