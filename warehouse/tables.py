@@ -98,7 +98,7 @@ VERDICTS = Table(
     (
         *ROW_IDENTITY,
         Column("condition", "str", "the load shape; null: the whole step"),
-        Column("mode", "str", "fixed, stream, natural or open; null: the whole step"),
+        Column("mode", "str", "fixed, stream, natural or open; of a depth: prefill or decode; null: the whole step"),
         Column("verdict", "str", "ok, suspect or rejected", required=True),
         Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
         Column("details", "list[str]", "one sentence per reason, with the figures"),
@@ -213,8 +213,9 @@ RESULTS_CONSOLIDATED = Table(
             "tok_s",
             "f64",
             "completion tokens over wall clock: all repeats of a visit together, geometric mean over visits; with "
-            "several requests in flight, of the time in which all of them are. Of a depth's prefill: prompt tokens "
-            "until the first answer token; of its decode: streamed tokens behind the first chunk",
+            "several requests in flight, of the time in which all of them are; of prompts, from first sending to last "
+            "byte. Of a depth's prefill: prompt tokens until the first answer token; of its decode: streamed tokens "
+            "behind the first chunk",
             "tokens/s",
         ),
         Column("tok_s_mean", "f64", "of a depth: arithmetic mean over runs, of all visits", "tokens/s"),
@@ -435,7 +436,7 @@ VISITS = Table(
         Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
         Column("step", "str", "the measurement", required=True),
         Column("condition", "str", "the load shape", required=True),
-        Column("mode", "str", "fixed, natural or stream", required=True),
+        Column("mode", "str", "fixed, natural, stream or open; of a depth: prefill or decode", required=True),
         Column("role", "str", "cell or control", required=True),
         Column("visit", "i64", "which visit of that role, from 1", required=True),
         Column("position", "f64", "its place in the order of the machine's visits; null: alone", ""),
@@ -483,7 +484,7 @@ PAIRS = Table(
         Column("gpu", "str", "kind of machine of both", required=True),
         Column("step", "str", "the measurement", required=True),
         Column("condition", "str", "speed: the load shape"),
-        Column("mode", "str", "speed: fixed or natural"),
+        Column("mode", "str", "speed: fixed or natural; of a depth: prefill or decode"),
         Column("metric", "str", "tok_s or accuracy", required=True),
         Column("extractor", "str", "accuracy: how the answer was read"),
         Column("n", "i64", "accuracy: items that both answered; speed: repeats of the cell", required=True),
@@ -661,7 +662,7 @@ _CURVE = (
     Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
     Column("step", "str", "the measurement", required=True),
     Column("condition", "str", 'as in `results_consolidated`, e.g. "load c=4, coding"', required=True),
-    Column("mode", "str", "fixed or natural", required=True),
+    Column("mode", "str", "fixed, natural or decode", required=True),
     Column("concurrency", "i64", "requests in flight"),
 )
 """What names a curve over K: cells of one run that differ in K alone, under one condition."""

@@ -58,14 +58,17 @@ class EnergisedRun:
         step.judge((CONDITION, MODE, *verdict))
         step.commit(verdict[0], verdict[1])
 
-    def speed(self, place: int, tok_s: float, watts: float | None, visit: str = "", **told: Any) -> None:
-        """One committed visit of a throughput step of three windows, at so many watts; None: no card told any."""
+    def speed(
+        self, place: int, tok_s: float, watts: float | None, visit: str = "", *, machine: str = "node-1 card-1",
+        verdict: Sequence[Any] = ("ok", [], []), modes: Sequence[str] = ("fixed",), **told: Any,
+    ) -> None:  # fmt: skip
+        """One committed visit of a throughput step, three windows a mode, at so many watts; None: no card told any."""
         step = StepWriter(self.ledger, self.key(place), f"throughput{visit}")
-        step.provenance(machine="node-1 card-1")
-        rows = [window(SHORT, number, tok_s) for number in range(3)]
+        step.provenance(machine=machine)
+        rows = [window(SHORT, number, tok_s, mode=mode) for mode in modes for number in range(3)]
         if watts is not None:
             rows = [row | {"energy_j": watts * row["wall_s"], "power_w": watts, "energy_from": "counter"} | told
                     for row in rows]  # fmt: skip
         step.write(WINDOWS, rows)
-        step.judge((SHORT.name, "fixed", "ok", [], []))
-        step.commit()
+        step.judge(*((SHORT.name, mode, *verdict) for mode in modes))
+        step.commit(verdict[0], verdict[1])

@@ -13,6 +13,8 @@ from configs.steps.depth import DepthShape, DepthStep
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.build import Consolidated, consolidate
+from warehouse.consolidate.costs import window_seconds
+from warehouse.depths.phases import phases_of
 from warehouse.depths.section import depth_section
 from warehouse.display.figures import Row
 from warehouse.display.speed_sections import acceptance_section, speed_section
@@ -55,7 +57,8 @@ def run_of(shape: DepthShape, repeat: int, slower: float, accepted: int, has_pea
         "tpot_ms": 1000 * decode_s / later, "door_ms": 3.0, "engine_generation_tokens": shape.tg_tokens,
         "engine_drafts": steps if accepted else None, "engine_accepted_tokens": accepted if accepted else None,
         "engine_accepted_by_position": [accepted] if accepted else None, "engine_prefix_hits": 0,
-        "engine_preemptions": 0,
+        "engine_preemptions": 0, "energy_j": 400 * (prefill_s + decode_s), "power_w": 400.0,
+        "energy_from": "counter", "throttle_reasons": ["sw_power_cap"],
     }  # fmt: skip
 
 
@@ -137,7 +140,19 @@ def test_a_step_s_seconds_are_shared_by_its_parts(built: Consolidated) -> None:
     spent = {row["condition"]: row["gpu_s"] for row in built.results if row["technique"] == "ar"}
     visits = [row["gpu_s"] for row in built.visits if row["technique"] == "ar"]
     assert fsum(spent.values()) == pytest.approx(fsum(visits))
-    assert spent["tg128"] > spent["pp2048"]
+    assert spent["tg128"] / spent["pp2048"] == pytest.approx(127 * TOKEN_S[0] / TTFT_S[0])
+
+
+def test_a_long_prefill_is_charged_once_and_a_short_decoding_its_own_share() -> None:
+    run = run_of(next(SPEC.shapes()), 0, 1.0, 0, True) | {"prefill_s": 7.4, "decode_s": 1.0}
+    prefill_s, decode_s = (window_seconds([part]) for part in phases_of(run))
+    assert (prefill_s, decode_s) == (7.4, 1.0)
+    assert decode_s / (prefill_s + decode_s) == pytest.approx(0.12, abs=0.005)
+
+
+def test_the_joules_of_a_run_are_no_energy_of_either_part(built: Consolidated) -> None:
+    assert {row.get(name) for row in built.results for name in ("energy_j_per_token", "power_w")} == {None}
+    assert all(row["throttle_reasons"] == ["sw_power_cap"] for row in built.results), "the clock was both parts'"
 
 
 def view_of(built: Consolidated) -> View:

@@ -155,6 +155,11 @@ def test_the_whole_lies_between_its_categories_and_is_all_tokens_over_all_slots(
         assert whole == pytest.approx(2 / fsum(1 / each for each in parts), rel=0.01)
 
 
+def test_a_row_says_how_long_its_answers_were_as_its_row_of_load_does(built: Consolidated) -> None:
+    assert len(built.load) == len(built.results)
+    assert {row["answer_tokens"] for row in (*built.results, *built.load)} == {TOKENS}
+
+
 def test_two_in_flight_make_twice_as_much_whoever_is_beside_whom(built: Consolidated) -> None:
     for name in ("", ", coding", ", writing"):
         one, two = (only(built.results, technique="mtp", condition=f"load c={n}{name}")["tok_s"] for n in (1, 2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.warehouse.energised import AR, DFLASH, GIB, MTP, EnergisedRun
@@ -80,6 +82,31 @@ def test_energy_is_joules_over_tokens_of_all_windows(local: Store) -> None:
     shown = page(built(run))
     assert "Energy per token, short c=1" in shown and "tok/s per W" in shown and "sw_power_cap" in shown
     assert "0.44" in shown, "of AR's"
+
+
+@pytest.mark.parametrize(
+    ("ar", "shown"),
+    [
+        ({}, True),
+        ({"machine": "node-2 card-7"}, False),
+        ({"verdict": ("suspect", ["client_starved"], ["the client waited"])}, False),
+    ],
+)
+def test_energy_is_held_against_ar_of_the_same_machine_where_both_are_ok(
+    local: Store, ar: dict[str, Any], shown: bool
+) -> None:
+    run = EnergisedRun(local)
+    run.speed(AR, 100, 400, **ar)
+    run.speed(MTP, 250, 500)
+    assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(built(run))) == shown
+
+
+def test_bars_of_one_plot_are_of_one_mode(local: Store) -> None:
+    run = EnergisedRun(local)
+    run.speed(AR, 100, 400, modes=("fixed", "natural"))
+    shown = page(built(run))
+    assert shown.count("<svg") == 2 and "Energy per token, short c=1 (natural)" in shown
+    assert "answers end by themselves" in shown, "and so says the table"
 
 
 def test_windows_without_an_energy_leave_the_others_theirs(local: Store) -> None:

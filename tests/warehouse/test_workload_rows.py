@@ -137,6 +137,7 @@ def test_a_workload_has_a_row_at_each_concurrency_with_its_seconds_and_rates(bui
 def test_languages_are_told_and_cut_off_answers_counted(built: Consolidated) -> None:
     korean = only(built.results, technique="mtp", condition="ko c=2")
     assert (korean["language"], korean["truncated"], korean["blank"]) == ("Korean", 12, 0)
+    assert korean["answer_tokens"] == TOKENS, "not the cap"
     code = only(built.results, technique="mtp", condition="code c=2")
     assert (code["language"], code["truncated"]) == ("Python", 0)
     per_token = [row["chars_s"] / row["tok_s"] for row in (korean, code)]

@@ -16,6 +16,9 @@ UNCOUNTED = (
 )  # fmt: skip
 """What belongs to the decoding alone."""
 
+OF_THE_RUN = ("chars", "energy_j", "power_w", "prefill_s", "decode_s")
+"""What neither part has: sums over both, and the seconds that `wall_s` already is."""
+
 
 def phases_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Prefill and decoding of one row of `depth_windows`; without a time there is no such part.
@@ -32,7 +35,7 @@ def phases_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     if run["decode_s"]:
         made = {"condition": shape.decode_name, "mode": DECODE, "completion_tokens": run["decode_tokens"]}
         parts.append({**run, **made, "wall_s": run["decode_s"]})
-    return [part | {"chars": None} for part in parts]
+    return [part | dict.fromkeys(OF_THE_RUN) for part in parts]
 
 
 def shape_of(run: Mapping[str, Any]) -> DepthShape:

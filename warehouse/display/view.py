@@ -24,7 +24,7 @@ PESSIMISM = ("worse", "inconclusive", "non-inferior")
 SMOKE = "smoke"
 """Metric of the smoke step, whose handful of questions is no evaluation."""
 
-LOAD_STEP, PROMPTS_STEP, DEPTH_STEP = "load", "prompts", "depth"
+LOAD_STEP, PROMPTS_STEP, DEPTH_STEP, MEMORY_STEP = "load", "prompts", "depth", "memory"
 
 APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
 """Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else

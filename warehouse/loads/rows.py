@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from configs.steps.load import LoadStep, category_of, whole_of
@@ -72,20 +73,23 @@ def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, fou
 
 
 def _with_counts(row: Row, group: Group, found: Measured) -> Row:
-    """The row with what engine and cards told while it was measured; null where nobody can tell it, or nothing drafts.
+    """The row with how long its answers were, and what engine and cards told meanwhile.
 
-    Bandwidth is left out: it needs the steps of the very seconds of which the rate is.
+    Null where nobody can tell it, or nothing drafts. Bandwidth is left out: it needs the steps of the very seconds of
+    which the rate is.
     """
     if row.get("condition") is None:
         return row
     windows = [each for each in found.windows.get(_place(row), ()) if each["condition"] == whole_of(row["condition"])]
     category = category_of(row["condition"])
-    counts = counts_of(category, _asked(row, found), windows)
+    asked = _asked(row, found)
+    counts = counts_of(category, asked, windows)
     technique = next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
     tokens = total(counts, "completion_tokens") if counts else None
     steps = decoding_steps(technique, counts) if counts and technique.drafts else None
     return row | {
         "mbu": None,
+        "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and technique.drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
         **energy_of([each for each in windows if category in (None, each["category"])]),

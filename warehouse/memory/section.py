@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from configs.steps.load import category_of
 from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, technique_sign
 from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.rate_columns import CONDITION
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import LOAD_STEP, View, bench
+from warehouse.display.view import LOAD_STEP, MEMORY_STEP, View, bench
 from warehouse.loads.plots import IN_FLIGHT, against_load, points_of
 from warehouse.memory.plots import energy_bars
-
-STEP = "memory"
 
 USER_TOKENS = 8192
 """Context of a user as the table counts them."""
@@ -41,7 +40,7 @@ NO_ENERGY = "No card told its power here, so nothing is known of energy per toke
 
 def memory_section(view: View) -> Markup | None:
     """What a cell takes, how many users fit, and what a token costs in energy."""
-    measured = _in_order([row for row in view.of(step=STEP) if row.get("condition") is not None])
+    measured = _in_order([row for row in view.of(step=MEMORY_STEP) if row.get("condition") is not None])
     known = _in_order([row for row in view.rows if row.get("energy_j_per_token") is not None and not _is_part(row)])
     if not measured and not known:
         return None
@@ -107,7 +106,7 @@ def _amount(column: str, unit: int) -> Callable[[Row], str]:
 def _energy_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
     return [
         *naming(view.rows),
-        Heading("condition", lambda row: row["condition"], ""),
+        CONDITION,
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("W", lambda row: figure(row["power_w"], 0)),
         Heading("J per token", lambda row: figure(row["energy_j_per_token"])),
@@ -119,8 +118,10 @@ def _energy_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
 
 
 def _against_ar(row: Row, rows: Sequence[Row]) -> float | None:
-    """Its energy per token over that of AR's row of the run under the same condition; None: there is none."""
-    alike = ("run_id", "precision", "engine", "gpu", "step", "condition", "mode")
+    """Its energy per token over that of AR on the same machine and under the same condition; None: not both are ok."""
+    if row["technique"] == "ar" or row["verdict"] != "ok" or row["machine"] is None:
+        return None
+    alike = ("run_id", "precision", "engine", "gpu", "machine", "step", "condition", "mode", "verdict")
     found = [
         each
         for each in rows
@@ -128,9 +129,7 @@ def _against_ar(row: Row, rows: Sequence[Row]) -> float | None:
         and each["model"] == (row.get("compared_as") or row["model"])
         and all(each[name] == row[name] for name in alike)
     ]
-    if row["technique"] == "ar" or not found:
-        return None
-    return float(row["energy_j_per_token"] / found[0]["energy_j_per_token"])
+    return float(row["energy_j_per_token"] / found[0]["energy_j_per_token"]) if found else None
 
 
 def _without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Heading]:
@@ -150,10 +149,13 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     if lines:
         drawing = against_load("Energy per token against load", "joules per token", lines, IN_FLIGHT)
         made.append(plot("Energy per token against load", note, drawing))
-    others = [row for row in trusted if row["step"] != LOAD_STEP]
-    for condition in dict.fromkeys(row["condition"] for row in others):
-        bars = [row for row in others if row["condition"] == condition]
-        made.append(plot(f"Energy per token, {condition}", note, energy_bars(bars)))
+    shapes: dict[tuple[str, str, str], list[Row]] = {}
+    for row in trusted:
+        if row["step"] != LOAD_STEP:
+            shapes.setdefault((row["step"], row["condition"], row["mode"]), []).append(row)
+    for (_, condition, mode), bars in shapes.items():
+        name = condition if mode == "fixed" else f"{condition} ({mode})"
+        made.append(plot(f"Energy per token, {name}", note, energy_bars(bars)))
     return made
 
 

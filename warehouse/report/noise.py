@@ -8,7 +8,7 @@ from math import fsum
 from typing import NamedTuple
 
 from warehouse.display.figures import Row
-from warehouse.display.view import SMOKE, View
+from warehouse.display.view import MEMORY_STEP, SMOKE, View
 from warehouse.statistics.visits import best_repeats
 
 
@@ -80,11 +80,11 @@ def _starts(view: View, tried: Row) -> int:
     """Engine starts of a try, by what they left: visits, and what isn't timed, where that had a start of its own.
 
     Beside a control that is the fourth start (`configs.visits.starts_of`); else it shares the cell's own, which an
-    earlier try may have done.
+    earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
     """
     own = [visit for visit in view.visits if _cell(visit) == _cell(tried)]
     timed = {(visit["role"], visit["visit"]) for visit in own if visit["attempt"] == tried["attempt"]}
-    steps = {visit["step"] for visit in own}
+    steps = {MEMORY_STEP, *(visit["step"] for visit in own)}
     rows = view.of(run_id=tried["run_id"], cell_key=tried["cell_key"])
     others = [row for row in rows if row["step"] not in steps and row["metric"] != SMOKE]
     is_beside_control = any(visit["role"] == "control" for visit in own)

@@ -11,7 +11,7 @@ Units and formulas:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from configs.steps.prompts import PromptsStep, workload_of
@@ -28,6 +28,11 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 
 RUN = ("correct", "wrong", "failed", "timed_out")
 """What becomes of a program that was run, or that an answer should have had and hasn't."""
+
+KEPT = (
+    "attempt", "condition", "repeat", "number", "wall_s", "completion_tokens", "chars", "finish_reason", "program",
+    "program_reason",
+)  # fmt: skip
 
 MOST_REASONS = 3
 """Different reasons that a row's details name; all of them are in `prompt_requests`."""
@@ -69,8 +74,7 @@ def prompt_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
     """How long answers took, how they ended, and what became of their programs."""
-    kept = ("attempt", "condition", "repeat", "number", "wall_s", "chars", "finish_reason", "program", "program_reason")
-    return frame.select(*STEP, *kept).sort("condition", "attempt", "repeat", "number")
+    return frame.select(*STEP, *KEPT).sort("condition", "attempt", "repeat", "number")
 
 
 def _asked(
@@ -103,6 +107,7 @@ def _told(row: Row, asked: Sequence[Row]) -> Row:
         **verdict_columns(verdict),
         "mbu": None,  # answers are of any length, and that of a window isn't its cap
         "answer_s": median(each["wall_s"] for each in asked) if asked else None,
+        "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
         "truncated": sum(each["finish_reason"] == "length" for each in asked),
         "blank": sum(not each["chars"] for each in asked),
         "programs": len(run) if run or not_run else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from configs.load import load_gpu
-from configs.steps.throughput import Condition
+from configs.steps.throughput import NATURAL, Condition
 from tests.warehouse.synthetic import demo_plan
 from tests.warehouse.visited import VisitedRun, only
 from warehouse.store import Store
@@ -70,6 +70,19 @@ def test_two_cards_read_twice_as_much_and_the_cache_is_read_too(local: Store) ->
     one = VisitedRun(local, "single", "told", cells=[planned.model_copy(update={"cell": cell, "gpu": gpu})])
     one.visit("ar", None, 80.0, rates=(1.0, 1.0), provenance={"gpus": 1})
     assert only(one.built().results)["mbu"] == pytest.approx(30.7e9 * 80 / 3350e9, rel=1e-3), "as the node said"
+
+
+def test_the_cache_of_answers_that_end_by_themselves_is_as_long_as_they_were_not_as_their_cap(local: Store) -> None:
+    planned = demo_plan().cells[0]
+    run = VisitedRun(local, "single", cells=[planned.model_copy(update={"gpu": load_gpu("h100")})])
+    capped = Condition(name="capped", context_tokens=64, output_tokens=8192)
+    run.visit("ar", None, 1.0, rates=(1.0,), condition=capped, mode=NATURAL, prompt_tokens=256, requests=4,
+              completion_tokens=1200, wall_s=2.0)  # fmt: skip
+    cell = planned.cell
+    weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
+    cache = (64 + 300 / 2) * cell.kv_bytes_per_token
+    row = only(run.built().results, mode=NATURAL)
+    assert row["mbu"] == pytest.approx((weights + cache) * 1200 / 2.0 / 3350e9)
 
 
 def test_replayed_acceptance_is_labelled(local: Store) -> None:

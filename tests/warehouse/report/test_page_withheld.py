@@ -109,6 +109,8 @@ def test_a_start_takes_what_tries_that_ended_well_say_starting_took() -> None:
     with_evaluation = View([MTP | {"attempt": 1}, graded], [], [ended], 0, visits)
     assert start_seconds(with_evaluation, "r1") == 100.0, "control, cell, control, and a start for what isn't timed"
     assert start_seconds(View([MTP], [], [ended], 0, visits), "r1") == pytest.approx(400 / 3)
+    memory = row("mtp", step="memory", condition="full context", attempt=1)
+    assert start_seconds(View([MTP, memory], [], [ended], 0, visits), "r1") == pytest.approx(400 / 3), "in the same"
     unknown = [ended | {"load_s": None}, ended | {"outcome": "lost"}]
     assert start_seconds(View([MTP], [], unknown, 0, visits), "r1") is None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from configs.cell import Technique
 from configs.schema import PlannedCell
+from configs.steps.throughput import NATURAL
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Rows
@@ -16,9 +17,10 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     """Bytes that decoding must read per second over what the cards can read; null where that isn't known.
 
     A step reads the active weights once, and of each sequence in flight the keys and values of its tokens so far: at
-    half its output, its prompt and half of that. A draft is left out, so it is a lower bound. A step commits one token
-    of its own per sequence besides the accepted ones, so steps = (completion - accepted tokens) / concurrency; block
-    diffusion counts its denoising steps. Source: Pope et al., arXiv 2211.05102, section 2.
+    half its output, its prompt and half of that; where answers end by themselves, half of their mean, whatever the
+    cap. A draft is left out, so it is a lower bound. A step commits one token of its own per sequence besides the
+    accepted ones, so steps = (completion - accepted tokens) / concurrency; block diffusion counts its denoising steps.
+    Source: Pope et al., arXiv 2211.05102, section 2.
 
     Args:
         planned: what was measured, on which kind of card.
@@ -29,13 +31,22 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     cell, gpu = planned.cell, planned.gpu
     concurrency = windows[0]["concurrency"] or 1
     steps = decoding_steps(cell.technique, windows)
-    if gpu.bandwidth_gb_s is None or steps is None or steps <= 0:
+    answer_tokens = _answer_tokens(windows)
+    if gpu.bandwidth_gb_s is None or steps is None or steps <= 0 or answer_tokens is None:
         return None
-    tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + (windows[0]["output_tokens"] or 0) / 2
+    tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + answer_tokens / 2
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
     cache = concurrency * tokens * cell.kv_bytes_per_token
     seconds = fsum(window["wall_s"] for window in windows)
     return (weights + cache) * steps / concurrency / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
+
+
+def _answer_tokens(windows: Rows) -> float | None:
+    """As asked for, or the mean of answers that end by themselves; None: nobody counted those."""
+    if windows[0]["mode"] != NATURAL:
+        return float(windows[0]["output_tokens"] or 0)
+    tokens, requests = total(windows, "completion_tokens"), total(windows, "requests")
+    return tokens / requests if tokens is not None and requests else None
 
 
 def decoding_steps(technique: Technique, windows: Rows) -> int | None:
