@@ -107,7 +107,7 @@ def _lacking(points: Points, k: int, rows: Sequence[Row]) -> str:
         return ""
     if planned is None or point is None or not point.is_ok:
         return f"{name_of(k)} {_said(points, k)}"
-    asked = [each.visit.role for each in planned.measurements if each.spec.step == points.shape[0]]
+    asked: list[str] = [each.visit.role for each in planned.measurements if each.spec.step == points.shape[0]]
     for role, whose, starts in (("cell", "", point.starts), ("control", "'s AR", point.baseline)):
         made = 0 if starts is None else len(starts.rates)
         if made < asked.count(role):
