@@ -688,10 +688,21 @@ K_CURVES = Table(
         Column("speedup", "f64", "over AR on the same machine, as in `results_consolidated`"),
         *_OF_BEST,
         Column("tokens_per_step", "f64", "tokens over decoding steps, as measured", "tokens"),
-        Column("tokens_expected", "f64", "1 + sum of acceptance by position", "tokens"),
+        Column(
+            "tokens_expected",
+            "f64",
+            "1 + sum of acceptance by position; null, as all theory: not K tokens were drafted at every step",
+            "tokens",
+        ),
         Column("acceptance_rate", "f64", "one rate for all positions: accepted over judged drafts, 0 to 1"),
         Column("tokens_geometric", "f64", "tokens per step at that one rate a: (1 - a^(K+1)) / (1 - a)", "tokens"),
-        Column("step_ms", "f64", "time of a decoding step of a request, prefill taken out where TTFT is known", "ms"),
+        Column(
+            "step_ms",
+            "f64",
+            "time of a decoding step of a request, prefill taken out where TTFT of AR and every K is known; null: "
+            "requests weren't kept in flight at a fixed number",
+            "ms",
+        ),
         Column("step_ms_fitted", "f64", "the same by the line through all K of the curve", "ms"),
         Column(
             "tok_s_expected", "f64", "rate with tokens_expected per step of step_ms_fitted, and the prefill", "tokens/s"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from warehouse.display.figures import MARKED
+from warehouse.display.figures import MARKED, Row
 from warehouse.display.view import View
 
 CELL_ON = ("cell_key", "gpu", "step")
@@ -47,14 +47,15 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
         visits=[] if started is None else [*started.to_dicts()],
         load=[] if load is None else [*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
         k_curves=[] if drawn is None else [*drawn.to_dicts()],
-        recommendations=[] if recommended is None or drawn is None else [*_of_curves(recommended, drawn).to_dicts()],
+        recommendations=[] if recommended is None or curves is None else _of_curves(recommended, curves, kept),
     )
 
 
-def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame) -> pl.DataFrame:
-    """Recommendations of the curves that are shown; AR's point alone is none."""
-    of_k = curves.filter(pl.col("k") > 0)
-    return recommended.join(of_k, on=CURVE, how="semi", nulls_equal=True, maintain_order="left")
+def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame, kept: pl.DataFrame) -> list[Row]:
+    """Recommendations of curves that are shown whole: one that rests on a row measured anew since is out of date."""
+    gone = curves.join(kept, on=kept.columns, how="anti")
+    whole = recommended.join(gone, on=CURVE, how="anti", nulls_equal=True, maintain_order="left")
+    return [*whole.to_dicts()]
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:

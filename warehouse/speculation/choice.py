@@ -46,7 +46,7 @@ def choose(points: Points, rows: Sequence[Row], dropped: Collection[str] = ()) -
     """
     excluded = _excluded(points, rows, dropped)
     said = tuple(f"{name_of(k)}: {why}" for k, why in excluded.items())
-    refusal = _refusal(points, excluded)
+    refusal = _refusal(points, rows, excluded)
     if refusal:
         return Choice(None, None, {}, said, refusal, f"no recommendation: {refusal}")
     gains = {k: points.gain(k) for k in (AR_K, *points.curve.cells) if k not in excluded}
@@ -76,7 +76,7 @@ def _excluded(points: Points, rows: Sequence[Row], dropped: Collection[str]) -> 
     return found
 
 
-def _refusal(points: Points, excluded: Mapping[int, str]) -> str:
+def _refusal(points: Points, rows: Sequence[Row], excluded: Mapping[int, str]) -> str:
     """Why nothing can be recommended, whatever the figures are; empty: something may be."""
     curve = points.curve
     if curve.unreal is not None:
@@ -85,7 +85,7 @@ def _refusal(points: Points, excluded: Mapping[int, str]) -> str:
         return f"{curve.first.cell.technique.name} is lossy: its speed is that of another text"
     if all(excluded.get(k, OUT) != OUT for k in curve.cells):
         return "the outputs of every K are in doubt"
-    missing = [_lacking(points, k) for k in (AR_K, *curve.cells) if k not in excluded]
+    missing = [_lacking(points, k, rows) for k in (AR_K, *curve.cells) if k not in excluded]
     if any(missing):
         return f"incomplete: {'; '.join(filter(None, missing))}"
     if not points.found.start_df:
@@ -96,16 +96,28 @@ def _refusal(points: Points, excluded: Mapping[int, str]) -> str:
     return f"no interval of what {', '.join(unknown)} gains over AR" if unknown else ""
 
 
-def _lacking(points: Points, k: int) -> str:
-    """What is missing of one K; empty: nothing."""
-    if k == AR_K:
-        brought = all(planned.control is not None for planned in points.curve.cells.values())
-        return "" if brought or _is_ok(points, k) else f"AR {_said(points, k)}"
-    return "" if _is_ok(points, k) else f"{name_of(k)} {_said(points, k)}"
+def _lacking(points: Points, k: int, rows: Sequence[Row]) -> str:
+    """What is missing of one K: its rate, planned engine starts of it or of the AR it brought, parity; empty: nothing.
 
-
-def _is_ok(points: Points, k: int) -> bool:
-    return k in points.by_k and points.by_k[k].is_ok
+    Parity is asked for where it was planned: the fastest K may be one that accepts what it shouldn't.
+    """
+    curve, point = points.curve, points.by_k.get(k)
+    planned = curve.baseline if k == AR_K else curve.cells[k]
+    if k == AR_K and all(each.control is not None for each in curve.cells.values()):
+        return ""
+    if planned is None or point is None or not point.is_ok:
+        return f"{name_of(k)} {_said(points, k)}"
+    asked: list[str] = [each.visit.role for each in planned.measurements if each.spec.step == points.shape[0]]
+    for role, whose, starts in (("cell", "", point.starts), ("control", "'s AR", point.baseline)):
+        made = 0 if starts is None else len(starts.rates)
+        if made < asked.count(role):
+            return f"{name_of(k)}{whose} has {made} of {asked.count(role)} engine starts"
+    is_compared = any(
+        row["cell_key"] == planned.cell.cell_key and row["step"] == "parity" and row.get("parity_n") for row in rows
+    )
+    if k == AR_K or is_compared or all(step.step != "parity" for step in planned.measured_steps):
+        return ""
+    return f"{name_of(k)}'s outputs were not compared"
 
 
 def _said(points: Points, k: int) -> str:

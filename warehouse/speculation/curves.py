@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from configs.schema import PlannedCell
 from warehouse.consolidate.baseline import baseline_among
 from warehouse.consolidate.rows import Row, acceptance_source, made_up
+from warehouse.depths.phases import PREFILL
 
 Shape = tuple[str, Any, Any]
 """Step, condition and mode."""
@@ -65,8 +66,11 @@ def curves_of(run_id: str, planned: Sequence[PlannedCell]) -> list[Curve]:
 
 
 def shapes_of(rows: Iterable[Row]) -> list[Shape]:
-    """What was measured of a curve's cells: each is a curve of its own, and never helps another one."""
-    return sorted({shape_of(row) for row in rows if row.get("tok_s") is not None})
+    """What was measured of a curve's cells: each is a curve of its own, and never helps another one.
+
+    Prefill is none, though it has a rate: nothing is drafted in it, and K changes nothing about it.
+    """
+    return sorted({shape_of(row) for row in rows if row.get("tok_s") is not None and row.get("mode") != PREFILL})
 
 
 def shape_of(row: Row) -> Shape:

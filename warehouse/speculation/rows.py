@@ -13,7 +13,7 @@ from warehouse.consolidate.speed.settled import Known
 from warehouse.speculation.choice import Choice, choose
 from warehouse.speculation.curves import AR_K, Curve, curves_of, shapes_of
 from warehouse.speculation.points import Point, Points, points_of
-from warehouse.speculation.theory import cost_of, steps_of, theory_columns
+from warehouse.speculation.theory import always_drafting, cost_of, steps_of, theory_columns
 from warehouse.statistics.speculation.smallest import Ratio
 from warehouse.statistics.speculation.theory import StepCost, step_ms
 
@@ -64,10 +64,12 @@ def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _add(made: Curves, points: Points, rows: Sequence[Row], load: Sequence[Row], dropped: Collection[str]) -> None:
     choice, steps = choose(points, rows, dropped), steps_of(points, rows, load)
-    cost = cost_of(steps)
+    always = always_drafting(points, load)
+    cost = cost_of(steps, always)
     shared = _shared(points)
     for k, point in sorted(points.by_k.items()):
-        made.k_curves.append(shared | _measured(k, point, choice) | theory_columns(k, point, steps.get(k), cost))
+        theory = theory_columns(k, point, steps.get(k), cost, is_always=k in always)
+        made.k_curves.append(shared | _measured(k, point, choice) | theory)
     baselines = [step_ms(step.baseline) for step in steps.values()]
     target_ms = sum(baselines) / len(baselines) if baselines else None
     made.recommendations.append(shared | _recommended(points.curve, choice) | _cost(cost, target_ms))

@@ -19,7 +19,8 @@ from warehouse.statistics.speculation.smallest import MOST_HIDDEN
 LEAD = (
     "How many tokens to draft, for each condition by itself: the smallest K within noise of the fastest, with AR as a "
     "draft of none. Noise is the 95 % interval of the ratio of two rates, by engine starts of one machine. There is no "
-    "recommendation where a K that was planned is missing or not ok, where no start was repeated, or where noise may "
+    "recommendation where a K that was planned is missing, not ok, short of a start or not compared with AR's outputs "
+    "though that was planned, where no start was repeated, or where noise may "
     f"hide more than {100 * MOST_HIDDEN:.0f} %; and none is carried over to a load or category that wasn't measured."
 )
 
@@ -28,7 +29,8 @@ THEORY = (
     f"{TIMES} t(draft), a line fitted to the steps that were measured, in units of AR's on the same machine (Leviathan "
     "et al. 2023, theorem 3.8, with its cost coefficient c estimated instead of assumed). A drafted token's cost has "
     "its verification in it. The residual is what the line misses; with few K it follows them closely. Share of theory "
-    "is the speedup over the tokens per step: what is left where drafting isn't free."
+    "is the speedup over the tokens per step: what is left where drafting isn't free. It holds where K tokens are "
+    "drafted at every step, and is left out elsewhere (n-gram, suffix, dynamic K)."
 )
 
 MOST_PLOTS = 24
@@ -104,7 +106,10 @@ BESIDE = (
 
 
 def _small(row: Row) -> Markup:
-    return tag("small", f"{row['model']} · {row['precision']}")
+    words = [row["model"], row["precision"]]
+    if row["tokens_per_step"] is not None and row["tokens_expected"] is None:
+        words.append("nothing accepted" if row["tokens_per_step"] <= 1 else "not K drafts at every step")
+    return tag("small", " · ".join(words))
 
 
 def _shares(low: float | None, high: float | None) -> str:

@@ -2,11 +2,14 @@
 
 Every step is taken in units of a step of AR on its own machine, so that a curve whose cells ran on several machines is
 one line. The line is fitted per curve and condition: verifying K tokens and drafting them is dearer in a batch.
+
+Theory is of K tokens at every step. N-gram and suffix draft at some steps, dynamic K fewer tokens: of those there are
+measured steps, and no theory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from warehouse.consolidate.rows import Row
@@ -21,7 +24,11 @@ from warehouse.statistics.speculation.theory import (
     geometric_tokens,
     step_ms,
     tok_s_of,
+    without_prefill,
 )
+
+ROUNDING = 0.02
+"""Share of steps, or of tokens, that may lack in what was drafted, besides one step of each request: its prefill."""
 
 
 class Step(NamedTuple):
@@ -43,11 +50,17 @@ Prefills = Mapping[str, float]
 def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[int, Step]:
     """The steps of every K that is ok and stands beside AR; 0 is AR itself.
 
+    Prefill is taken out of all of them or of none: where AR or one K lacks it, a line would show that as a cost.
+    There are none where Little's law doesn't hold: on a schedule, and where a workload's seconds have ramp and tail.
+
     Args:
         points: of a curve under one condition.
         rows: of the curve's cells and of AR, streamed ones included: those know the prefill.
         load: rows of `load` of the same cells: those know the length of answers, too.
     """
+    concurrency = points.concurrency
+    if concurrency is None or (points.shape[0] == "prompts" and concurrency > 1):
+        return {}
     prefills, answers = _prefills(points, rows, load), _answers(points, load)
     found: dict[int, Step] = {}
     for k, point in points.by_k.items():
@@ -57,20 +70,49 @@ def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[i
             continue
         prefill = prefills.get(point.row["cell_key"])
         answer = answers.get(point.row["cell_key"], _fixed_length(point))
-        measured = Decoding(point.row["tok_s"], points.concurrency or 1, tokens, answer, prefill)
-        of_ar = prefills.get(beside.rows[0]["served_cell_key"], prefill)
+        measured = Decoding(point.row["tok_s"], concurrency, tokens, answer, prefill)
+        of_ar = prefills.get(beside.rows[0]["served_cell_key"])
         baseline = measured._replace(tok_s=beside.tok_s, tokens_per_step=1.0, prefill_ms=of_ar)
         found[k] = Step(measured, baseline)
-    return found
+    if all(without_prefill(each) for step in found.values() for each in step):
+        return found
+    return {k: Step(*(each._replace(prefill_ms=None) for each in step)) for k, step in found.items()}
 
 
-def cost_of(steps: Mapping[int, Step]) -> StepCost | None:
-    """What a drafted token costs, from all K; None: too few of them."""
-    drafting = [(k, step.relative) for k, step in steps.items() if k != AR_K]
+def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
+    """The K that drafted K tokens at every step behind a prefill, so that theory is of them.
+
+    Decoding steps are known by what they accepted: tokens per step less 1, as acceptance length is of steps that
+    drafted. So nothing is known of a K of which nothing was accepted.
+
+    Args:
+        points: of a curve under one condition.
+        load: rows of `load` of its cells.
+    """
+    answers = _answers(points, load)
+    found = set()
+    for k, point in points.by_k.items():
+        row, accepted, beyond = point.row, point.row.get("accepted_tokens"), (point.row.get("tokens_per_step") or 1) - 1
+        if k == AR_K or not accepted or beyond <= 0 or not row.get("drafts"):
+            continue
+        steps = accepted / beyond
+        answer = answers.get(row["cell_key"]) or row.get("answer_tokens") or _fixed_length(point)
+        together = (row.get("repeats") or 0) * (row.get("concurrency") or 1)
+        requests = (steps + accepted) / answer if answer else together
+        drafted = k * row["drafts"] if row.get("drafted_tokens") is None else row["drafted_tokens"]
+        is_each_step = row["drafts"] >= (1 - ROUNDING) * steps - requests
+        if is_each_step and drafted >= k * ((1 - ROUNDING) * row["drafts"] - requests):
+            found.add(k)
+    return frozenset(found)
+
+
+def cost_of(steps: Mapping[int, Step], always: Collection[int]) -> StepCost | None:
+    """What a drafted token costs, from all K that were drafted at every step; None: too few of them."""
+    drafting = [(k, step.relative) for k, step in steps.items() if k in always]
     return fitted_cost([(AR_K, 1.0), *drafting]) if drafting else None
 
 
-def theory_columns(k: int, point: Point, step: Step | None, cost: StepCost | None) -> Row:
+def theory_columns(k: int, point: Point, step: Step | None, cost: StepCost | None, *, is_always: bool) -> Row:
     """Columns of `k_curves` that say what theory expects of one K, and how far off it is.
 
     Args:
@@ -78,14 +120,18 @@ def theory_columns(k: int, point: Point, step: Step | None, cost: StepCost | Non
         point: its row has the acceptance.
         step: its measured step; None: not known.
         cost: of a step over K; None: not fitted.
+        is_always: K tokens were drafted at every step; else there is no theory of it.
     """
+    columns: Row = {"step_ms": None if step is None else step_ms(step.measured)}
     if k == AR_K:
-        return {"step_ms": None if step is None else step_ms(step.measured)}
+        return columns
+    columns["tokens_per_step"] = point.row.get("tokens_per_step")
+    if not is_always:
+        return columns
     shares = point.row.get("acceptance_by_position") or ()
     rate, length = acceptance_rate(shares), point.row.get("acceptance_length")
     tokens = expected_tokens(shares) if shares else length
-    columns: Row = {
-        "tokens_per_step": point.row.get("tokens_per_step"),
+    columns |= {
         "tokens_expected": tokens,
         "acceptance_rate": rate,
         "tokens_geometric": None if rate is None else geometric_tokens(rate, k),
@@ -93,7 +139,7 @@ def theory_columns(k: int, point: Point, step: Step | None, cost: StepCost | Non
     if step is None:
         return columns
     speedup = step.measured.tok_s / step.baseline.tok_s
-    columns |= {"step_ms": step_ms(step.measured), "theory_share": speedup / tokens if tokens else None}
+    columns["theory_share"] = speedup / tokens if tokens else None
     if cost is None or not tokens or cost.at(k) <= 0:
         return columns
     fitted_ms = cost.at(k) * step_ms(step.baseline)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from configs.schema import PlannedCell
+from configs.steps.throughput import Condition
 from tests.warehouse.read_page import page_of
 from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
 from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
 from warehouse.parts import Row
+from warehouse.speculation.curves import shapes_of
+from warehouse.speculation.points import Point, Points
+from warehouse.speculation.theory import steps_of
 from warehouse.statistics.speculation.theory import expected_tokens
+from warehouse.statistics.visits import Components
 from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store
@@ -31,13 +37,13 @@ NEAR = {AR: 100.0, K1: 130.0, K2: 150.0, K4: 151.5}
 Cell = tuple[str, int | None]
 
 
-def only_mtp() -> list[PlannedCell]:
-    """The demo's AR and MTP cells in 16 bits, without parity: its rows are planted where a test wants some."""
-    chosen = [
-        each for each in demo_plan().cells
+def only_mtp(*steps: str) -> list[PlannedCell]:
+    """The demo's AR and MTP cells in 16 bits, with throughput and these steps."""
+    return [
+        each.model_copy(update={"steps": tuple(one for one in each.steps if one.step in ("throughput", *steps))})
+        for each in demo_plan().cells
         if each.cell.precision.name == "bf16" and each.cell.technique.name in ("ar", "mtp")
-    ]  # fmt: skip
-    return chosen
+    ]
 
 
 def mirrored(store: Store, cells: Sequence[PlannedCell] = ()) -> VisitedRun:
@@ -50,13 +56,17 @@ def counts(k: int | None) -> Row:
 
 
 def there_and_back(
-    run: VisitedRun, rates: Mapping[Cell, float], apart: Sequence[float] = (1.004, 0.996), **columns: Any
+    run: VisitedRun,
+    rates: Mapping[Cell, float],
+    apart: Sequence[float] = (1.004, 0.996),
+    condition: Condition = LONG,
+    counted: Callable[[int | None], Row] = counts,
 ) -> None:
     """All cells forwards and then back; the second start of each is a little off the first one, in turns."""
     for at, ((technique, k), tok_s) in enumerate(rates.items()):
-        run.visit(technique, k, tok_s * apart[at % 2], condition=LONG, **columns, **counts(k))
+        run.visit(technique, k, tok_s * apart[at % 2], condition=condition, **counted(k))
     for at, ((technique, k), tok_s) in reversed([*enumerate(rates.items())]):
-        run.visit(technique, k, tok_s / apart[at % 2], "@2", condition=LONG, **columns, **counts(k))
+        run.visit(technique, k, tok_s / apart[at % 2], "@2", condition=condition, **counted(k))
 
 
 def recommended(run: VisitedRun) -> Row:
@@ -101,6 +111,24 @@ def test_incomplete_data_is_refused_and_what_is_missing_is_named(local: Store, m
     assert row["wording"] == f"no recommendation: {row['refusal']}"
 
 
+def test_a_start_that_was_planned_and_not_made_is_missing(local: Store) -> None:
+    run = mirrored(local)
+    run.visit("mtp", 4, 151.5, condition=LONG, **counts(4))
+    there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != K4})
+    row = recommended(run)
+    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4 has 1 of 2 engine starts")
+
+
+def test_so_is_one_of_the_ar_that_a_cell_brings_along(local: Store) -> None:
+    run = VisitedRun(local, cells=only_mtp())
+    for technique, k in (K1, K2):
+        run.bracket(technique, k, 100.2, 150.0, 99.8, condition=LONG, **counts(k))
+    run.visit("mtp", 4, 100.2, "@control-1", condition=LONG)
+    run.visit("mtp", 4, 151.5, condition=LONG, **counts(4))
+    row = recommended(run)
+    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4's AR has 1 of 2 engine starts")
+
+
 def test_a_row_that_is_not_ok_decides_nothing(local: Store) -> None:
     run = mirrored(local)
     there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != K4})
@@ -127,12 +155,23 @@ def test_noise_that_could_hide_a_tenth_is_refused(local: Store) -> None:
 
 
 def test_a_k_that_fails_parity_is_never_recommended_however_fast_it_is(local: Store) -> None:
-    run = mirrored(local)
+    run = mirrored(local, only_mtp("parity"))
     there_and_back(run, NEAR | {K4: 195.0})
     for technique, k in NEAR:
         write_parity(run, technique, k, breaks=(technique, k) == K4)
     row = recommended(run)
     assert (row["k"], row["fastest_k"], row["excluded"]) == (2, 2, ["K=4: parity_failed"])
+
+
+def test_outputs_that_were_to_be_compared_and_were_not_recommend_nothing(local: Store) -> None:
+    run = mirrored(local, only_mtp("parity"))
+    there_and_back(run, NEAR | {K4: 195.0})
+    for technique, k in (AR, K1, K2):
+        write_parity(run, technique, k, breaks=False)
+    row = recommended(run)
+    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4's outputs were not compared")
+    write_parity(run, *K4, breaks=False)
+    assert recommended(run)["k"] == 4
 
 
 def write_parity(run: VisitedRun, technique: str, k: int | None, *, breaks: bool) -> None:
@@ -200,21 +239,113 @@ def test_the_cost_of_a_drafted_token_is_estimated_and_theory_follows_from_accept
     assert only(built.k_curves, k=0)["step_ms"] == pytest.approx(10, rel=0.01)
 
 
-def test_a_prefill_that_is_known_is_no_part_of_a_step(local: Store) -> None:
-    run, n, prefill_s = mirrored(local), LONG.output_tokens, 20.0
+def test_prefill_has_a_rate_and_no_curve_over_k() -> None:
+    shapes = [("depth", "pp2048 @ d4096", "prefill"), ("depth", "tg128 @ d4096", "decode")]
+    rows = [dict(zip(("step", "condition", "mode"), shape, strict=True)) | {"tok_s": 800.0} for shape in shapes]
+    assert shapes_of(rows) == shapes[1:]
+
+
+def at_every_second_step(k: int | None) -> Row:
+    shares = POSITIONS.get(k, ())
+    return engine_counts(shares, round(LONG.output_tokens / (2 + sum(shares))))
+
+
+def half_as_many(k: int | None) -> Row:
+    found = counts(k)
+    return found | {"engine_draft_tokens": found["engine_draft_tokens"] // 2} if found else {}
+
+
+@pytest.mark.parametrize("counted", [at_every_second_step, half_as_many])
+def test_there_is_no_theory_of_what_does_not_draft_k_tokens_at_every_step(
+    local: Store, counted: Callable[[int | None], Row]
+) -> None:
+    run = mirrored(local)
+    there_and_back(run, NEAR, counted=counted)
+    built = run.built()
+    for k in (1, 2, 4):
+        point = only(built.k_curves, k=k)
+        assert point["step_ms"] and point["tokens_per_step"] > 1, "measured, whatever was drafted"
+        for name in ("tokens_expected", "acceptance_rate", "tokens_geometric", "step_ms_fitted", "tok_s_expected",
+                     "speedup_expected", "residual", "theory_share"):  # fmt: skip
+            assert point.get(name) is None, name
+    assert only(built.recommendations).get("draft_cost") is None
+    assert page_of(local).text.count("not K drafts at every step") == 3
+
+
+def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Store) -> None:
+    # of 100 tokens: 1 of the prefill, 1 of each step, and what was accepted
+    accepted = {1: [44], 2: [33, 25], 4: [24, 18, 15, 12]}
+    told = {
+        k: {
+            "engine_drafts": 99 - sum(each), "engine_draft_tokens": k * (99 - sum(each)),
+            "engine_accepted_tokens": sum(each), "engine_accepted_by_position": each,
+        }
+        for k, each in accepted.items()
+    }  # fmt: skip
+    run = mirrored(local)
+    there_and_back(run, NEAR, condition=SHORT, counted=lambda k: told.get(k or 0, {}))
+    assert all(only(run.built().k_curves, k=k)["tokens_expected"] for k in (1, 2, 4))
+    assert only(run.built().recommendations)["points"] == 4
+
+
+@pytest.mark.parametrize(
+    ("step", "concurrency", "is_known"),
+    [("prompts", 1, True), ("prompts", 4, False), ("load", 4, True), ("load", None, False)],
+)
+def test_a_step_is_only_known_where_the_requests_in_flight_are(
+    step: str, concurrency: int | None, is_known: bool
+) -> None:
+    starts: Any = SimpleNamespace(is_ok=True, tok_s=100.0, rows=[{"served_cell_key": "ar"}])
+    row = {
+        "cell_key": "mtp", "verdict": "ok", "tok_s": 150.0, "tokens_per_step": 2.0, "concurrency": concurrency,
+        "mode": "natural",
+    }  # fmt: skip
+    curve: Any = None
+    point = Point(row, starts, starts)
+    points = Points(curve, (step, "c", "natural"), {2: point}, Components(0.0, 0.0, 0.0), None)
+    assert bool(steps_of(points, [], [])) is is_known
+
+
+def with_prefill(run: VisitedRun, unstreamed: Cell | None = None) -> None:
+    """There and back, at a step of 10 ms and 0.5 for each drafted token, behind a prefill of 20 s."""
+    n, prefill_s = LONG.output_tokens, 20.0
     for (technique, k), visit in [*((cell, "") for cell in NEAR), *((cell, "@2") for cell in reversed(NEAR))]:
         tokens = expected_tokens(POSITIONS.get(k, ()))
         tok_s = n / (prefill_s + (n / tokens - 1) * (0.010 + 0.0005 * (k or 0)))
         step = StepWriter(run.ledger, run.key(technique, k), f"throughput{visit}")
         step.provenance(machine="node-1 card-1")
         step.write(WINDOWS, [window(LONG, at, tok_s * rate, **counts(k)) for at, rate in enumerate(STEADY)])
-        step.write(REQUESTS, [streamed(LONG, index, 1000 * prefill_s, 10.0) for index in range(3)])
+        if (technique, k) != unstreamed:
+            step.write(REQUESTS, [streamed(LONG, index, 1000 * prefill_s, 10.0) for index in range(3)])
         step.judge((LONG.name, "fixed", "ok", [], []), (LONG.name, "stream", "ok", [], []))
         step.commit()
+
+
+def test_a_prefill_that_is_known_is_no_part_of_a_step(local: Store) -> None:
+    run = mirrored(local)
+    with_prefill(run)
     row = only(run.built().recommendations)
     assert row["target_step_ms"] == pytest.approx(10, rel=0.01) and row["draft_token_ms"] == pytest.approx(
         0.5, rel=0.05
     )
+
+
+@pytest.mark.parametrize("unstreamed", [AR, K4])
+def test_a_prefill_that_one_of_them_lacks_is_taken_out_of_none(local: Store, unstreamed: Cell) -> None:
+    run = mirrored(local)
+    with_prefill(run, unstreamed)
+    for k in (0, 1, 2, 4):
+        point = only(run.built().k_curves, k=k)
+        assert point["step_ms"] == pytest.approx(1000 * (point.get("tokens_per_step") or 1.0) / point["tok_s"])
+
+
+def test_a_recommendation_goes_with_the_first_of_its_rows_that_was_measured_anew(local: Store) -> None:
+    there_and_back(mirrored(local), NEAR)
+    assert "K=2: within noise of K=4" in page_of(local).text
+    anew: Any = VisitedRun(local, "mirrored", "later", [each for each in only_mtp() if each.cell.k in (None, 4)])
+    anew.ledger.clock.now += 86_400
+    there_and_back(anew, {AR: 100.0, K4: 120.0})
+    assert "within noise of K=4" not in page_of(local).text
 
 
 def test_the_page_shows_the_curve_the_recommendation_and_theory(local: Store) -> None:

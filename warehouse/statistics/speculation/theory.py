@@ -91,14 +91,6 @@ def geometric_tokens(rate: float, k: int) -> float:
     return k + 1.0 if rate >= 1 else (1 - rate ** (k + 1)) / (1 - rate)
 
 
-def expected_speedup(tokens_per_step: float, k: int, cost_ratio: float) -> float:
-    """Speed over that of the target alone: tokens per step / (1 + K c).
-
-    Source: Leviathan et al. 2023, theorem 3.8, with any tokens per step in place of the geometric ones.
-    """
-    return tokens_per_step / (1 + k * cost_ratio)
-
-
 def step_ms(measured: Decoding) -> float:
     """Time of one decoding step of one request, in ms.
 
@@ -106,7 +98,7 @@ def step_ms(measured: Decoding) -> float:
     which the prefill is one. Where length or prefill are not known, prefill stays in, spread over the steps.
     """
     slot_ms = 1000 * measured.concurrency / measured.tok_s
-    if (decoding := _without_prefill(measured)) is not None:
+    if (decoding := without_prefill(measured)) is not None:
         length_ms, steps = decoding
         return length_ms / steps
     return slot_ms * measured.tokens_per_step
@@ -121,7 +113,7 @@ def tok_s_of(measured: Decoding, one_step_ms: float, tokens_per_step: float) -> 
         tokens_per_step: in place of the measured ones.
     """
     answer, prefill_ms = measured.answer_tokens, measured.prefill_ms
-    if _without_prefill(measured) is None or answer is None or prefill_ms is None:
+    if without_prefill(measured) is None or answer is None or prefill_ms is None:
         return 1000 * measured.concurrency * tokens_per_step / one_step_ms
     steps = max(answer / tokens_per_step - 1, 0.0)
     return 1000 * measured.concurrency * answer / (prefill_ms + steps * one_step_ms)
@@ -148,7 +140,7 @@ def fitted_cost(steps: Sequence[tuple[int, float]]) -> StepCost | None:
     return StepCost(target, draft, error, n) if target > 0 else None
 
 
-def _without_prefill(measured: Decoding) -> tuple[float, float] | None:
+def without_prefill(measured: Decoding) -> tuple[float, float] | None:
     """Time of decoding one answer in ms, and its steps; None: length or prefill aren't known, or leave nothing."""
     if measured.answer_tokens is None or measured.prefill_ms is None:
         return None

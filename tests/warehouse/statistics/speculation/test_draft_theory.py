@@ -7,7 +7,6 @@ import pytest
 from warehouse.statistics.speculation.theory import (
     Decoding,
     acceptance_rate,
-    expected_speedup,
     expected_tokens,
     fitted_cost,
     geometric_tokens,
@@ -32,7 +31,6 @@ def test_tokens_per_step_are_those_that_the_published_k_sweep_computes() -> None
 def test_geometric_tokens_are_those_of_leviathan_and_all_of_them_where_all_are_accepted() -> None:
     assert geometric_tokens(0.8, 5) == pytest.approx(3.689, abs=1e-3)
     assert geometric_tokens(0.0, 4) == 1 and geometric_tokens(1.0, 4) == 5
-    assert expected_speedup(geometric_tokens(0.8, 5), 5, 0.05) == pytest.approx(2.951, abs=1e-3)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
