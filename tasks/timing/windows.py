@@ -182,7 +182,7 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
 
 def _ids(reply: Reply | StreamReply) -> int | None:
     if isinstance(reply, StreamReply):
-        return reply.token_ids
+        return reply.token_id_count
     return None if reply.token_ids is None else len(reply.token_ids)
 
 
