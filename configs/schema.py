@@ -113,6 +113,13 @@ class PlannedCell(Grown):
         return tuple(step for step in self.steps if isinstance(step, MeasuredStep))
 
 
+def _leave_out(fields: dict[str, Any], path: str) -> None:
+    """Delete a field by its name, or `list.name` in each of a list."""
+    *outer, name = path.split(".")
+    for each in fields[outer[0]] if outer else [fields]:
+        del each[name]
+
+
 class Plan(Frozen):
     """An expanded sweep: all that defines a run before anything is measured."""
 
@@ -141,6 +148,6 @@ class Plan(Frozen):
                 del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for name in step.forecast_only:
-                    del fields[name]
+                    _leave_out(fields, name)
         text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

@@ -41,7 +41,10 @@ class StepSpec(Frozen):
     step: str
 
     forecast_only: ClassVar[frozenset[str]] = frozenset()
-    """Fields that only the forecast reads: no part of what a run is, so that a better guess continues it."""
+    """Fields that only the forecast reads: no part of what a run is, so that a better guess continues it.
+
+    `list.name` is that of each of a list.
+    """
 
     def named(self) -> Iterator[tuple[Loc, str]]:
         """Parts whose names must differ: (location inside the step, name)."""

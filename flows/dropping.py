@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from configs.schema import Plan, PlannedCell
 from warehouse.build import consolidate
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
+from warehouse.regrades import rows_in_force
 from warehouse.speculation.out import out_after_first_visit
+from warehouse.store import StoreAway
 from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
 
@@ -16,46 +19,71 @@ OWNER = "flow"
 """Who commits a visit that nobody makes."""
 
 
-def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> None:
+def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pause: Callable[[], None]) -> None:
     """Commit the second visits of cells whose K is out as dropped, without a row: whoever goes on finds them done.
 
-    What the first visit measured stays as it is. A cell whose way back has begun is not dropped any more.
+    What the first visit measured stays as it is. A cell whose way back was measured in part is not dropped any more;
+    one that a killed flow had begun to drop is dropped whole, by what was said then.
 
     Args:
         ledger: the run, measured on the way forwards.
         plan: cells that may be dropped say so.
         tell: gets a sentence for each that is.
+        pause: is waited for while the store is away.
 
     Raises:
         StoreError: what is committed can't be read.
     """
+    while True:
+        try:
+            _drop_what_is_out(ledger, plan, tell)
+            return
+        except StoreAway:
+            pause()
+
+
+def _drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> None:
     asked = [planned for planned in plan.cells if planned.drop == "after_first_visit"]
-    left = [planned for planned in asked if not _has_begun(ledger, planned)]
+    backs = [(planned, _way_back(ledger, planned)) for planned in asked]
+    left = [(planned, back) for planned, back in backs if back.missing and not back.is_measured]
     if not left:
         return
     built = consolidate(ledger.store, [ledger.run_id])
     out = out_after_first_visit(built.k_curves, built.results)
-    for planned in left:
-        sentence = out.get(planned.cell.cell_key)
+    for planned, back in left:
+        sentence = back.dropped_for or out.get(planned.cell.cell_key)
         if sentence is not None:
-            _drop(ledger, planned, sentence)
+            _drop(ledger, planned, back.missing, sentence)
             tell(f"{planned.cell.label}: not visited again (drop: after_first_visit): {sentence}")
 
 
-def _has_begun(ledger: Ledger, planned: PlannedCell) -> bool:
-    return any(ledger.read_commit(planned.cell.cell_key, name) is not None for name in _way_back(planned))
+class _WayBack(NamedTuple):
+    """What the store has of a cell's second visit."""
+
+    missing: list[str]
+    """Measurements without a commit."""
+    is_measured: bool
+    """Whether some of it was made."""
+    dropped_for: str | None
+    """Why the rest was dropped; None: nothing was."""
 
 
-def _way_back(planned: PlannedCell) -> list[str]:
-    return [each.name for start in planned.starts if start.leg == 2 for each in start.measurements]
+def _way_back(ledger: Ledger, planned: PlannedCell) -> _WayBack:
+    key = planned.cell.cell_key
+    names = [each.name for start in planned.starts if start.leg == 2 for each in start.measurements]
+    commits = {name: ledger.read_commit(key, name) for name in names}
+    made = [commit for commit in commits.values() if commit is not None]
+    dropped = [commit for commit in made if Reason.DROPPED in commit.reasons]
+    said = next((row["details"][0] for commit in dropped for row in rows_in_force(ledger, commit, VERDICTS)), None)
+    return _WayBack([name for name in names if commits[name] is None], len(dropped) < len(made), said)
 
 
-def _drop(ledger: Ledger, planned: PlannedCell, sentence: str) -> None:
+def _drop(ledger: Ledger, planned: PlannedCell, names: Sequence[str], sentence: str) -> None:
     key = planned.cell.cell_key
     lease = Leases(ledger, key).current()
     attempt = lease.epoch if lease is not None else 1
     reasons = [Reason.DROPPED.value]
-    for name in _way_back(planned):
+    for name in names:
         said = {
             "run_id": ledger.run_id, "cell_key": key, "step": name, "attempt": attempt,
             "measured_at": ledger.clock.now_iso(), "verdict": "ok", "reasons": reasons, "details": [sentence],

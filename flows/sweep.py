@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -96,7 +97,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
         try:
             for leg in legs:
                 if leg == 2:
-                    drop_what_is_out(ledger, plan, get_run_logger().info)
+                    drop_what_is_out(ledger, plan, tell, partial(clock.sleep, context.poll_s))
                 left = _left(plan, outcomes)
                 pending = {
                     pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context, leg)

@@ -37,6 +37,7 @@ class PromptsStep(MeasuredStep):
     )
 
     is_timed: ClassVar[bool] = True
+    forecast_only: ClassVar[frozenset[str]] = frozenset({"workloads.answer_tokens"})
 
     @field_validator("workloads", mode="before")
     @classmethod

@@ -19,9 +19,6 @@ nobody here has counted yet."""
 VLLM_SERVING = {"max_num_seqs": (None, 1), "gpu_memory_utilization": (None,), "prefix_cache": (False,)}
 """Serving arguments that `generate` has no use for, with the values that ask for nothing."""
 
-VLLM_SERVING = {"max_num_seqs": (None, 1), "gpu_memory_utilization": (None,), "prefix_cache": (False,)}
-"""Serving arguments that `generate` has no use for, with the values that ask for nothing."""
-
 LONGEST_LOOKUP = "prompt_lookup_max"
 SHORTEST_LOOKUP = "prompt_lookup_min"
 """vLLM's names in `speculative_config` for how many tokens are looked up; `generate` always goes down to one."""

@@ -48,8 +48,8 @@ class StreamReply(NamedTuple):
     engine: EngineTruth = EngineTruth()
     counts: tuple[tuple[float, int], ...] = ()
     """Of each chunk that carried tokens: when it came, and how many there were with it."""
-    token_ids: int | None = None
-    """How many came; None: nobody asked for them."""
+    token_id_count: int | None = None
+    """How many ids came; None: nobody asked for them."""
 
     @property
     def gaps(self) -> list[tuple[float, int]]:
@@ -142,7 +142,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         wall_s=heard.wall_s,
         engine=engine_truth(metrics),
         counts=tuple(steps),
-        token_ids=sum(ids) if ids else None,
+        token_id_count=sum(ids) if ids else None,
     )
 
 

@@ -125,8 +125,8 @@ def impossible_prefill(cell: Cell, gpu: Gpu, tok_s: float) -> Finding | None:
 def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     """Tokens per second that a healthy engine decodes one request with, without drafts; None where none can be named.
 
-    1 / (bytes per step / (bandwidth x 0.5) + 10 ms). Not for engines that their own arguments slow down: without CUDA
-    graphs launches bound a step, with weights in the host's memory its bus does.
+    1 / (bytes per step / (bandwidth x 0.5) + 10 ms). Not for engines that their kind or their own arguments slow down:
+    without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
     """
     if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or _is_slowed(cell):
         return None
@@ -135,7 +135,9 @@ def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
 
 
 def _is_slowed(cell: Cell) -> bool:
-    """Whether the engine was told to do without graphs, or without the card's memory."""
+    """Whether the engine was told to do without graphs, or without the card's memory; `generate()` has no graphs."""
+    if cell.engine.kind == "transformers":
+        return True
     if argument(cell.engine_words, "--enforce-eager", "--cpu-offload-gb") is not None:
         return True
     return WITHOUT_GRAPHS.search(" ".join(cell.engine_words)) is not None

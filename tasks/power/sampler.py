@@ -28,7 +28,11 @@ class Sampler:
     async def __aenter__(self) -> Sampler:
         if self._cards is not None:
             self._looking = asyncio.get_running_loop().run_in_executor(None, self._look_until_stopped, self._cards)
-            await asyncio.to_thread(self._begun.wait)
+            try:
+                await asyncio.to_thread(self._begun.wait)
+            except BaseException:  # what isn't entered is never left: without this the thread would look for ever
+                self._stopping.set()
+                raise
         return self
 
     async def __aexit__(

@@ -28,6 +28,9 @@ for name, tried in (
 """
 """A program that tries what a fenced one must not."""
 
+UNFENCED = "ran without fences"
+"""How the reason begins of what could reach files and network."""
+
 TRIAL = Check.model_validate({"cases": [{"stdout": ""}], "seconds": 30})
 """What it must print: nothing. On a busy machine a Python may take seconds to start."""
 
@@ -59,6 +62,13 @@ def checked(answer: str, check: Check, *, fenced: bool) -> Checked:
     source = program_of(answer)
     if source is None:
         return Checked("failed", "no program: no code block in the answer that is ended")
+    found = _held(source, check, fenced)
+    if fenced or found.outcome == "not_run":
+        return found
+    return found._replace(reason=one_line(f"{UNFENCED}; {found.reason}"))
+
+
+def _held(source: str, check: Check, fenced: bool) -> Checked:
     for number, case in enumerate(check.cases, 1):
         ran = run(source, check, case, fenced=fenced)
         found = _of_case(ran, case)

@@ -65,7 +65,14 @@ def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
             os.close(writable)
             writable = -1
             with program:
-                said, cut = _listen(program, check.seconds)
+                try:
+                    ended = os.pidfd_open(
+                        program.pid
+                    )  # and not `wait`: until it is reaped, nobody else gets its number
+                except OSError as error:  # an old profile of a container, or a kernel in user space
+                    os.killpg(program.pid, signal.SIGKILL)
+                    return Ran("not_run", "", f"no sandbox here: nobody can tell when it ends: pidfd_open: {error}")
+                said, cut = _listen(program, ended, check.seconds)
             ready = os.read(readable, 1) == b"!"
         finally:
             os.close(readable)
@@ -102,12 +109,11 @@ def _started(
     )
 
 
-def _listen(program: subprocess.Popen[bytes], seconds: float) -> tuple[dict[str, bytes], Cut]:
+def _listen(program: subprocess.Popen[bytes], ended: int, seconds: float) -> tuple[dict[str, bytes], Cut]:
     """What it printed until it ended or was ended, and by what; afterwards nothing of its session is left."""
     said = {OUTPUT: b"", ERROR: b""}
     deadline = time.monotonic() + seconds
     cut: Cut = ""
-    ended = os.pidfd_open(program.pid)  # and not `wait`: until it is reaped, nobody else gets its number
     with selectors.DefaultSelector() as selector:
         selector.register(ended, selectors.EVENT_READ, ENDED)
         for name, pipe in ((OUTPUT, program.stdout), (ERROR, program.stderr)):

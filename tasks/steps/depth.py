@@ -37,6 +37,7 @@ request; so they have modes of their own, `prefill` and `decode`, and are told b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from configs.steps.depth import DepthShape, DepthStep
@@ -46,8 +47,9 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.timing.condition_verdict import smoke_findings
 from tasks.timing.depth_runs import batch, measured_run, request_columns, warm_up
 from tasks.timing.depth_verdict import judge_depth
+from tasks.timing.finished import finished
 from tasks.timing.repeats import windows_wanted
-from tasks.timing.timed import timed
+from tasks.timing.timed import timed, with_failures
 from warehouse.depths.phases import DECODE, phases_of
 from warehouse.statistics.windows import rate_of
 from warehouse.steps.depth import DEPTH_REQUESTS, DEPTH_WINDOWS, MODE
@@ -55,18 +57,20 @@ from warehouse.steps.depth import DEPTH_REQUESTS, DEPTH_WINDOWS, MODE
 Row = dict[str, Any]
 
 RUN = ("condition", "repeat", "attempt")
-"""What identifies a run, and ties requests to it: a killed attempt may leave requests without one."""
+"""What identifies a run, and ties requests to it."""
 
 
 async def measure(ctx: StepContext, spec: DepthStep) -> list[Judgement]:
     """Measure every depth; rows go to `depth_requests` and `depth_windows`, one part of each per run."""
-    windows, requests = await _finished(ctx, spec)
+    whole = [(each.name, partial(_is_whole, spec, each)) for each in spec.shapes()]
+    windows, requests = await finished(ctx, DEPTH_WINDOWS, DEPTH_REQUESTS, RUN, whole)
     for shape in spec.shapes():
         if _next_run(spec, shape, windows) is None:
             continue
-        await warm_up(ctx, spec, shape)
+        beside = await warm_up(ctx, spec, shape)
         while (repeat := _next_run(spec, shape, windows)) is not None:
             window, rows = await measured_run(ctx, spec, shape, repeat)
+            window, beside = with_failures(window, beside), []
             await ctx.write(DEPTH_REQUESTS, rows)
             await ctx.write(DEPTH_WINDOWS, [window])  # behind its requests: it says that they are all there
             windows.append(window)
@@ -85,22 +89,8 @@ def _of(shape: DepthShape, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["condition"] == shape.name]
 
 
-async def _finished(ctx: StepContext, spec: DepthStep) -> tuple[list[Row], list[Row]]:
-    """Runs and requests of the depths that one earlier attempt finished on this machine.
-
-    A depth that was only begun starts again: another start of the engine would be in its figure.
-    """
-    kept = await ctx.resume(DEPTH_WINDOWS, RUN)
-    sent = await ctx.resume(DEPTH_REQUESTS, RUN, only={tuple(row[name] for name in RUN) for row in kept})
-    windows: list[Row] = []
-    for shape in spec.shapes():
-        here = [row for row in _of(shape, kept) if ctx.is_here(row)]
-        last = max((row["attempt"] for row in here), default=None)
-        of_last = [row for row in here if row["attempt"] == last]
-        if _next_run(spec, shape, of_last) is None:
-            windows += of_last
-    taken = {(row["condition"], row["attempt"]) for row in windows}
-    return windows, [row for row in sent if (row["condition"], row["attempt"]) in taken]
+def _is_whole(spec: DepthStep, shape: DepthShape, windows: Sequence[Row]) -> bool:
+    return _next_run(spec, shape, windows) is None
 
 
 def _next_run(spec: DepthStep, shape: DepthShape, windows: Sequence[Row]) -> int | None:

@@ -46,10 +46,9 @@ from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import prompt_seed
-from tasks.timing.answers import answers_of
 from tasks.timing.load_verdict import judge_load, smoke_findings
-from tasks.timing.loops import closed_loop, constant_moments, poisson_moments
-from tasks.timing.timed import Timed, timed, timed_at, with_failures
+from tasks.timing.loops import constant_moments, poisson_moments
+from tasks.timing.timed import Timed, timed, timed_at, untimed, with_failures
 from tasks.timing.windows import request_row
 from warehouse.statistics.histogram import counted_gaps
 from warehouse.statistics.windows import Span
@@ -172,9 +171,7 @@ class _Run:
         self._ctx.tell(Progress(self._percent(), f"{load.name}: warm-up"))
         number = self._spec.warmup * load.warmed_at_once
         requests = [self._ready(prompts[index % len(prompts)]) for index in range(number)]
-        exchanges = await closed_loop(self._ctx.client.hear, requests, load.warmed_at_once)
-        answered = await answers_of(self._ctx.client, exchanges, may_all_fail=True)
-        return [f"warm-up, {failure}" for failure in answered.failures]
+        return (await untimed(self._ctx, "warm-up", requests, load.warmed_at_once)).failures
 
     async def _window(
         self, prompts: Sequence[SuitePrompt], load: Offered, category: str | None, beside: Sequence[str]

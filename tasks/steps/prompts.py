@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from configs.steps.prompts import PromptsStep, condition_name
@@ -23,20 +24,19 @@ from configs.workloads.workload import Workload
 from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
-from tasks.guards.steadiness import is_client_limited, is_starved
 from tasks.prompts import Prompt
 from tasks.sandbox.programs import NOTHING, Programs
-from tasks.timing.answers import answers_of
-from tasks.timing.loops import closed_loop
-from tasks.timing.timed import Timed, timed
-from tasks.timing.windows import MOST_TRIES, request_row
+from tasks.timing.finished import finished
+from tasks.timing.timed import Timed, timed, untimed, with_failures
+from tasks.timing.tries import measured
+from tasks.timing.windows import request_row
 from tasks.timing.workload_verdict import judge_workload, smoke_findings
 from warehouse.steps.prompts import MODE, PROMPT_REQUESTS, PROMPT_WINDOWS
 
 Row = dict[str, Any]
 
 WINDOW = ("condition", "repeat", "attempt")
-"""What identifies a window, and ties requests to it: a killed attempt may leave requests without one."""
+"""What identifies a window, and ties requests to it."""
 
 
 class Shape(NamedTuple):
@@ -69,28 +69,18 @@ def shapes_of(spec: PromptsStep) -> list[Shape]:
 
 async def measure(ctx: StepContext, spec: PromptsStep) -> list[Judgement]:
     """Measure every condition that no earlier attempt on this machine has finished."""
-    run = _Run(ctx, spec, *await _finished(ctx, spec))
+    whole = [(each.condition, partial(_is_whole, spec)) for each in shapes_of(spec)]
+    run = _Run(ctx, spec, *await finished(ctx, PROMPT_WINDOWS, PROMPT_REQUESTS, WINDOW, whole))
     for shape in [each for each in shapes_of(spec) if not run.has(each)]:
-        await run.warm_up(shape)
+        beside = await run.warm_up(shape)
         for repeat in range(spec.repeats):
-            await run.measure(shape, repeat)
+            await run.measure(shape, repeat, beside)
+            beside = []
     return [run.judged(shape) for shape in shapes_of(spec)]
 
 
-async def _finished(ctx: StepContext, spec: PromptsStep) -> tuple[list[Row], list[Row]]:
-    """Windows and requests of the conditions that one earlier attempt finished on this machine."""
-    kept = await ctx.resume(PROMPT_WINDOWS, WINDOW)
-    measured = {tuple(window[column] for column in WINDOW) for window in kept}
-    sent = await ctx.resume(PROMPT_REQUESTS, WINDOW, only=measured)
-    windows: list[Row] = []
-    for shape in shapes_of(spec):
-        here = [row for row in kept if row["condition"] == shape.condition and ctx.is_here(row)]
-        last = max((row["attempt"] for row in here), default=None)
-        of_last = [row for row in here if row["attempt"] == last]
-        if {row["repeat"] for row in of_last} >= set(range(spec.repeats)):
-            windows += of_last
-    taken = {(row["condition"], row["attempt"]) for row in windows}
-    return windows, [row for row in sent if (row["condition"], row["attempt"]) in taken]
+def _is_whole(spec: PromptsStep, windows: Sequence[Row]) -> bool:
+    return {row["repeat"] for row in windows} >= set(range(spec.repeats))
 
 
 class _Run:
@@ -113,41 +103,39 @@ class _Run:
         )
         return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked)
 
-    async def warm_up(self, shape: Shape) -> None:
+    async def warm_up(self, shape: Shape) -> list[str]:
         """Untimed rounds, cut off where the shortest workload is: what compiles does so per prompt and load.
 
         With the windows' own prompt: the prefix cache is off, and a guard sees if it isn't.
+
+        Returns:
+            A sentence for each request that failed.
         """
+        failures: list[str] = []
         for number in range(self._spec.warmup):
             line = f"{shape.condition}: warm-up {number + 1}/{self._spec.warmup}"
             self._ctx.tell(Progress(self._percent(), line))
             requests = self._ready(shape, self._spec.warmup_tokens)
-            exchanges = await closed_loop(self._ctx.client.hear, requests, shape.concurrency)
-            (await answers_of(self._ctx.client, exchanges)).require_all()
+            failures += (await untimed(self._ctx, "warm-up", requests, shape.concurrency)).failures
+        return failures
 
-    async def measure(self, shape: Shape, repeat: int) -> None:
-        """One window, its programs, and their rows."""
-        load, tries = await self._window(shape)
+    async def measure(self, shape: Shape, repeat: int, beside: Sequence[str]) -> None:
+        """One window, its programs, and their rows; what failed `beside` it is told with it."""
+
+        async def once(_: int) -> tuple[Row, Timed]:
+            load = await timed(self._ctx, self._ready(shape, shape.workload.max_tokens), shape.concurrency)
+            return {**same, **load.columns()}, load
+
         same = {**shape.columns(), "repeat": repeat}
+        window, load = await measured(once)
         # long texts take seconds to look through, and programs to run: heartbeats go on meanwhile
         rows = await asyncio.to_thread(_rows, load, shape.workload, self._programs, same)
-        window = {**same, **load.columns(), "tries": tries, "chars": sum(row["chars"] for row in rows)}
+        window = with_failures({**window, "chars": sum(row["chars"] for row in rows)}, beside)
         await self._ctx.write(PROMPT_REQUESTS, rows)
         await self._ctx.write(PROMPT_WINDOWS, [window])  # behind its requests: it says that they are all there
         self._requests += rows
         self._windows.append(window)
         self._ctx.tell(self._progress(window, rows))
-
-    async def _window(self, shape: Shape) -> tuple[Timed, int]:
-        """Timed requests, and how often: one whose client couldn't keep up is measured again, the last is kept."""
-        tries = 0
-        while True:
-            load = await timed(self._ctx, self._ready(shape, shape.workload.max_tokens), shape.concurrency)
-            tries += 1
-            seen = {**shape.columns(), **load.columns()}
-            kept_waiting = not seen["failed"] and (is_starved(seen) or is_client_limited(seen))
-            if tries == MOST_TRIES or not kept_waiting:
-                return load, tries
 
     def _ready(self, shape: Shape, max_tokens: int) -> list[Ready]:
         client = self._ctx.client

@@ -7,6 +7,7 @@ streamed twin gives TTFT and TPOT; it is checked against the headline, and is ne
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from configs.steps.smoke import OUTPUT_TOKENS
@@ -16,6 +17,7 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.guards.steadiness import with_steadiness
 from tasks.prompts import prompt_seed
 from tasks.timing.condition_verdict import judge_condition, smoke_findings
+from tasks.timing.finished import finished
 from tasks.timing.repeats import next_window, percent_done
 from tasks.timing.timed import with_failures
 from tasks.timing.windows import measured_window, request_row, warm_up
@@ -23,12 +25,13 @@ from warehouse.statistics.windows import rate_of
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 
 WINDOW = ("condition", "mode", "repeat", "attempt")
-"""What identifies a window, and ties requests to it: a killed attempt may leave requests without one."""
+"""What identifies a window, and ties requests to it."""
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     """Measure every condition; rows go to `requests` and `windows`, one part of each per window."""
-    windows, requests = await _finished(ctx, spec)
+    whole = [(each.name, partial(_is_whole, each)) for each in spec.conditions]
+    windows, requests = await finished(ctx, WINDOWS, REQUESTS, WINDOW, whole)
     for condition in spec.conditions:
         if next_window(condition, windows) is None:
             continue
@@ -52,24 +55,8 @@ async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     ]
 
 
-async def _finished(ctx: StepContext, spec: ThroughputStep) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Windows and requests of the conditions that one earlier attempt finished on this machine.
-
-    A condition that was only begun starts again: another start of the engine would be in its figure. Its rows, and
-    those of other machines, stay in the commit and are no part of this one's figures.
-    """
-    kept = await ctx.resume(WINDOWS, WINDOW)
-    measured = {tuple(window[column] for column in WINDOW) for window in kept}
-    sent = await ctx.resume(REQUESTS, WINDOW, only=measured)
-    windows: list[dict[str, Any]] = []
-    for condition in spec.conditions:
-        here = [row for row in kept if row["condition"] == condition.name and ctx.is_here(row)]
-        last = max((row["attempt"] for row in here), default=None)
-        of_last = [row for row in here if row["attempt"] == last]
-        if next_window(condition, of_last) is None:
-            windows += of_last
-    taken = {(row["condition"], row["attempt"]) for row in windows}
-    return windows, [row for row in sent if (row["condition"], row["attempt"]) in taken]
+def _is_whole(condition: Condition, windows: Sequence[dict[str, Any]]) -> bool:
+    return next_window(condition, windows) is None
 
 
 def _progress(spec: ThroughputStep, condition: Condition, windows: Sequence[dict[str, Any]]) -> Progress:

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from configs.steps.depth import DepthShape, DepthStep
 from tasks.client import Ready, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.guards.steadiness import is_client_limited, is_starved
+from tasks.guards.steadiness import is_starved
 from tasks.prompts import Prompt, prompt_seed
-from tasks.timing.answers import answers_of
-from tasks.timing.loops import closed_loop
 from tasks.timing.peak import flow, peak_tok_s
-from tasks.timing.timed import Timed, timed
-from tasks.timing.windows import MOST_TRIES, request_row
+from tasks.timing.timed import Timed, timed, untimed
+from tasks.timing.tries import measured
+from tasks.timing.windows import request_row
 from warehouse.depths.phases import phases_of
 from warehouse.steps.depth import MODE
 
@@ -34,32 +33,35 @@ class Asked(NamedTuple):
     ready: Ready
 
 
-async def warm_up(ctx: StepContext, spec: DepthStep, shape: DepthShape) -> None:
-    """Send untimed runs of the same shape, with prompts of their own."""
+async def warm_up(ctx: StepContext, spec: DepthStep, shape: DepthShape) -> list[str]:
+    """Send untimed runs of the same shape, with prompts of their own; returns a sentence for each that failed."""
+    failures: list[str] = []
     for number in range(spec.warmup):
         ctx.tell(Progress(0, f"{shape.name}: warm-up {number + 1}/{spec.warmup}"))
         asked = await batch(ctx, spec.prompts, shape, f"warm-up-{number}", shape.tg_tokens)
-        exchanges = await closed_loop(ctx.client.hear, [each.ready for each in asked], shape.concurrency)
-        (await answers_of(ctx.client, exchanges)).require_all()
+        failures += (await untimed(ctx, "warm-up", [each.ready for each in asked], shape.concurrency)).failures
+    return failures
 
 
 async def measured_run(ctx: StepContext, spec: DepthStep, shape: DepthShape, repeat: int) -> tuple[Row, list[Row]]:
     """Measure one run; returns its row of `depth_windows` and its rows of `depth_requests`.
 
-    A run whose client was starved, or too slow to send all at once, is measured again, with prompts of its own: the
-    last try is kept. Not one in which requests failed: that is the engine's, and must be seen.
+    Each try has prompts of its own.
+
+    Raises:
+        AllFailed: in every try.
     """
-    for tries in range(1, MOST_TRIES + 1):
+
+    async def once(tries: int) -> tuple[Row, list[Row]]:
         name = f"run-{repeat}" if tries == 1 else f"run-{repeat}-try-{tries}"
         asked = await batch(ctx, spec.prompts, shape, name, shape.tg_tokens)
         door_ms = await _door_ms(ctx)
         load = await timed(ctx, [each.ready for each in asked], shape.concurrency)
         # texts take a while to look through: heartbeats go on meanwhile
         window, rows = await asyncio.to_thread(_rows, load, asked, spec, shape)
-        window |= {"repeat": repeat, "tries": tries, "door_ms": door_ms}
-        if window["failed"] or not (any(map(is_starved, phases_of(window))) or is_client_limited(window)):
-            break
-    return window, [row | {"repeat": repeat} for row in rows]
+        return window | {"repeat": repeat, "door_ms": door_ms}, [row | {"repeat": repeat} for row in rows]
+
+    return await measured(once, starved=lambda window: any(map(is_starved, phases_of(window))))
 
 
 async def batch(

@@ -1,8 +1,8 @@
 """When requests are sent: closed loop, so many in flight, or open loop, at moments that no answer changes.
 
 In an open loop a client that falls behind hides the engine's delays: it sends late what would have waited (coordinated
-omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was scheduled, and
-latency is told from there as well as from the moment of sending.
+omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was scheduled, from
+which the dataset tells its latencies (`warehouse/loads/latencies.py`).
 """
 
 from __future__ import annotations
@@ -41,25 +41,6 @@ class Exchange(NamedTuple):
     def packed(self) -> Exchange:
         """With its answer in less room."""
         return self if self.heard is None else self._replace(heard=self.heard.packed())
-
-    @property
-    def sent_late_s(self) -> float | None:
-        """Seconds from the moment that it was scheduled for to its sending; None: not scheduled, or not answered."""
-        if self.heard is None or self.scheduled_s is None:
-            return None
-        return self.heard.sent_s - self.scheduled_s
-
-    @property
-    def latency_s(self) -> float | None:
-        """Seconds from its sending to the answer's last byte."""
-        return None if self.heard is None else self.heard.wall_s
-
-    @property
-    def scheduled_latency_s(self) -> float | None:
-        """Seconds from the moment that it was scheduled for to the answer's last byte: what a user waited."""
-        if self.heard is None or self.scheduled_s is None:
-            return None
-        return self.heard.ended_s - self.scheduled_s
 
 
 def constant_moments(rate_per_s: float, number: int) -> list[float]:

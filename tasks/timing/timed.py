@@ -116,6 +116,27 @@ async def _timed(
     return Timed(len(exchanges), concurrency, answered, counted, watch.lateness, sampler.looks, moments_s, started_s)
 
 
+async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concurrency: int) -> Answered:
+    """Send requests beside the timed ones, and wait until the engine has counted those that it answered.
+
+    What it counts late must not fall into the window that follows; what failed is told with that window.
+
+    Args:
+        ctx: has the client.
+        what: they are, in the sentences of those that fail.
+        requests: encoded.
+        concurrency: requests in flight.
+
+    Raises:
+        RequestFailed: the engine is gone.
+    """
+    before = await ctx.counters()
+    exchanges = await closed_loop(ctx.client.hear, requests, concurrency)
+    answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
+    await ctx.counters_after(before, len(answered.each))
+    return answered._replace(failures=[f"{what}, {failure}" for failure in answered.failures])
+
+
 def with_failures(window: dict[str, Any], beside: Sequence[str]) -> dict[str, Any]:
     """A window's row, to which what failed beside it belongs: its warm-up, its probes. No engine fails only untimed."""
     first = window["first_failure"] or next(iter(beside), None)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition
 from tasks.client import EngineTruth, Reply, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.guards.steadiness import is_client_limited, is_starved
 from tasks.guards.text_measures import text_columns
 from tasks.prompts import prompt_seed
 from tasks.steady import steady_state
-from tasks.timing.answers import AllFailed, answers_of
-from tasks.timing.loops import closed_loop
-from tasks.timing.timed import timed, with_failures
-
-MOST_TRIES = 3
-"""How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""
+from tasks.timing.answers import AllFailed
+from tasks.timing.timed import timed, untimed, with_failures
+from tasks.timing.tries import measured
 
 
 class WarmUp(NamedTuple):
@@ -37,38 +34,22 @@ async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> WarmU
     for number in range(condition.warmup):
         ctx.tell(Progress(0, f"{condition.name}: warm-up {number + 1}/{condition.warmup}"))
         bodies = await _bodies(ctx, prompts, condition, f"warm-up-{number}", condition.concurrency, logprobs="written")
-        exchanges = await closed_loop(ctx.client.hear, [*map(ctx.client.ready, bodies)], condition.concurrency)
-        answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
+        answered = await untimed(ctx, "warm-up", [*map(ctx.client.ready, bodies)], condition.concurrency)
         replies = [reply for _, reply in answered.each if isinstance(reply, Reply)]
         said += [reply.mean_logprob for reply in replies if reply.mean_logprob is not None]
-        failures += [f"warm-up, {failure}" for failure in answered.failures]
+        failures += answered.failures
     return WarmUp(fmean(said) if said else None, failures)
 
 
 async def measured_window(
     ctx: StepContext, prompts: str, condition: Condition, mode: str, repeat: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Measure one repeat; returns its row of `windows` and its rows of `requests`.
-
-    A window whose client was starved, or too slow to keep the load up, is measured again, with prompts of its own: the
-    last try is kept. Not one in which requests failed: that is the engine's, and must be seen. One in which all failed
-    has nothing to show: what they got is told with the next try.
+    """Measure one repeat; returns its row of `windows` and its rows of `requests`. Each try has prompts of its own.
 
     Raises:
         AllFailed: in every try.
     """
-    lost: list[str] = []
-    for tries in range(1, MOST_TRIES + 1):
-        try:
-            window, rows = await _window(ctx, prompts, condition, mode, repeat, tries)
-        except AllFailed as error:
-            lost += error.failures
-            if tries == MOST_TRIES:
-                raise AllFailed(lost) from error
-            continue
-        if window["failed"] or not (is_starved(window) or is_client_limited(window)):
-            break
-    return with_failures(window, lost), rows
+    return await measured(partial(_window, ctx, prompts, condition, mode, repeat))
 
 
 async def _window(
@@ -106,7 +87,6 @@ async def _window(
     steady = steady_state(spans, concurrency)
     window = {
         **shape,
-        "tries": tries,
         "steady_s": steady.seconds if steady else None,
         "steady_tokens": steady.tokens if steady else None,
         "prefill_s": prefill_s,
@@ -123,18 +103,14 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: s
     """
     taken_s: list[float] = []
     failures: list[str] = []
-    before = await ctx.counters()
     for probe in range(PREFILL_TRIES):
         asked = await _bodies(ctx, prompts, condition, f"{name}-prefill-{probe}", condition.concurrency)
         requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in asked]
         await ctx.client.connect(condition.concurrency)
-        exchanges = await closed_loop(ctx.client.hear, requests, condition.concurrency)
-        answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
-        failures += [f"prefill, {failure}" for failure in answered.failures]
+        answered = await untimed(ctx, "prefill", requests, condition.concurrency)
+        failures += answered.failures
         if spans := [span for span, _ in answered.each]:
             taken_s.append(max(span.ended_s for span in spans) - min(span.sent_s for span in spans))
-    # what the engine counts late must not fall into the window that follows
-    await ctx.counters_after(before, PREFILL_TRIES * condition.concurrency)
     if not taken_s:
         raise AllFailed(failures)
     return min(taken_s), failures
@@ -182,7 +158,7 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
 
 def _ids(reply: Reply | StreamReply) -> int | None:
     if isinstance(reply, StreamReply):
-        return reply.token_ids
+        return reply.token_id_count
     return None if reply.token_ids is None else len(reply.token_ids)
 
 

@@ -66,6 +66,24 @@ def test_a_plan_keeps_the_workloads_themselves() -> None:
     assert "日銀のYCC撤廃" in kept.workloads[5].prompt and kept.workloads[1].check is not None
 
 
+def test_a_better_guess_of_an_answer_continues_the_same_run_and_another_prompt_does_not() -> None:
+    plan = expand(load_sweep("prompts"), recipe="0" * 16)
+
+    def with_first(**fields: Any) -> Plan:
+        cell = plan.cells[0]
+        steps = [
+            each.model_copy(update={"workloads": (each.workloads[0].model_copy(update=fields), *each.workloads[1:])})
+            if isinstance(each, PromptsStep)
+            else each
+            for each in cell.steps
+        ]
+        return plan.model_copy(update={"cells": (cell.model_copy(update={"steps": tuple(steps)}), *plan.cells[1:])})
+
+    guessed = with_first(answer_tokens=7)
+    assert guessed != plan and guessed.config_hash == plan.config_hash
+    assert with_first(max_tokens=7).config_hash != plan.config_hash
+
+
 def test_a_timed_step_is_measured_in_every_visit() -> None:
     starts = expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[1].starts
     assert [each.name for start in starts for each in start.measurements] == ["smoke", "prompts", "prompts@2"]

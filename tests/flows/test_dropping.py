@@ -11,6 +11,7 @@ from configs.errors import SpecsweepError
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
+from configs.steps.depth import DepthStep
 from configs.steps.throughput import ThroughputStep
 from flows.dropping import drop_what_is_out
 from flows.forecast.forecast import forecast
@@ -20,10 +21,10 @@ from tasks.runner import todo
 from tests.fake_run import write_user_configs
 from tests.warehouse.synthetic import StepWriter, engine_counts, window
 from warehouse.build import consolidate
-from warehouse.ledger import Ledger
+from warehouse.ledger import Commit, CommitResult, Ledger
 from warehouse.statistics.speculation.theory import expected_tokens
 from warehouse.steps.throughput import WINDOWS
-from warehouse.store import open_store
+from warehouse.store import StoreAway, open_store
 
 Finish = Callable[..., tuple[int, str]]
 
@@ -96,6 +97,10 @@ def visit(ledger: Ledger, plan: Plan, k: int | None, tok_s: float, name: str = "
     step.commit()
 
 
+def drop(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> None:
+    drop_what_is_out(ledger, plan, tell, lambda: pytest.fail("the store is there"))
+
+
 def left(ledger: Ledger, plan: Plan) -> list[int | None]:
     return [each.cell.k for each in plan.cells if todo(ledger, each, 2)]
 
@@ -103,7 +108,7 @@ def left(ledger: Ledger, plan: Plan) -> list[int | None]:
 def test_a_k_that_is_out_is_done_with_says_why_and_keeps_what_it_measured(ledger: Ledger, plan: Plan) -> None:
     said: list[str] = []
     assert left(ledger, plan) == [None, 1, 2, 4]
-    drop_what_is_out(ledger, plan, said.append)
+    drop(ledger, plan, said.append)
     assert left(ledger, plan) == [None, 1, 2], "K=1 is within reach of K=2"
     assert said == [
         "tiny-gemma4 bf16 mtp K=4: not visited again (drop: after_first_visit): K=4 is out: short c=1 0.70 x K=2"
@@ -115,7 +120,7 @@ def test_a_k_that_is_out_is_done_with_says_why_and_keeps_what_it_measured(ledger
 
 
 def test_the_run_ends_with_what_is_left_and_a_recommendation(ledger: Ledger, plan: Plan) -> None:
-    drop_what_is_out(ledger, plan, lambda sentence: None)
+    drop(ledger, plan, lambda sentence: None)
     for k, tok_s in ((2, 150.5), (1, 144.0), (None, 100.4)):
         visit(ledger, plan, k, tok_s, "throughput@2")
     progress = ProgressReader(ledger, plan).read()
@@ -131,10 +136,38 @@ def test_deciding_twice_changes_nothing_and_a_way_back_that_has_begun_is_finishe
     visit(ledger, plan, 4, 105.0, "throughput@2")
     said: list[str] = []
     for _ in range(2):
-        drop_what_is_out(ledger, plan, said.append)
+        drop(ledger, plan, said.append)
     assert said == []
     commit = ledger.read_commit(key(plan, 4), "throughput@2")
     assert commit is not None and commit.reasons == ()
+
+
+def test_a_drop_that_was_cut_off_is_finished_by_what_was_said_then(tmp_path: Path, ledger: Ledger, plan: Plan) -> None:
+    """A flow that is killed between two commits of one cell's way back."""
+    cell = next(each for each in plan.cells if each.cell.k == 4)
+    depth = DepthStep.model_validate({"step": "depth", "prompts": "listing", "pp_tokens": 64, "tg_tokens": 64})
+    both = plan.model_copy(update={"cells": (cell.model_copy(update={"steps": (*cell.steps, depth)}),)})
+    drop(ledger, plan, lambda sentence: None)
+    said: list[str] = []
+    for _ in range(2):
+        drop(ledger, both, said.append)
+    assert [sentence.partition("K=4 is out")[1] for sentence in said] == ["K=4 is out"], "once"
+    assert left(ledger, both) == []
+    commit = ledger.read_commit(key(plan, 4), "depth@2")
+    assert commit is not None and commit.reasons == ("dropped",)
+
+
+def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch, ledger: Ledger, plan: Plan) -> None:
+    commit, paused = ledger.commit, []
+
+    def away_at_first(cell_key: str, made: Commit) -> CommitResult:
+        if not paused:
+            raise StoreAway("nobody answers")
+        return commit(cell_key, made)
+
+    monkeypatch.setattr(ledger, "commit", away_at_first)
+    drop_what_is_out(ledger, plan, lambda sentence: None, lambda: paused.append("once"))
+    assert paused == ["once"] and left(ledger, plan) == [None, 1, 2]
 
 
 def test_without_the_field_nothing_is_dropped_and_its_plan_is_the_one_of_before(tmp_path: Path, plan: Plan) -> None:
@@ -147,7 +180,7 @@ def test_without_the_field_nothing_is_dropped_and_its_plan_is_the_one_of_before(
     ledger.write_plan(never)
     for each in never.cells:
         visit(ledger, never, each.cell.k, FORWARDS[each.cell.k])
-    drop_what_is_out(ledger, never, lambda sentence: pytest.fail(sentence))
+    drop(ledger, never, lambda sentence: pytest.fail(sentence))
     assert left(ledger, never) == [None, 1, 2, 4]
 
 

@@ -57,6 +57,8 @@ class FakeClient(Client):
         """Kind of each request, and whether it asked for token ids."""
         self.ends_after: int | None = None
         """Tokens after which an answer ends by itself, where it may; None: at its cap."""
+        self.counted_after_s = 0.0
+        """How long its counters lag behind its answers."""
         self._busy: set[int] = set()
         self._free = asyncio.Semaphore(len(token_s))
         self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
@@ -74,11 +76,17 @@ class FakeClient(Client):
         self.clock.nap(self.naps.get((kind, number), 0.0))
         self._busy.discard(slot)
         self._free.release()
+        if self.counted_after_s:
+            asyncio.get_running_loop().call_later(self.counted_after_s, self._book, tokens, given)
+        else:
+            self._book(tokens, given)
+        return self.clock.now_s - started_s
+
+    def _book(self, tokens: int, given: int) -> None:
         self._booked["tokens"] += tokens
         self._booked["accepted"] += given
         self._booked["drafts"] += tokens - given
         self._booked["requests"] += 1
-        return self.clock.now_s - started_s
 
     def _length(self, body: Mapping[str, Any]) -> tuple[int, str]:
         """Tokens of an answer, and what ended it."""

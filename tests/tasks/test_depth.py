@@ -232,6 +232,32 @@ def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Pat
     assert all("request_failed" in reasons for reasons in done.reasons().values())
 
 
+@pytest.mark.parametrize(
+    ("at", "said"), [(1, "warm-up, request 0: cut short"), (2, "request 0: cut short")], ids=["warm-up", "timed"]
+)
+def test_the_only_request_of_a_run_or_of_its_warm_up_may_fail(
+    tmp_path: Path, ar: PlannedCell, at: int, said: str
+) -> None:
+    sent: list[Ready] = []
+
+    async def failing(_: FakeClient, ready: Ready, hear: Any) -> Any:
+        sent.append(ready)
+        if len(sent) == at:
+            raise RequestFailed("cut short")
+        return await hear(ready)
+
+    done = attempt(tmp_path, ar, step(depths=[0], warmup=1), prepare=changed(failing))
+    assert [(row["failed"], row["first_failure"]) for row in done.windows] == [(1, said), (0, None)]
+    assert done.reasons() == {"pp200": ["request_failed"], "tg40": ["request_failed"]}
+
+
+def test_what_an_engine_counts_late_of_a_warm_up_is_in_no_run(tmp_path: Path, ar: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.counted_after_s = 0.5
+
+    assert attempt(tmp_path, ar, step(depths=[0], warmup=1), prepare=prepare).reasons() == {"pp200": [], "tg40": []}
+
+
 def test_a_prompt_from_the_prefix_cache_rejects_both_parts(tmp_path: Path, ar: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         text = client.text

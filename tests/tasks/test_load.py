@@ -106,6 +106,13 @@ def dies_after(number: int) -> Callable[[FakeClient], None]:
     return prepare
 
 
+def test_what_an_engine_counts_late_of_a_warm_up_is_in_no_window(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.counted_after_s = 0.5
+
+    assert {each.verdict for each in attempt(tmp_path, mtp, step(1, 4), prepare=prepare).said} == {"ok"}
+
+
 def test_every_prompt_is_asked_at_every_concurrency_and_has_a_row(tmp_path: Path, mtp: PlannedCell) -> None:
     done = attempt(tmp_path, mtp, step(1, 4))
     assert [sum(row["concurrency"] == c for row in done.requests) for c in (1, 4)] == [PROMPTS, PROMPTS]

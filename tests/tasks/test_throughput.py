@@ -342,3 +342,13 @@ def test_a_request_that_failed_beside_the_timed_ones_rejects_them_too(
 def test_an_engine_that_answers_nothing_has_no_rate(tmp_path: Path, planned: PlannedCell) -> None:
     with pytest.raises(RequestFailed, match="all 3 requests failed; request 0: HTTP 500"):
         throughput(tmp_path, planned, step(3), [TOKEN_S], failing({1, 2, 3}))
+
+
+def test_what_an_engine_counts_late_of_a_warm_up_or_a_probe_is_in_no_window(
+    tmp_path: Path, planned: PlannedCell
+) -> None:
+    def late(client: FakeClient) -> None:
+        client.counted_after_s = 0.5
+
+    measured = throughput(tmp_path, planned, step(3, warmup=1, stream_requests=3), [TOKEN_S], late)
+    assert measured.reasons("c", "fixed") == measured.reasons("c", "stream") == []

@@ -212,6 +212,29 @@ def test_a_request_that_failed_rejects_its_condition_and_no_other(tmp_path: Path
     assert done.reasons("qa c=4")[0] == "request_failed" and done.reasons("ko c=4") == []
 
 
+@pytest.mark.parametrize(
+    ("at", "said"), [(0, "warm-up, request 0: cut short"), (1, "request 0: cut short")], ids=["warm-up", "timed"]
+)
+def test_the_only_request_of_a_window_or_of_its_warm_up_may_fail(
+    tmp_path: Path, mtp: PlannedCell, at: int, said: str
+) -> None:
+    def fails(client: FakeClient, _: Ready) -> Exception | None:
+        return RequestFailed("cut short") if client.asked["fixed"] == at else None
+
+    done = attempt(tmp_path, mtp, step(1), prepare=hearing(fails))
+    assert [row["failed"] for row in done.windows] == [1, 0, 0, 0, 0, 0]
+    assert done.windows[0]["first_failure"] == said
+    assert done.reasons("qa c=1") == ["request_failed"] and done.reasons("ko c=1") == []
+
+
+def test_what_an_engine_counts_late_of_a_warm_up_is_in_no_window(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        client.counted_after_s = 0.5
+
+    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    assert {each.verdict for each in done.said.values()} == {"ok"}
+
+
 def test_a_window_whose_client_slept_is_measured_again(tmp_path: Path, mtp: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         client.naps[("fixed", 1)] = 0.05  # of the first window, behind the warm-up

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+from typing import cast
 
 import pytest
 
 from configs.checkout import ROOT
-from tasks.power.nvml import opened
+from tasks.power.nvml import Cards, Reading, opened
 from tasks.power.sampler import Sampler
 from tasks.power.window import card_columns
 
@@ -47,6 +49,34 @@ def test_without_cards_there_is_no_thread_and_no_look() -> None:
         return sampler
 
     assert asyncio.run(window()).looks == []
+
+
+class SlowCards:
+    """A driver that answers when it is let, and not without end."""
+
+    def __init__(self) -> None:
+        self.let, self.looks = threading.Event(), 0
+
+    def look(self) -> list[Reading]:
+        assert self.let.wait(10)
+        self.looks += 1
+        assert self.looks < 20, "somebody still looks"
+        return []
+
+
+def test_a_window_that_is_cancelled_before_its_first_look_leaves_nobody_looking() -> None:
+    async def cancelled(cards: SlowCards) -> None:
+        sampler = Sampler(cast(Cards, cards))
+        entering = asyncio.create_task(sampler.__aenter__())
+        await asyncio.sleep(0.05)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        cards.let.set()
+        assert sampler._looking is not None
+        await sampler._looking
+
+    asyncio.run(cancelled(SlowCards()))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -176,6 +177,18 @@ def test_where_the_kernel_has_no_fences_nothing_is_run(monkeypatch: pytest.Monke
     assert (found.ending, found.stdout) == ("not_run", "")
     assert found.reason == "no sandbox here: OSError: [Errno 38] seccomp: no list of system calls for riscv64"
     assert why_no_sandbox() == found.reason
+
+
+def test_where_nobody_can_tell_when_it_ends_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's old seccomp profile, or a kernel in user space, has no pidfd_open."""
+
+    def refused(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    found = ran("while True: pass")
+    said = "no sandbox here: nobody can tell when it ends: pidfd_open: [Errno 38] Function not implemented"
+    assert found == Ran("not_run", "", said) and why_no_sandbox() == said
 
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")

@@ -160,7 +160,10 @@ def test_without_a_sandbox_nothing_is_run_unless_configuration_allows_it() -> No
     right = block("def twice(x):\n    return x + x")
     refused = Programs(unfenced=False).columns(WORKLOAD, right)
     assert refused == {"program": "not_run", "program_reason": "no sandbox here: OSError: Landlock"}
-    assert Programs(unfenced=True).columns(WORKLOAD, right)["program"] == "correct"
+    told = Programs(unfenced=True).columns(WORKLOAD, right)
+    assert told == {"program": "correct", "program_reason": "ran without fences; all of 2 cases"}
+    nothing_ran = Programs(unfenced=True).columns(WORKLOAD, "I can't.")["program_reason"]
+    assert nothing_ran == "no program: no code block in the answer that is ended"
 
 
 def test_where_nothing_is_asked_nothing_is_said() -> None:
