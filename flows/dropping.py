@@ -8,6 +8,7 @@ from configs.schema import Plan, PlannedCell
 from warehouse.build import consolidate
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
+from warehouse.speculation.curves import curves_of
 from warehouse.speculation.out import out_after_first_visit
 from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
@@ -34,7 +35,7 @@ def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) ->
     if not left:
         return
     built = consolidate(ledger.store, [ledger.run_id])
-    out = out_after_first_visit(built.k_curves, built.results)
+    out = out_after_first_visit(curves_of(ledger.run_id, plan.cells), built.results)
     for planned in left:
         sentence = out.get(planned.cell.cell_key)
         if sentence is not None:
