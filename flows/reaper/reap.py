@@ -24,8 +24,8 @@ GONE = "gone when the reaper looked, and nobody managed it"
 
 SECOND_LOOK_S = 30.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
-process that begins after its return can't tell from their own silence. Runners and flows beat every 10 s and try a store
-that fails them again within 5 s, so whoever lives is heard from meanwhile."""
+process that begins after its return can't tell from their own silence. Runners and flows beat every 10 s and try a
+store that fails them again within 5 s, so whoever lives is heard from meanwhile."""
 
 
 class Sky(Protocol):
