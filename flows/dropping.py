@@ -10,6 +10,7 @@ from warehouse.build import consolidate
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
 from warehouse.regrades import rows_in_force
+from warehouse.speculation.curves import curves_of
 from warehouse.speculation.out import out_after_first_visit
 from warehouse.store import StoreAway
 from warehouse.tables import VERDICTS
@@ -49,7 +50,7 @@ def _drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -
     if not left:
         return
     built = consolidate(ledger.store, [ledger.run_id])
-    out = out_after_first_visit(built.k_curves, built.results)
+    out = out_after_first_visit(curves_of(ledger.run_id, plan.cells), built.results)
     for planned, back in left:
         sentence = back.dropped_for or out.get(planned.cell.cell_key)
         if sentence is not None:

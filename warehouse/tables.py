@@ -60,7 +60,7 @@ CARD_COLUMNS = (
 """What the cards told over a timed window, looked at every tenth of a second; null where there is no card to ask."""
 
 MEMORY_COLUMNS = (
-    Column("weights_bytes", "i64", "weights of target and draft, of one card, as the engine's log says", "B"),
+    Column("weights_bytes", "i64", "weights of target and draft, of one card, as the engine says", "B"),
     Column(
         "kv_cache_bytes",
         "i64",
@@ -72,7 +72,8 @@ MEMORY_COLUMNS = (
     Column(
         "engine_memory_peak_bytes",
         "i64",
-        "memory of the engine's own processes on the fullest card, behind a request of full length, as the driver says",
+        "memory of the engine's own processes on the fullest card, behind a request of full length, as the driver "
+        "says; of generate() where the driver shows none of them, what torch had reserved at most",
         "B",
     ),
     Column(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
@@ -20,6 +21,11 @@ REASON = "reaped: nobody owned its cluster"
 
 GONE = "gone when the reaper looked, and nobody managed it"
 """Detail of a placement whose cluster vanished without a word; it is billed until the reaper looks."""
+
+SECOND_LOOK_S = 30.0
+"""Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
+process that begins after its return can't tell from their own silence. Runners and flows beat every 10 s and try a
+store that fails them again within 5 s, so whoever lives is heard from meanwhile."""
 
 
 class Sky(Protocol):
@@ -43,8 +49,16 @@ class Census(NamedTuple):
     problems: tuple[str, ...]
 
 
-def reap_store(store: Store, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool) -> ReapReport:
-    """Take down every cluster of ours that nobody owns; with `dry_run`, only say which.
+def reap_store(
+    store: Store,
+    sky: Sky,
+    accounts: Sequence[Account],
+    now_s: float,
+    *,
+    dry_run: bool,
+    pause: Callable[[float], None] = time.sleep,
+) -> ReapReport:
+    """Take down every cluster of ours that nobody owns, found so twice; with `dry_run`, say which after one look.
 
     Args:
         store: whose leases and flows own clusters; clusters of other stores are left until they expire.
@@ -52,6 +66,7 @@ def reap_store(store: Store, sky: Sky, accounts: Sequence[Account], now_s: float
         accounts: clouds that are asked as well.
         now_s: now, in seconds since 1970.
         dry_run: change nothing.
+        pause: lets `SECOND_LOOK_S` go by.
 
     Raises:
         StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
@@ -59,7 +74,15 @@ def reap_store(store: Store, sky: Sky, accounts: Sequence[Account], now_s: float
     census = _census(sky, accounts)  # before the owners are read: whoever rents records it first
     books = Books(store)
     found = put_together(census.rented, census.instances, census.complete, books.clusters)
-    reaped = tuple(_one(each, books, sky, accounts, now_s, dry_run=dry_run) for each in found)
+    fates = [_fate(each, books, now_s) for each in found]
+    gone = _gone(books, census, {each.cluster for each in found})
+    of_runs = any(fate.reap and each.cluster in books.clusters for each, fate in zip(found, fates, strict=True))
+    if not dry_run and (gone or of_runs):
+        pause(SECOND_LOOK_S)
+    reaped = tuple(
+        _one(each, fate, books, sky, accounts, now_s, dry_run=dry_run)
+        for each, fate in zip(found, fates, strict=True)
+    )  # fmt: skip
     return ReapReport(
         store=store.url,
         dry_run=dry_run,
@@ -67,7 +90,7 @@ def reap_store(store: Store, sky: Sky, accounts: Sequence[Account], now_s: float
         asked=census.asked,
         not_asked=census.not_asked,
         problems=census.problems,
-        closed=() if dry_run else tuple(_close_gone(books, census, {each.cluster for each in found})),
+        closed=() if dry_run else tuple(_close_gone(books, gone)),
     )
 
 
@@ -98,9 +121,12 @@ def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
     return Census(tuple(rented), tuple(instances), tuple(asked), tuple(complete), tuple(not_asked), tuple(problems))
 
 
-def _one(found: Found, books: Books, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool) -> Reaped:
+def _one(
+    found: Found, fate: Fate, books: Books, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool
+) -> Reaped:
     cell = books.clusters.get(found.cluster)
-    fate = _fate(found, books, cell, now_s)  # asked at the last moment: a flow may adopt it while others go down
+    if fate.reap and not dry_run:
+        fate = _fate(found, books, now_s)  # asked at the last moment: a flow may adopt it while others go down
     age_s = None if found.since_s is None else max(0.0, now_s - found.since_s)
     usd_h = _usd_h(found, books, cell)
     if not fate.reap or dry_run:
@@ -113,7 +139,8 @@ def _one(found: Found, books: Books, sky: Sky, accounts: Sequence[Account], now_
     return Reaped(found, fate, "down", age_s, usd_h, remarks.text)
 
 
-def _fate(found: Found, books: Books, cell: CellOfRun | None, now_s: float) -> Fate:
+def _fate(found: Found, books: Books, now_s: float) -> Fate:
+    cell = books.clusters.get(found.cluster)
     return fate_of(
         found,
         this_store=books.hash,
@@ -165,15 +192,23 @@ def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
     return ""
 
 
-def _close_gone(books: Books, census: Census, there: set[str]) -> list[str]:
-    """Close open records whose cluster neither SkyPilot nor its cloud lists any more, and which nobody manages."""
-    closed = []
+def _gone(books: Books, census: Census, there: set[str]) -> dict[str, CellOfRun]:
+    """Open records whose cluster neither SkyPilot nor its cloud lists any more, and which nobody seems to manage."""
+    found = {}
     for name, cell in books.open.items():
         story = books.story(cell)
         if name in there or story is None or "SkyPilot" not in census.asked:
             continue
-        if story.asked.offer.cloud not in census.complete or books.owner(cell) is not None:
-            continue
-        books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}")
-        closed.append(name)
+        if story.asked.offer.cloud in census.complete and books.owner(cell) is None:
+            found[name] = cell
+    return found
+
+
+def _close_gone(books: Books, gone: Mapping[str, CellOfRun]) -> list[str]:
+    """Close those that nobody manages at a second look either."""
+    closed = []
+    for name, cell in gone.items():
+        if books.owner(cell) is None:
+            books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}")
+            closed.append(name)
     return closed

@@ -7,6 +7,10 @@ Units and sources:
     gpu_memory_peak_bytes     most in use on a card while the request ran, by anybody.
     host_peak_bytes           sum of the high-water marks of its processes' resident sets, by the kernel.
 
+The transformers engine keeps no cache between requests and says the rest in gauges of `/metrics`
+(`tasks.transformers_engine.memory`): weights_bytes is target and assistant; where the driver shows none of its
+processes, engine_memory_peak_bytes is the most that torch reserved.
+
 The row is of one start, so nothing of an attempt before this one is taken over.
 """
 
@@ -28,6 +32,7 @@ from tasks.guards.prompts import prompt_length
 from tasks.guards.speed import WITHOUT_GRAPHS
 from tasks.guards.tokens import short_output
 from tasks.host.process_group import peak_bytes
+from tasks.meters import samples
 from tasks.prompts import prompt_seed
 from tasks.timing.timed import Timed, timed
 from warehouse.memory.rows import MODE
@@ -35,27 +40,37 @@ from warehouse.steps.memory import MEMORY_STARTS
 
 NOTHING_SAID = read("")
 
+WEIGHTS_GAUGE = "transformers:weights_bytes"
+CARD_PEAK_GAUGE = "transformers:gpu_memory_peak_reserved_bytes"
+HOST_PEAK_GAUGE = "transformers:resident_memory_peak_bytes"
+
 
 async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     """Read what the start said, send the request, and look at the peaks."""
     engine = ctx.engine
     said = NOTHING_SAID if engine is None else read(await asyncio.to_thread(engine.log_text))
-    tokens = kv_tokens(await _metrics(ctx))
     load = await _full_context(ctx, spec)
+    page = await _metrics(ctx)  # behind the request, whose peak it tells
+    tokens, gauges = kv_tokens(page), _gauges(page)
     pids = [] if engine is None else await asyncio.to_thread(engine.pids)
+    by_driver = await asyncio.to_thread(ctx.cards.most_bytes_of, pids) if ctx.cards else None
+    by_kernel = await asyncio.to_thread(peak_bytes, pids)
     row = {
         "context_tokens": spec.context_tokens(ctx.cell),
         "output_tokens": spec.output_tokens,
-        "weights_bytes": said.weights_bytes,
+        "weights_bytes": gauges.get(WEIGHTS_GAUGE, said.weights_bytes),
         "kv_cache_bytes": said.kv_cache_bytes,
         "kv_tokens": said.kv_tokens if tokens is None else tokens,
         "graph_bytes": said.graph_bytes,
-        "engine_memory_peak_bytes": await asyncio.to_thread(ctx.cards.most_bytes_of, pids) if ctx.cards else None,
-        "host_peak_bytes": await asyncio.to_thread(peak_bytes, pids),
+        "engine_memory_peak_bytes": gauges.get(CARD_PEAK_GAUGE) if by_driver is None else by_driver,
+        "host_peak_bytes": gauges.get(HOST_PEAK_GAUGE) if by_kernel is None else by_kernel,
         **{name: value for name, value in load.columns().items() if name in MEMORY_STARTS.column_names()},
     }
     await ctx.write(MEMORY_STARTS, [row])
-    unsaid = [] if engine is None else _missed(said, engine, tokens)
+    if ctx.cell.engine.kind == "transformers":
+        unsaid: Sequence[str] = [] if WEIGHTS_GAUGE in gauges else [WEIGHTS]
+    else:
+        unsaid = [] if engine is None else _missed(said, engine, tokens)
     found = [
         log_unread(unsaid),
         prompt_length(row["context_tokens"], [row["prompt_tokens"]]),
@@ -70,6 +85,15 @@ async def _metrics(ctx: StepContext) -> str:
         return await ctx.client.text("/metrics")
     except RequestFailed:
         return ""  # an engine without counters: the log may know, or a finding says that nobody does
+
+
+def _gauges(page: str) -> dict[str, int]:
+    """Bytes by gauge, over its labels: weights of the target and of what drafts add up."""
+    found: dict[str, int] = {}
+    for name, _, value in samples(page):
+        if name in (WEIGHTS_GAUGE, CARD_PEAK_GAUGE, HOST_PEAK_GAUGE):
+            found[name] = found.get(name, 0) + int(value)
+    return found
 
 
 async def _full_context(ctx: StepContext, spec: MemoryStep) -> Timed:

@@ -117,6 +117,20 @@ def test_the_family_answers_and_no_guard_finds_a_lie_in_it(run: Run) -> None:
     assert rejected.height == 0, rejected.to_dicts()
 
 
+def test_memory_is_told_with_and_without_an_assistant(run: Run) -> None:
+    rows = {row["technique"]: row for row in run.rows("memory").to_dicts()}
+    assert sorted(rows) == ["ar", "draft_model", "mtp"]
+    for technique, row in rows.items():
+        assert (row["verdict"], row["condition"]) == ("ok", "full context"), row
+        assert row["context_tokens"] + row["output_tokens"] == 2048
+        assert row["host_peak_bytes"] > row["weights_bytes"] > 0
+        if technique != "ar":
+            assert row["weights_bytes"] > rows["ar"]["weights_bytes"], "the assistant's are in it"
+        assert row["engine_memory_peak_bytes"] is None and row["kv_tokens"] is None, (
+            "no card, and no cache that is kept"
+        )
+
+
 def test_rows_name_the_engine_and_how_it_was_started(run: Run) -> None:
     rows = run.rows("throughput").filter(technique="draft_model")
     assert set(rows["engine"]) == {"transformers-cpu"}

@@ -8,8 +8,20 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.steps.memory import MemoryStep
+from configs.visits import Measurement
+from tasks.context import StepContext
+from tasks.frameworks.process import Frameworks
+from tasks.steps.memory import measure
 from tests.fake_box import FakeBox
 from tests.fake_run import FakeRun
+from tests.tasks.fake_client import FakeClient
+from tests.tasks.virtual_time import Clock, run
+from warehouse.ledger import Ledger
+from warehouse.parts import Row, decode
+from warehouse.store import open_store
 
 GIB = 1024**3
 
@@ -22,6 +34,18 @@ steps:
     conditions:
       - {name: short c=1, context_tokens: 64, output_tokens: 128, repeats: 3, requests: 2, stream_requests: 0}
 """
+
+
+GAUGES = """# TYPE transformers:weights_bytes gauge
+transformers:weights_bytes{of="target"} 6.2e+10
+transformers:weights_bytes{of="assistant"} 1e+09
+transformers:gpu_memory_peak_allocated_bytes 6.5e+10
+transformers:gpu_memory_peak_reserved_bytes 6.7e+10
+transformers:resident_memory_peak_bytes 3e+09
+"""
+"""As a FAKE of the transformers engine says them, once a request was answered."""
+
+BEFORE = "".join(line + "\n" for line in GAUGES.splitlines() if "gpu_memory" not in line)
 
 
 @pytest.fixture
@@ -100,3 +124,44 @@ def test_a_log_in_other_words_gives_null_and_is_said(
     [verdict] = run.rows("memory", "verdicts")
     assert (verdict["verdict"], verdict["reasons"]) == ("suspect", ["log_unread"])
     assert "weights, KV cache memory" in verdict["details"][0]
+
+
+def of_generate(folder: Path, before: str, after: str) -> tuple[Row, list[str]]:
+    """The row and its findings, of an engine whose page changes as it answers."""
+    planned = expand(load_sweep("transformers-tiny"), recipe="0" * 16).cells[2]
+    spec = MemoryStep.model_validate({"step": "memory"})
+
+    async def whole(clock: Clock) -> tuple[Row, list[str]]:
+        ledger = Ledger(open_store(str(folder / "store")), "r1")
+        async with FakeClient(planned, clock, [0.01]) as client, Frameworks(folder) as frameworks:
+            counters = client.text
+
+            async def text(path: str) -> str:
+                said = await counters(path)
+                return said + (after if client.asked["fixed"] else before) if path == "/metrics" else said
+
+            client.text = text  # type: ignore[method-assign]
+            ctx = StepContext(
+                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
+                attempt=1, tell=lambda progress: None, kept=lambda: None, frameworks=frameworks,
+            )  # fmt: skip
+            [judgement] = await measure(ctx, spec)
+            [part] = [part for part in ctx.parts if part.table == "memory_starts"]
+            [row] = decode(ledger.store.get(part.key) or b"", part.key)
+            return row, [finding.reason.value for finding in judgement.findings]
+
+    return run(whole)
+
+
+def test_generate_says_its_memory_in_gauges_with_the_assistant_and_behind_the_request(tmp_path: Path) -> None:
+    row, found = of_generate(tmp_path, BEFORE, GAUGES)
+    assert row["weights_bytes"] == 63_000_000_000, "the target's and the assistant's"
+    assert row["engine_memory_peak_bytes"] == 67_000_000_000, "no driver tells, so what torch had reserved"
+    assert row["host_peak_bytes"] == 3_000_000_000
+    assert row["kv_tokens"] is None and row["kv_cache_bytes"] is None and row["graph_bytes"] is None
+    assert found == [], "no line of vLLM's log is missed"
+
+
+def test_generate_without_gauges_is_said_to_be_unread(tmp_path: Path) -> None:
+    row, found = of_generate(tmp_path, "", "")
+    assert row["weights_bytes"] is None and found == ["log_unread"]

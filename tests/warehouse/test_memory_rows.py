@@ -10,7 +10,7 @@ from tests.warehouse.energised import AR, DFLASH, GIB, MTP, EnergisedRun
 from tests.warehouse.visited import only
 from warehouse.build import Consolidated, consolidate
 from warehouse.display.view import View
-from warehouse.memory.section import NO_ENERGY, memory_section, users
+from warehouse.memory.section import NO_ENERGY, full_length, memory_section
 from warehouse.store import Store
 from warehouse.tables import RESULTS_CONSOLIDATED
 
@@ -129,10 +129,13 @@ def test_without_a_card_there_is_no_energy_and_the_page_says_so_once(local: Stor
     assert "peak of the host" in shown and "peak of a card" not in shown and "CUDA graphs, GiB" not in shown
 
 
-def test_users_of_8k_are_counted_only_where_8k_is_served() -> None:
-    row = {"kv_tokens": 180_000, "context_tokens": 32752, "output_tokens": 16}
-    assert users(row) == 21
-    assert users(row | {"context_tokens": 2032}) is None and users(row | {"kv_tokens": None}) is None
+def test_the_cache_is_told_in_requests_of_full_length_and_in_no_shorter_ones(local: Store) -> None:
+    row = {"kv_tokens": 180_000, "context_tokens": 32_752, "output_tokens": 16}
+    assert full_length(row) == pytest.approx(5.49, abs=0.01) and full_length(row | {"kv_tokens": None}) is None
+    run = EnergisedRun(local)
+    run.start(AR)
+    shown = page(built(run))
+    assert "requests of full length" in shown and "users of" not in shown and "8k" not in shown
 
 
 def test_a_page_without_memory_and_energy_has_no_such_section() -> None:

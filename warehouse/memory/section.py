@@ -15,16 +15,13 @@ from warehouse.display.view import LOAD_STEP, MEMORY_STEP, View, bench
 from warehouse.loads.plots import IN_FLIGHT, against_load, points_of
 from warehouse.memory.plots import energy_bars
 
-USER_TOKENS = 8192
-"""Context of a user as the table counts them."""
-
 GIB, KIB = 1024**3, 1024
 
 LEAD = (
     "Weights, cache and CUDA graphs are what the engine's log says, of one card; peaks are the driver's, over one "
-    "request that fills the context. The cache is counted in tokens of requests of full length: layers with a window "
-    "keep their part of a request however short it is, so of shorter ones fewer tokens fit than the division by 8192 "
-    "says. A draft pays in KV tokens, for its weights and its own layers; that is told against AR under the same "
+    "request that fills the context. The cache is counted in tokens of requests of full length, and holds for those "
+    "only: layers with a window keep their part of a request however short it is, so how many shorter ones fit isn't "
+    "said. A draft pays in KV tokens, for its weights and its own layers; that is told against AR under the same "
     "serving arguments, on the same machine where the cell brought its control along. The host's peak adds up the "
     "engine's processes, shared pages in each."
 )
@@ -39,7 +36,7 @@ NO_ENERGY = "No card told its power here, so nothing is known of energy per toke
 
 
 def memory_section(view: View) -> Markup | None:
-    """What a cell takes, how many users fit, and what a token costs in energy."""
+    """What a cell takes, how many requests fit, and what a token costs in energy."""
     measured = _in_order([row for row in view.of(step=MEMORY_STEP) if row.get("condition") is not None])
     known = _in_order([row for row in view.rows if row.get("energy_j_per_token") is not None and not _is_part(row)])
     if not measured and not known:
@@ -67,8 +64,7 @@ def _memory_columns(view: View) -> list[Heading]:
         Heading("KV cache, GiB", _amount("kv_cache_bytes", GIB)),
         Heading("KV tokens", lambda row: figure(row["kv_tokens"], 0)),
         Heading("KiB a token", _amount("kv_bytes_per_token", KIB)),
-        Heading("users of 8k", lambda row: figure(users(row), 0)),
-        Heading("of full length", lambda row: figure(full_length(row), 1)),
+        Heading("requests of full length", lambda row: figure(full_length(row), 1)),
         Heading("KV tokens against AR", _price),
         Heading("CUDA graphs, GiB", _amount("graph_bytes", GIB)),
         Heading("peak of a card, GiB", _amount("gpu_memory_peak_bytes", GIB)),
@@ -76,13 +72,6 @@ def _memory_columns(view: View) -> list[Heading]:
         Heading("peak of the host, GiB", _amount("host_peak_bytes", GIB)),
         Heading("verdict", verdict_mark, ""),
     ]
-
-
-def users(row: Row) -> int | None:
-    """Contexts of 8192 tokens that the cache holds; None: the cell doesn't serve that length, or nobody knows."""
-    if row["kv_tokens"] is None or row["context_tokens"] + row["output_tokens"] < USER_TOKENS:
-        return None
-    return int(row["kv_tokens"] // USER_TOKENS)
 
 
 def full_length(row: Row) -> float | None:

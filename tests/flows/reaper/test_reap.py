@@ -25,6 +25,7 @@ from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper import ReapReport, reap_store
+from flows.reaper.reap import SECOND_LOOK_S
 from flows.reaper.report import Reaped
 from flows.terminal.prefect_session import our_environment
 from tests.fake_run import FakeRun
@@ -128,6 +129,9 @@ class Scene:
         self.ec2, self.sky = ec2, FakeSky(ec2)
         self.name = cluster_name(self.store.url, "r1", self.run.key)
         self.placements = Placements(self.run.ledger, self.run.key)
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens between the reaper's two looks."""
+        self.paused_s: list[float] = []
 
     def ask(self) -> None:
         """What a flow writes before it rents."""
@@ -143,7 +147,13 @@ class Scene:
             os.utime(path, (then, then))
 
     def reap(self, *, dry_run: bool = False) -> ReapReport:
-        return reap_store(self.store, self.sky, [AwsAccount()], time.time(), dry_run=dry_run)
+        return reap_store(
+            self.store, self.sky, [AwsAccount()], time.time(), dry_run=dry_run, pause=self._until_the_second_look
+        )
+
+    def _until_the_second_look(self, seconds: float) -> None:
+        self.paused_s.append(seconds)
+        self.meanwhile()
 
     def story(self) -> PlacementStory:
         return self.placements.stories()[-1]
@@ -233,6 +243,28 @@ def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
     assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and scene.story().end is None
 
 
+@pytest.mark.parametrize("who", ["flow", "runner"])
+def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, who: str) -> None:
+    instance = scene.ec2.rent(scene.name)
+    scene.sky.knows(scene.name, "UP")
+    scene.ask()
+    if who == "runner":
+        scene.run.leases.acquire(ELSEWHERE)
+        beat = Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z")
+        scene.run.leases.beat(beat)
+        scene.meanwhile = lambda: scene.run.leases.beat(beat)
+    else:
+        scene.flow_beats()
+        scene.meanwhile = scene.flow_beats
+    scene.silence("*.json")  # the clock jumps: an outage, of which a fresh process knows nothing
+    reaped = the_one(scene.reap(), scene.name)
+    assert (reaped.done, reaped.fate.owner, scene.paused_s) == ("left", ELSEWHERE, [SECOND_LOOK_S])
+    assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and scene.story().end is None
+    scene.silence("*.json")
+    scene.meanwhile = lambda: None
+    assert the_one(scene.reap(), scene.name).done == "down", "silent both times"
+
+
 def test_a_flow_that_is_known_dead_owns_nothing(scene: Scene) -> None:
     scene.ec2.rent(scene.name)
     scene.ask()
@@ -245,6 +277,7 @@ def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
     instance = scene.ec2.rent(scene.name)
     scene.ask()
     report = scene.reap(dry_run=True)
+    assert scene.paused_s == [], "it only looks once"
     assert the_one(report, scene.name).done == "would go down"
     assert "dry run, nothing was done: 1 of 1 would go down and save 2.50 USD an hour" in report.summary()
     shown = io.StringIO()
@@ -276,6 +309,7 @@ def test_a_cluster_of_this_store_that_no_run_has_goes_down(scene: Scene) -> None
     orphan = f"{PREFIX}{store_hash(scene.store.url)}-000000-00000000"
     instance = scene.ec2.rent(orphan)
     reaped = the_one(scene.reap(), orphan)
+    assert scene.paused_s == [], "no silence is behind that"
     assert (reaped.done, reaped.fate.why) == ("down", "no run of this store has its cell")
     assert scene.ec2.state(instance) != "running"
 
@@ -352,6 +386,10 @@ def test_a_record_whose_cluster_is_gone_is_closed_unless_somebody_manages_it(sce
     scene.flow_beats()
     assert scene.reap().closed == () and scene.story().end is None
     scene.silence("flow.json")
+    scene.meanwhile = scene.flow_beats
+    assert scene.reap().closed == () and scene.story().end is None, "it was the store that was away"
+    scene.silence("flow.json")
+    scene.meanwhile = lambda: None
     report = scene.reap()
     assert report.closed == (scene.name,)
     end = scene.story().end
