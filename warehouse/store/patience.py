@@ -52,7 +52,7 @@ class Patience:
         """
         self._url, self._answered, self._is_told, self._back_at_s = url, is_known, False, -math.inf
         self._away_s = _away_s()
-        self._guard = threading.Lock()
+        self._guard, self._waiting = threading.Lock(), 0
 
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
         """The answer of `call`, asked again while it raises `Passing`.
@@ -64,41 +64,54 @@ class Patience:
         """
         since_s, pause_s, was_away = time.monotonic(), FIRST_PAUSE_S, False
         while True:
+            asked_at_s = time.monotonic()
             try:
                 answer = call()
             except Passing as error:
                 away_s, most_s = time.monotonic() - since_s, self._most_s()
-                was_away = away_s >= min(TOLD_AFTER_S, most_s)
-                if was_away:
-                    self._tell_away(error, most_s)
+                if not was_away and away_s >= min(TOLD_AFTER_S, most_s):
+                    was_away = self._is_away(error, most_s, asked_at_s)
                 if away_s >= most_s:
+                    self._leave(was_away=was_away)
                     raise
                 time.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            except BaseException:
+                self._leave(was_away=was_away)
+                raise
             else:
-                self._came(time.monotonic() - since_s, was_away=was_away)
+                self._answered = True
+                self._leave(was_away=was_away, taken_s=time.monotonic() - since_s)
                 return answer
 
     def _most_s(self) -> float:
         return self._away_s if self._answered else min(UNSEEN_S, self._away_s)
 
-    def _tell_away(self, error: Passing, most_s: float) -> None:
+    def _is_away(self, error: Passing, most_s: float, asked_at_s: float) -> bool:
+        """Tells of it, once; what was asked before the store's last return says nothing about it since."""
         with self._guard:
+            if asked_at_s < self._back_at_s:
+                return False
+            self._waiting += 1
             if not self._is_told:
                 self._is_told = True
                 _say(f"the store {self._url} is away ({error}): trying for {duration(most_s)}, nothing is lost")
+            return True
 
     def back_s(self) -> float:
         """Seconds since the store's last return; infinite if it never was away."""
         return time.monotonic() - self._back_at_s
 
-    def _came(self, taken_s: float, *, was_away: bool) -> None:
-        self._answered = True
+    def _leave(self, *, was_away: bool, taken_s: float | None = None) -> None:
+        """The caller waits no more; with an answer, after so many seconds, the last who waited tells of the return."""
         if not was_away:
             return
         with self._guard:
+            self._waiting -= 1
+            if taken_s is None:
+                return
             self._back_at_s = time.monotonic()
-            if self._is_told:
+            if self._is_told and not self._waiting:
                 self._is_told = False
                 _say(f"the store {self._url} is back after {duration(taken_s)}")
 
