@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from configs.steps.throughput import NATURAL
-from warehouse.depths.phases import DECODE, PREFILL
 from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
 
@@ -34,8 +33,8 @@ COMPARED = {name: name for name in ("speedup", "tok_s", "ttft_ms", "tpot_ms", "s
 """Published figures that columns of the dataset are put beside, and those columns."""
 
 COMPARED_OF_A_PART = {
-    PREFILL: {"prefill_tok_s": "tok_s", "ttft_ms": "ttft_ms"},
-    DECODE: {"decode_tok_s": "tok_s"},
+    "prefill": {"prefill_tok_s": "tok_s", "ttft_ms": "ttft_ms"},
+    "decode": {"decode_tok_s": "tok_s"},
 }
 """The same for a part of a request, whose `tok_s` is of that part alone: by mode."""
 
