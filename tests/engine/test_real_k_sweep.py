@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from configs.checkout import ROOT
+from tests.engine.tiny_store import measure
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("k-sweep")
-    env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")}
-    argv = [sys.executable, "-m", "flows.terminal", "run", "k-sweep-tiny", "--store", str(folder / "store")]
-    subprocess.run(argv, cwd=ROOT, env=env, check=True, timeout=900, stdin=subprocess.DEVNULL)
-    return folder / "store"
+    return measure("k-sweep-tiny", tmp_path_factory.mktemp("k-sweep"))
 
 
 def test_every_condition_has_a_recommendation_or_the_reason_why_not(store: Path) -> None:

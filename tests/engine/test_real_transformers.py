@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from configs.checkout import ROOT
 from configs.expand import default_run_id
 from flows.plans import make_plan
+from tests.busy_machine import BUSY_MACHINE
+from tests.engine.tiny_store import finish, start
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -31,7 +30,7 @@ class Run:
     """A finished run whose last cell lost its engine to `kill -9` in the parity step."""
 
     def __init__(self, folder: Path) -> None:
-        self.store, self.state = folder / "store", folder / "state"
+        self.folder, self.store, self.state = folder, folder / "store", folder / "state"
         plan = make_plan("transformers-tiny")
         self.ledger = Ledger(open_store(str(self.store)), default_run_id(plan))
         self.keys = {planned.cell.technique.name: planned.cell.cell_key for planned in plan.cells}
@@ -45,22 +44,11 @@ class Run:
         return [pid for pid in mine if SERVER in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def measure(self) -> None:
-        env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(self.state)}
-        argv = [sys.executable, "-m", "flows.terminal", "run", "transformers-tiny", "--store", str(self.store)]
-        run = subprocess.Popen(
-            argv,
-            cwd=ROOT,
-            env=env,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
+        run = start("transformers-tiny", self.folder)
         wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 300)
         (server,) = self.servers()
         os.kill(server, signal.SIGKILL)
-        said, _ = run.communicate(timeout=300)
-        assert run.returncode == 0, said
+        finish(run, 300)
 
     def rows(self, step: str) -> pl.DataFrame:
         return pl.read_parquet(self.store / "results_consolidated.parquet").filter(step=step)
@@ -114,7 +102,8 @@ def test_the_family_answers_and_no_guard_finds_a_lie_in_it(run: Run) -> None:
     assert scores.height == 3 and scores["score"].min() >= 0.75  # type: ignore[operator]
     everything = pl.read_parquet(run.store / "results_consolidated.parquet")
     rejected = everything.filter(verdict="rejected").select("technique", "step", "reasons", "details")
-    assert rejected.height == 0, rejected.to_dicts()
+    lies = rejected.filter(pl.col("reasons").list.set_difference([*BUSY_MACHINE]).list.len() > 0)
+    assert lies.height == 0, lies.to_dicts()
 
 
 def test_memory_is_told_with_and_without_an_assistant(run: Run) -> None:

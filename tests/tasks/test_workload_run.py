@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.sandbox.check import why_no_sandbox
+from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import kill, wait_until
 
@@ -27,9 +28,6 @@ steps:
         check: {cases: [{stdin: 1 2 3, stdout: "6"}, {stdin: "40 2", stdout: "42"}]}
 """
 
-WAITED = {"client_starved", "client_limited", "unsteady"}
-"""What a busy machine may say of windows of 50 ms."""
-
 
 @pytest.fixture(scope="module", autouse=True)
 def fences() -> None:
@@ -44,7 +42,7 @@ def test_prompts_are_measured_through_the_runner_and_right_programs_are_right(
     run = FakeRun(tmp_path, "mtp", suite=SUITE)
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     assert code == 0, said
-    assert set(run.commit("prompts").reasons) <= WAITED, run.rows("prompts", "verdicts")
+    assert set(run.commit("prompts").reasons) <= KEPT_WAITING, run.rows("prompts", "verdicts")
     requests, windows = run.rows("prompts", "prompt_requests"), run.rows("prompts", "prompt_windows")
     assert Counter(row["condition"] for row in windows) == dict.fromkeys(
         ("qa c=1", "qa c=2", "code c=1", "code c=2"), 3
@@ -58,7 +56,7 @@ def test_a_wrong_program_is_a_result_and_no_fault(tmp_path: Path, node_python: P
     run = FakeRun(tmp_path, suite=SUITE)
     code, said = run.finish(node_python, "wrong_program", FAKE_ENGINE_TOKEN_S="0.004")
     assert code == 0, said
-    assert set(run.commit("prompts").reasons) <= WAITED
+    assert set(run.commit("prompts").reasons) <= KEPT_WAITING
     programs = {(row["program"], row["program_reason"]) for row in run.rows("prompts", "prompt_requests")}
     assert programs == {(None, None), ("wrong", "case 1: printed '7', right is '6'")}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 
 import pytest
@@ -13,8 +14,10 @@ from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.build import Consolidated, consolidate
 from warehouse.display.figures import Row
+from warehouse.display.speed_sections import acceptance_section
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
+from warehouse.report.answer import answers
 from warehouse.steps.prompts import MODE, PROMPT_REQUESTS, PROMPT_WINDOWS
 from warehouse.store import Store
 from warehouse.tables import PAIRS, RESULTS_CONSOLIDATED
@@ -189,7 +192,17 @@ def test_the_page_has_bars_per_load_and_fast_and_correct_in_one_row(built: Conso
     assert ">4 of 6</span>" in page and ">12 of 12</span>" in page and "100% / 50%" in page
 
 
-def test_where_nothing_else_was_timed_workloads_are_the_headline(built: Consolidated) -> None:
+def test_no_single_workload_is_the_headline(built: Consolidated) -> None:
+    view = view_of(built)
+    [said] = answers(view)
+    assert said.verdict == "By workload: see Workloads." and "code" not in said.evidence
+    assert "Speedup against tokens per step" not in acceptance_section(view)
+    one = [row for row in view.rows if row["condition"].startswith("code ")]
+    [said] = answers(replace(view, rows=one))
+    assert "code c=1" in said.evidence, "where there is but one, it is the headline"
+
+
+def test_where_nothing_else_was_timed_the_rates_are_those_of_workloads(built: Consolidated) -> None:
     view = view_of(built)
     assert {row["condition"] for row in view.rates()} == {"code c=1", "code c=2", "ko c=1", "ko c=2"}
     timed = dict(view.rows[0]) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from warehouse.depths.phases import DECODE, PREFILL
 from warehouse.display.curves import curves
 from warehouse.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
+from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import claim_cell, plots_of
@@ -28,7 +29,7 @@ def depth_section(view: View) -> Markup | None:
     rated = [row for row in view.of(step=DEPTH_STEP) if row["tok_s"] is not None]
     if not rated:
         return None
-    drawings = [drawing for each in _benches(rated) for drawing in _drawings(each)]
+    drawings = [drawing for each in benches_of(rated) for drawing in _drawings(each)]
     rows = _in_order(rated)
     several = len({row["concurrency"] for row in rows}) > 1 or rows[0]["concurrency"] != 1
     columns = [
@@ -118,24 +119,13 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     made = []
     for mode, title in ((DECODE, "Token generation at depth"), (PREFILL, "Prompt processing at depth")):
         here = [row for row in rows if (row["mode"], row["concurrency"]) == (mode, fewest)]
-        cells: dict[tuple[str, str], list[Row]] = {}
-        for row in here:
-            if row["verdict"] != "rejected":
-                cells.setdefault((row["run_id"], row["cell_key"]), []).append(row)
-        lines = [(each[0], sorted((row["depth_tokens"], row["tok_s_mean"]) for row in each)) for each in cells.values()]
+        lines = [(each[0], sorted((row["depth_tokens"], row["tok_s_mean"]) for row in each)) for each in cells_of(here)]
         if lines:
             depths = sorted({depth for _, points in lines for depth, _ in points})
             unit = f"{_names(here, mode)}, tokens per second"
             drawing = curves(title, unit, "depth, tokens", {depth: float(depth) for depth in depths}, lines)
             made.append(plot(title, _note(here), drawing))
     return made
-
-
-def _benches(rows: Sequence[Row]) -> list[list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((*bench(row), row["precision"], row["run_id"]), []).append(row)
-    return [*found.values()]
 
 
 def _note(rows: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from configs.steps.load import category_of
+from configs.steps.prompts import workload_of
 from warehouse.display.figures import Row
 from warehouse.published.judged import JudgedRow
 from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
@@ -180,9 +181,13 @@ def is_small(row: Row) -> bool:
 
 
 def headline_condition(rows: list[Row]) -> tuple[str, str] | None:
-    """Condition and mode that stand for a bench: fewest requests at a time, then the shortest context."""
+    """Condition and mode that stand for a bench: fewest requests at a time, then the shortest context.
+
+    None: nothing was timed, or several workloads were, of which none stands for the others.
+    """
     known = [row for row in rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
-    if not known:
+    workloads = {workload_of(row["condition"]) for row in known if row["step"] == PROMPTS_STEP}
+    if not known or len(workloads) > 1:
         return None
     first = min(
         known, key=lambda row: (row["concurrency"] or 0, row["context_tokens"] or 0, row["condition"], row["mode"])

@@ -9,7 +9,7 @@ from warehouse.display.figures import Row, figure, technique_sign
 from warehouse.display.markup import Markup, tag
 from warehouse.display.rate_columns import share
 from warehouse.display.tables import Heading
-from warehouse.display.view import View, bench
+from warehouse.display.view import View
 
 Value = Callable[[Row], float | None]
 
@@ -63,23 +63,6 @@ def _stated(view: View, rows: Sequence[Row]) -> list[str]:
 def _limits(ttft_ms: float | None, tpot_ms: float | None, e2e_s: float | None) -> str:
     named = (("TTFT", ttft_ms, "ms"), ("TPOT", tpot_ms, "ms"), ("end to end", e2e_s, "s"))
     return ", ".join(f"{name} {limit:g} {unit}" for name, limit, unit in named if limit is not None)
-
-
-def benches_of(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that share a plot: of one model, precision, engine and machine, in one run."""
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((*bench(row), row["precision"], row["run_id"]), []).append(row)
-    return [*found.values()]
-
-
-def cells_of(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that share a line of one; rejected rows are in tables only."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["verdict"] != "rejected":
-            found.setdefault((row["run_id"], row["cell_key"]), []).append(row)
-    return [*found.values()]
 
 
 def in_order(rows: Sequence[Row], load: Value) -> list[Row]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from configs.steps.load import OPEN, category_of
 from warehouse.display.figures import Row, figure
+from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
@@ -13,8 +14,6 @@ from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import LOAD_STEP, View
 from warehouse.loads.columns import (
     Value,
-    benches_of,
-    cells_of,
     goodput_columns,
     in_order,
     latency,

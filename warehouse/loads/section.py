@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from configs.steps.load import OPEN, category_of
 from warehouse.display.figures import Row, figure, rate, span
+from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Markup
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import claim_cell, plots_of
@@ -13,8 +14,6 @@ from warehouse.display.tables import Heading, fair_share, more, naming, table, v
 from warehouse.display.view import LOAD_STEP, View, bench
 from warehouse.loads.columns import (
     Value,
-    benches_of,
-    cells_of,
     goodput_columns,
     in_flight,
     in_order,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
 from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, technique_sign
+from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.rate_columns import CONDITION
 from warehouse.display.section import plot, section
@@ -45,7 +46,7 @@ def memory_section(view: View) -> Markup | None:
     if measured:
         content.append(table("Memory of each cell", _without_empty(_memory_columns(view), measured), measured))
     if known:
-        drawings = [drawing for each in _benches(known) for drawing in _drawings(each)]
+        drawings = [drawing for each in benches_of(known, by_precision=False) for drawing in _drawings(each)]
         columns = _without_empty(_energy_columns(view, known), known)
         content += [tag("p", ENERGY_LEAD), plots_of(drawings), table("Energy of each load", columns, known)]
     else:
@@ -132,7 +133,7 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     trusted = [row for row in rows if row["verdict"] != "rejected"]
     note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
-    cells = _cells([row for row in trusted if row["step"] == LOAD_STEP])
+    cells = cells_of([row for row in trusted if row["step"] == LOAD_STEP])
     known = ((each[0], points_of(each, _in_flight, lambda row: row["energy_j_per_token"])) for each in cells)
     lines = [(row, points) for row, points in known if points]
     if lines:
@@ -150,20 +151,6 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
 
 def _in_flight(row: Row) -> float | None:
     return None if row["concurrency"] is None else float(row["concurrency"])
-
-
-def _cells(rows: Sequence[Row]) -> list[list[Row]]:
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row["run_id"], row["cell_key"]), []).append(row)
-    return [*found.values()]
-
-
-def _benches(rows: Sequence[Row]) -> list[list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((*bench(row), row["run_id"]), []).append(row)
-    return [*found.values()]
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:

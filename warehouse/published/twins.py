@@ -6,10 +6,12 @@ does a latency. What else differs between the two measurements is said in words,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.steps.load import category_of
+from configs.steps.prompts import workload_of
 from configs.steps.throughput import NATURAL
 from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
@@ -27,8 +29,14 @@ ANYWHERE = ("speedup", "score")
 SERVED = ("model", "precision", "technique")
 """What is the same of two rows that are put beside each other."""
 
-COMPARED = ("speedup", "tok_s", "ttft_ms", "tpot_ms", "score")
-"""Figures of the dataset that are put beside published ones, under one name in both."""
+COMPARED = {name: name for name in ("speedup", "tok_s", "ttft_ms", "tpot_ms", "score")}
+"""Published figures that columns of the dataset are put beside, and those columns."""
+
+COMPARED_OF_A_PART = {
+    "prefill": {"prefill_tok_s": "tok_s", "ttft_ms": "ttft_ms"},
+    "decode": {"decode_tok_s": "tok_s"},
+}
+"""The same for a part of a request, whose `tok_s` is of that part alone: by mode."""
 
 
 class Twin(NamedTuple):
@@ -37,13 +45,16 @@ class Twin(NamedTuple):
     row: Mapping[str, Any]
     published: JudgedRow
     figure: str
+    """As it is published."""
+    column: str
+    """Ours, of the dataset."""
     differs: tuple[str, ...]
     """What differs between the two measurements, in words."""
 
     @property
     def ours(self) -> float:
         """Our figure."""
-        return float(self.row[self.figure])
+        return float(self.row[self.column])
 
     @property
     def theirs(self) -> float:
@@ -53,7 +64,7 @@ class Twin(NamedTuple):
     @property
     def interval(self) -> tuple[float, float] | None:
         """Our 95 % interval; None: there is none."""
-        low, high = self.row.get(f"{self.figure}_lo"), self.row.get(f"{self.figure}_hi")
+        low, high = self.row.get(f"{self.column}_lo"), self.row.get(f"{self.column}_hi")
         return None if low is None or high is None else (low, high)
 
     @property
@@ -91,10 +102,24 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
         return row.get("score") is not None and _same_suite(row, published)
     if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
         return False
-    kind_of_text = category_of(row["condition"] or "") if row["step"] == "load" else None
-    if published.workload != kind_of_text or row["concurrency"] != published.concurrency:
+    if not _same_text(row, published) or row["concurrency"] != published.concurrency:
+        return False
+    if row["mode"] in COMPARED_OF_A_PART and row["condition"] != published.condition:  # `pp2048 @ d4096` in both
         return False
     return _near(row["context_tokens"] or 0, published.context_tokens or 0)
+
+
+def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """One workload beside that workload, a category beside that category, all text beside all."""
+    condition, workload = row["condition"] or "", published.workload
+    if row["step"] == "prompts":
+        return workload is not None and _plain(workload) == workload_of(condition)
+    return workload == (category_of(condition) if row["step"] == "load" else None)
+
+
+def _plain(workload: str) -> str:
+    """A workload's name as our files write it: `Q&A` is `qa`."""
+    return re.sub(r"\W", "", workload).lower()
 
 
 def _same_suite(row: Mapping[str, Any], published: PublishedRow) -> bool:
@@ -110,9 +135,9 @@ def _near(ours: int, theirs: int) -> bool:
 
 
 def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
-    for name in COMPARED:
-        if row.get(name) is not None and name in judged.row.figures:
-            yield Twin(row, judged, name, tuple(_differences(row, judged, name)))
+    for name, column in COMPARED_OF_A_PART.get(row["mode"], COMPARED).items():
+        if row.get(column) is not None and name in judged.row.figures:
+            yield Twin(row, judged, name, column, tuple(_differences(row, judged, name)))
 
 
 def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iterator[str]:

@@ -61,6 +61,8 @@ def _which(some: list[Row], rates: list[Row]) -> str:
 
 def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     condition = headline_condition(rows)
+    if condition is None:
+        return _by_workload(about, rows)
     here = [row for row in rows if (row["condition"], row["mode"]) == condition]
     others = [row for row in here if row["technique"] != "ar"]
     known = [row for row in others if row["speedup"] is not None and row["verdict"] == "ok"]
@@ -83,6 +85,15 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     said = f"{technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)}{unless}."
     verdict = f"Without real weights there is nothing to recommend; {said}" if marks(best) else f"Run {said}"
     return Answer(about, verdict, " ".join([*_evidence(view, best, skipped), *barred]))
+
+
+def _by_workload(about: str, rows: list[Row]) -> Answer:
+    """No headline: a speedup on one kind of text is none on another."""
+    said = "Only named workloads were timed here, and what a technique gains on one says little of the next."
+    failing = dict.fromkeys(technique_label(row) for row in rows if fails_parity(row))
+    if failing:
+        said += f" Outputs that leave AR's where AR repeats itself: {', '.join(failing)}."
+    return Answer(about, "By workload: see Workloads.", said)
 
 
 def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], barred: list[str]) -> Answer:

@@ -15,6 +15,8 @@ from warehouse.published.twins import Twin, twins
 NAMES = {
     "speedup": "speedup over AR",
     "tok_s": "tokens/s",
+    "prefill_tok_s": "prompt tokens/s",
+    "decode_tok_s": "tokens/s without prefill",
     "ttft_ms": "TTFT, ms",
     "tpot_ms": "TPOT, ms",
     "score": "score",
@@ -85,7 +87,7 @@ def _twin(row: Row) -> Twin:
 
 def _ours(row: Row) -> str:
     twin = _twin(row)
-    return rate(twin.ours) if twin.figure == "tok_s" else figure(twin.ours, DIGITS.get(twin.figure, 2))
+    return rate(twin.ours) if twin.column == "tok_s" else figure(twin.ours, DIGITS.get(twin.figure, 2))
 
 
 def _theirs(row: Row) -> Markup:
@@ -98,7 +100,7 @@ def _interval(row: Row) -> str:
     twin = _twin(row)
     if twin.interval is None:
         return NOTHING
-    digits = (0 if twin.ours >= 100 else 1) if twin.figure == "tok_s" else DIGITS.get(twin.figure, 2)
+    digits = (0 if twin.ours >= 100 else 1) if twin.column == "tok_s" else DIGITS.get(twin.figure, 2)
     return span(*twin.interval, digits)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from configs.steps.prompts import workload_of
 from warehouse.display.figures import NOTHING, Row, figure, rate, span, technique_sign
+from warehouse.display.groups import benches_of
 from warehouse.display.markup import Markup, tag
 from warehouse.display.rate_columns import share
 from warehouse.display.section import plot, section
@@ -28,7 +29,7 @@ def workload_section(view: View) -> Markup | None:
     rows = _in_order([row for row in view.of(step=PROMPTS_STEP) if row["tok_s"] is not None])
     if not rows:
         return None
-    drawings = [drawing for each in _benches(rows) for drawing in _bars(each)]
+    drawings = [drawing for each in benches_of(rows) for drawing in _bars(each)]
     return section(
         "workloads",
         "Workloads",
@@ -97,13 +98,6 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
 
 def _of(rows: Sequence[Row], workload: str) -> list[Row]:
     return [row for row in rows if workload_of(row["condition"]) == workload]
-
-
-def _benches(rows: Sequence[Row]) -> list[list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((*bench(row), row["precision"], row["run_id"]), []).append(row)
-    return [*found.values()]
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:

@@ -49,6 +49,40 @@ def test_one_kind_of_text_is_not_held_against_all_of_them() -> None:
     assert ("mtp-dflash-h100", "tok_s") not in found(whole | {"condition": "load c=1, coding"})
 
 
+def test_a_workload_stands_beside_that_workload_only() -> None:
+    asked = {"step": "prompts", "mode": "natural", "speedup": 2.6, "speedup_lo": 2.5, "speedup_hi": 2.7}
+
+    def beside(workload: str) -> set[tuple[str, str, float]]:
+        found = twins([measured(gpu="gb10", condition=f"{workload} c=1", **asked)], PUBLISHED)
+        return {(twin.published.write_up.name, twin.figure, twin.theirs) for twin in found}
+
+    assert beside("ja_finance") == {("mtp-gb10", "speedup", 2.54)}
+    assert beside("py_code") == {("mtp-gb10", "speedup", 3.52)}
+    assert beside("qa") == beside("ko_summary") == set(), "nobody published them of this model in fp8"
+    served = {"model": "gemma-4-31b-nvfp4", "precision": "nvfp4", "k": 7, "gpu": "gb10"}
+    of_qa = twins([measured(tok_s=40.0, condition="qa c=1", **asked | served)], PUBLISHED)
+    assert {(twin.published.row.workload, twin.theirs) for twin in of_qa} == {("Q&A", 39.1), ("Q&A", 39.0)}
+    together = measured(tok_s=99.0, concurrency=4, condition="qa c=4", **asked | served)
+    assert twins([together], PUBLISHED) == [], "theirs is of no single workload"
+
+
+def test_a_part_of_a_request_stands_beside_that_part_at_that_depth_and_never_beside_a_whole_request() -> None:
+    served = {"model": "gemma-4-31b-int4", "precision": "autoround-int4", "gpu": "gb10", "step": "depth", "k": 2}
+    decode = measured(tok_s=18.0, tok_s_lo=17.0, tok_s_hi=19.0, mode="decode", condition="tg128 @ d4096",
+                      context_tokens=6144, output_tokens=128, speedup=1.6, tpot_ms=55.0, **served)  # fmt: skip
+    [twin] = twins([decode], PUBLISHED)
+    assert (twin.figure, twin.ours, twin.theirs, twin.is_within) == ("decode_tok_s", 18.0, 18.40, True)
+    prefill = decode | {"tok_s": 800.0, "mode": "prefill", "condition": "pp2048 @ d4096", "ttft_ms": 7700.0}
+    by_figure = {twin.figure: (twin.ours, twin.theirs) for twin in twins([prefill], PUBLISHED)}
+    assert by_figure == {"prefill_tok_s": (800.0, 794.26), "ttft_ms": (7700.0, 7740.21)}
+    assert twins([decode | {"condition": "tg128 @ d4000"}, decode | {"k": 7}], PUBLISHED) == []
+    whole = {"model": "gemma-4-31b", "precision": "fp8", "technique": "ar", "k": None, "condition": "tg128",
+             "context_tokens": 64}  # fmt: skip
+    assert twins([decode | whole], PUBLISHED) == [], "68 tok/s there is of a whole request"
+    page = beside_section(seen(decode, prefill, published=PUBLISHED))
+    assert page is not None and "tokens/s without prefill" in page and "prompt tokens/s" in page
+
+
 def test_on_another_card_a_rate_is_shown_and_never_divided_and_a_speedup_is_with_a_caveat() -> None:
     by_figure = found(measured(gpu="h200", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, tok_s_lo=1.0, tok_s_hi=999.0))
     speedup, rate = by_figure["mtp-diffusion-h100", "speedup"], by_figure["mtp-diffusion-h100", "tok_s"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +12,7 @@ import pytest
 
 from configs.errors import SpecsweepError
 from warehouse.store import Store, StoreAway, StoreError, open_store
+from warehouse.store.patience import Passing, Patience
 
 BEATEN_AT_S, NOW_S = 1_790_000_000, 1_790_003_600
 """An hour apart, by the server's clock."""
@@ -21,6 +22,7 @@ class MoodyS3(BaseHTTPRequestHandler):
     """A FAKE S3 that answers as many requests as it is told with a status of trouble, then properly."""
 
     protocol_version = "HTTP/1.1"
+    guard: threading.Lock
     troubles: list[int]
     asked: list[str]
 
@@ -35,8 +37,9 @@ class MoodyS3(BaseHTTPRequestHandler):
         self.answer(b"")
 
     def answer(self, body: bytes) -> None:
-        self.asked.append(self.command)
-        status = self.troubles.pop() if self.troubles else 200
+        with self.guard:
+            self.asked.append(self.command)
+            status = self.troubles.pop() if self.troubles else 200
         self.send_response_only(status)
         self.send_header("Date", formatdate(NOW_S, usegmt=True))
         self.send_header("Last-Modified", formatdate(BEATEN_AT_S, usegmt=True))
@@ -49,9 +52,21 @@ class MoodyS3(BaseHTTPRequestHandler):
         return
 
 
+class Clock:
+    """Time that passes only while somebody sleeps, so that a busy machine uses up nobody's patience."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
 @pytest.fixture
 def moody(s3_environment: pytest.MonkeyPatch) -> Iterator[type[MoodyS3]]:
-    handler = type("Handler", (MoodyS3,), {"troubles": [], "asked": []})
+    handler = type("Handler", (MoodyS3,), {"guard": threading.Lock(), "troubles": [], "asked": []})
     s3_environment.setattr("warehouse.store.patience.TOLD_AFTER_S", 0.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -78,6 +93,35 @@ def test_many_threads_outlast_an_absence_and_it_is_told_once(
     assert "s3://bucket/prefix is away" in away and "503" in away and "back after" in back
 
 
+def test_while_another_still_waits_the_store_is_not_back_and_what_was_asked_before_its_return_is_no_absence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("warehouse.store.patience.TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr("warehouse.store.patience.time", clock)
+    patience = Patience("s3://bucket", is_known=True)
+
+    def asks(*within: Callable[[], object]) -> Callable[[], str]:
+        """A call that fails while others ask, one at each try, and then is answered."""
+        left = [*within]
+
+        def call() -> str:
+            if not left:
+                return "there"
+            left.pop(0)()
+            raise Passing("503")
+
+        return call
+
+    second = asks(lambda: None)
+    assert patience.ask(asks(lambda: None, lambda: patience.ask(second))) == "there"
+    away, back = capfd.readouterr().err.splitlines()
+    assert "is away" in away and "is back" in back, "the second came and went while the first was waiting"
+    assert patience.ask(asks(lambda: patience.ask(asks(lambda: None)))) == "there"
+    away, back = capfd.readouterr().err.splitlines()
+    assert "is away" in away and "is back" in back, "the first had asked before the second saw it return"
+
+
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_write_is_tried_again_after_what_may_pass(store: Store, moody: type[MoodyS3], status: int) -> None:
     moody.troubles += [status, status]
@@ -96,11 +140,12 @@ def test_a_refusal_is_no_absence(store: Store, moody: type[MoodyS3]) -> None:
 def test_patience_ends_and_says_what_to_check(
     moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "0.3")
+    s3_environment.setattr("warehouse.store.patience.time", Clock())
+    s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "10")
     moody.troubles += [503] * 100
     with pytest.raises(StoreAway, match="AWS_ENDPOINT_URL"):
         open_store("s3://bucket/prefix", is_known=True).get("key")
-    assert len(moody.asked) > 1
+    assert 5 < len(moody.asked) < 20, "pauses grow"
     assert "is away" in capfd.readouterr().err
 
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from tests.busy_machine import BUSY_MACHINE
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import BUCKET, S3Server
 from warehouse.snapshot import publish, read_current
@@ -45,15 +46,11 @@ TOKEN_S = "0.003"
 """Of the fake engine: slow enough that its repeats agree on a busy machine, too."""
 
 
-WAITED = ("client_starved", "client_limited", "unsteady", "stream_mismatch", "stream_burst")
-"""Reasons that a busy machine gives, to one run and not to the other."""
-
-
 def contents(url: str) -> pl.DataFrame:
     store = open_store(url)
     publish(store)
     chosen = read_current(store).drop(MEASURED_NOT_CHOSEN)
-    chosen = chosen.with_columns(reasons=pl.col("reasons").list.filter(~pl.element().is_in(WAITED)))
+    chosen = chosen.with_columns(reasons=pl.col("reasons").list.filter(~pl.element().is_in([*BUSY_MACHINE])))
     others = pl.col("reasons").list.len() > 0
     return chosen.with_columns(verdict=pl.when(others).then(pl.col("verdict")).otherwise(pl.lit("ok")))
 

@@ -1,0 +1,39 @@
+"""A sweep of the tiny family, measured into a store of its own by the real command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from configs.checkout import ROOT
+
+
+def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
+    """`sweep run`: its store is `store` in the folder, its state `state`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.terminal", "run", sweep, "--store", str(folder / "store")],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def finish(run: subprocess.Popen[str], within_s: float) -> None:
+    """Waits for its end, which must be a good one."""
+    try:
+        said, _ = run.communicate(timeout=within_s)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, said
+
+
+def measure(sweep: str, folder: Path, within_s: float = 900) -> Path:
+    """The store of the finished run."""
+    finish(start(sweep, folder), within_s)
+    return folder / "store"
