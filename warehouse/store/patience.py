@@ -27,7 +27,7 @@ UNSEEN_S = 20.0
 HURRIED_S = 10.0
 """For a process that is asked to end: what it rented costs money until it is down."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S, NAP_S = 0.1, 5.0, 0.25
 
 TOLD_AFTER_S = 3.0
 """Absences shorter than this are nobody's concern."""
@@ -98,15 +98,15 @@ class Patience:
         return min(HURRIED_S, most_s) if self._hurried.is_set() else most_s
 
     def _pause(self, seconds: float) -> None:
-        if self._hurried.is_set():
-            time.sleep(seconds)
-        else:
-            self._hurried.wait(seconds)
+        """In short naps: who is asked to end while it sleeps, wakes."""
+        ends_s, was_hurried = time.monotonic() + seconds, self._hurried.is_set()
+        while (left_s := ends_s - time.monotonic()) > 0 and self._hurried.is_set() == was_hurried:
+            time.sleep(min(left_s, NAP_S))
 
     def _tell_away(self, error: Passing, since_s: float, most_s: float) -> None:
         """Once per absence, which is one only while it answers nobody: one request that has to wait says nothing."""
         with self._guard:
-            if not self._is_told and self._answered_s < since_s:
+            if not self._is_told and self._answered_s <= since_s:
                 self._is_told = True
                 _say(f"the store {self._url} is away ({error}): trying for {duration(most_s)}, nothing is lost")
 
