@@ -208,7 +208,9 @@ class Handler(BaseHTTPRequestHandler):
             choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
             choice["stop_reason"] = stop_reason
             if body.get("return_token_ids"):
-                choice["token_ids"] = [sum(word.encode()) for word in text.split()]
+                ids = [sum(word.encode()) for word in text.split()]
+                unseen = 0 if body.get("ignore_eos") else tokens - len(ids)  # what stands around a natural answer
+                choice["token_ids"] = ids + [0] * unseen
             if body.get("logprobs"):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
