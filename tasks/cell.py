@@ -69,6 +69,7 @@ async def run(
 
     def stop() -> None:
         asked.set()
+        ledger.store.hurry()  # who asks a node to leave gives it seconds
         if not work.cancelling():  # a second signal must not cut the flush short
             work.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -21,11 +22,18 @@ AWAY_S = 300.0
 """Unless that variable says otherwise. A network that is being changed and a bucket that answers SlowDown are back
 within minutes; what waits bills a GPU meanwhile, and what gives up loses one."""
 
+NODE_AWAY_S = 3600.0
+"""The same for a node, whose store answered its flow: what it has measured and can't store yet costs more than its
+waiting, which the flow's budget bounds."""
+
 UNSEEN_S = 20.0
 """For a store that has not answered yet: its address, its network or its server is more likely wrong than away."""
 
 HURRIED_S = 10.0
 """For a process that is asked to end: what it rented costs money until it is down."""
+
+FEWEST_TRIES = 3
+"""However long the first of them hung."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, NAP_S = 0.1, 5.0, 0.25
 
@@ -56,7 +64,7 @@ class Patience:
         self._url, self._is_known = url, is_known
         self._answered_s = self._back_s = -math.inf
         self._is_told = False
-        self._away_s = _away_s()
+        self._away_s = _away_s(NODE_AWAY_S if is_known else AWAY_S)
         self._guard, self._hurried = threading.Lock(), threading.Event()
 
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
@@ -68,20 +76,21 @@ class Patience:
             Passing: it still did when patience was over.
         """
         since_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-        while True:
+        for tried in itertools.count(1):
             try:
                 answer = call()
             except Passing as error:
                 away_s, most_s = time.monotonic() - since_s, self._most_s()
                 if away_s >= min(TOLD_AFTER_S, most_s):
                     self._tell_away(error, since_s, most_s)
-                if away_s >= most_s:
+                if away_s >= most_s and tried >= FEWEST_TRIES:
                     raise
                 self._pause(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
                 self._came(since_s)
                 return answer
+        raise AssertionError("it is tried until it answers or patience ends")
 
     def hurry(self) -> None:
         """Wait for `HURRIED_S` at most from now on, whoever waits already included: the process is asked to end."""
@@ -122,10 +131,10 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _away_s() -> float:
+def _away_s(unless_told: float) -> float:
     said = os.environ.get(AWAY_VARIABLE, "")
     try:
-        seconds = float(said or AWAY_S)
+        seconds = float(said or unless_told)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
