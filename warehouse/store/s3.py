@@ -20,6 +20,9 @@ from warehouse.store.protocol import StoreAway, StoreError
 
 _Answer = TypeVar("_Answer")
 
+PASSING = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
+"""S3's words for an answer that may be another one soon, which look-alikes send with other statuses, too."""
+
 
 class S3Store:
     """Objects below `s3://bucket/prefix`. Credentials come from the environment, as boto3 finds them."""
@@ -195,7 +198,7 @@ def _status(error: ClientError) -> int:
 def _may_pass(error: ClientError | BotoCoreError) -> bool:
     """No answer, half of one, a busy or broken server, or another conditional write of the key in flight (409)."""
     if isinstance(error, ClientError):
-        return _status(error) in (408, 409, 429) or _status(error) >= 500
+        return _status(error) in (408, 409, 429) or _status(error) >= 500 or error.response["Error"]["Code"] in PASSING
     return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError))
 
 
