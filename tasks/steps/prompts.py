@@ -167,10 +167,10 @@ def _rows(load: Timed, workload: Workload, programs: Programs | None, same: Row)
             **same,
             **request_row(reply),
             "number": place,
-            "sent_s": heard.sent_s - load.begun_s,
+            "sent_s": span.sent_s - load.begun_s,
             **(NOTHING if programs is None else programs.columns(workload, _body(reply))),
         }
-        for place, (heard, reply) in zip(answered.places, answered.each, strict=True)
+        for place, (span, reply) in zip(answered.places, answered.each, strict=True)
     ]
 
 

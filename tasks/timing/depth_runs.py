@@ -118,15 +118,15 @@ def request_columns(load: Timed, asked: Sequence[Asked]) -> list[Row]:
         | {
             "request_id": asked[place].request_id,
             "prompt_chars": len(asked[place].prompt.text),
-            "sent_s": heard.sent_s - load.begun_s,
+            "sent_s": span.sent_s - load.begun_s,
         }
-        for place, (heard, reply) in zip(answered.places, answered.each, strict=True)
+        for place, (span, reply) in zip(answered.places, answered.each, strict=True)
     ]
 
 
 def _times(load: Timed, peak_window_s: float) -> Row:
     """The run's two parts, on one clock: until the last first token, and from the first of them to the last token."""
-    streams = [(heard.sent_s, reply) for heard, reply in load.answered.each
+    streams = [(span.sent_s, reply) for span, reply in load.answered.each
                if isinstance(reply, StreamReply) and reply.counts]  # fmt: skip
     row: Row = {"prefill_s": None, "decode_s": None, "decode_tokens": None, "peak_tok_s": None,
                 "peak_window_s": peak_window_s}  # fmt: skip

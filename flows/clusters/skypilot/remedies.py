@@ -150,8 +150,8 @@ NO_QUOTA = re.compile(r"vCPU limit of 0 |Limit: 0(?:\.0)?(?: |$)")
 def refuses(error_text: str) -> bool:
     """Whether the cloud will say the same until a person has done something: a quota of 0, a permission, an image."""
     text = _plain(error_text)
-    known = next((known for known in KNOWN if re.search(known.pattern, text, re.IGNORECASE)), None)
-    return (known is not None and known.refuses) or NO_QUOTA.search(text) is not None
+    recognised = _recognised(text)
+    return (recognised is not None and recognised[0].refuses) or NO_QUOTA.search(text) is not None
 
 
 def explain(error_text: str) -> str:
@@ -160,12 +160,12 @@ def explain(error_text: str) -> str:
     An unknown error is quoted, shortened to its beginning and its end, without a remedy.
     """
     text = _plain(error_text)
-    for known in KNOWN:
-        found = re.search(known.pattern, text, re.IGNORECASE)
-        if found:
-            quoted = found.groupdict().get("cause") or found[0]
-            cause = quoted if known.cause is None else known.cause.format(quoted)
-            return f"{cause}; remedy: {known.remedy}"
+    recognised = _recognised(text)
+    if recognised is not None:
+        known, found = recognised
+        quoted = found.groupdict().get("cause") or found[0]
+        cause = quoted if known.cause is None else known.cause.format(quoted)
+        return f"{cause}; remedy: {known.remedy}"
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2
@@ -174,3 +174,9 @@ def explain(error_text: str) -> str:
 
 def _plain(text: str) -> str:
     return " ".join(ANSI.sub("", text).split())
+
+
+def _recognised(text: str) -> tuple[_Known, re.Match[str]] | None:
+    """The first of `KNOWN` that the text is, and where; None: nothing here knows it."""
+    tried = ((known, re.search(known.pattern, text, re.IGNORECASE)) for known in KNOWN)
+    return next(((known, found) for known, found in tried if found), None)
