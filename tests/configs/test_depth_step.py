@@ -14,7 +14,6 @@ from configs.schema import Plan
 from configs.step import Load
 from configs.steps.depth import DepthStep
 from configs.unbuilt import OnceUnbuiltStep
-from flows.forecast.forecast import forecast
 
 
 def step(**fields: Any) -> DepthStep:
@@ -38,13 +37,6 @@ def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
     several = step(depths=[0], concurrencies=[4], warmup=2, repeats={"min": 2, "max": 4, "within": "5%"})
     assert several.workload(cell) == (Load(20, 2048, 128, 4),)
     assert [*step().longest_requests(cell)] == [("depth 8192", 8192 + 2048 + 128)]
-
-
-@pytest.mark.parametrize(("name", "cells"), [("depth", 6), ("depth-tiny", 2)])
-def test_the_shipped_sweeps_plan_depths_in_every_cell_and_none_is_free(name: str, cells: int) -> None:
-    expected = forecast(plan(name), {})
-    assert len(expected.cells) == cells
-    assert all(each.seconds > 0 for cell in expected.cells for each in cell.steps if each.step == "depth")
 
 
 def test_the_depth_sweep_has_the_checkpoints_and_the_k_of_its_source() -> None:

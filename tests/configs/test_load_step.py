@@ -13,7 +13,6 @@ from configs.load import load_sweep
 from configs.step import Load
 from configs.steps.load import LoadStep, Offered, category_of, whole_of, with_category
 from flows.forecast.estimates import load_s
-from flows.forecast.forecast import forecast
 
 
 def step(**fields: Any) -> LoadStep:
@@ -31,13 +30,6 @@ def test_every_prompt_is_priced_at_every_concurrency_with_its_warm_up() -> None:
         Load(23, 90, 50, 1, 4096),
     )
     assert list(step(max_tokens=100).longest_requests(cell)) == [("step 'load'", 8292)]
-
-
-@pytest.mark.parametrize(("name", "cells"), [("speed-bench", 6), ("speed-bench-tiny", 2)])
-def test_the_shipped_sweeps_plan_load_in_every_cell_and_none_is_free(name: str, cells: int) -> None:
-    expected = forecast(expand(load_sweep(name), recipe="0" * 16), {})
-    assert len(expected.cells) == cells
-    assert all(each.seconds > 0 for cell in expected.cells for each in cell.steps if each.step == "load")
 
 
 def test_a_timed_step_is_measured_in_every_visit() -> None:

@@ -24,6 +24,7 @@ from configs.load import (
 )
 from configs.schema import Plan
 from configs.steps.throughput import ThroughputStep
+from flows.forecast.forecast import forecast
 
 RECIPE = "0123456789abcdef"
 
@@ -54,6 +55,25 @@ def test_every_shipped_sweep_expands_into_different_cells(name: str) -> None:
     cells = plan(name).cells
     assert cells
     assert len({planned.cell.cell_key for planned in cells}) == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "cells"),
+    [
+        ("load", "speed-bench", 6),
+        ("load", "speed-bench-tiny", 2),
+        ("prompts", "prompts", 4),
+        ("prompts", "prompts-tiny", 2),
+        ("depth", "depth", 6),
+        ("depth", "depth-tiny", 2),
+    ],
+)
+def test_the_step_that_a_sweep_is_for_is_planned_in_every_cell_and_free_in_none(
+    step: str, name: str, cells: int
+) -> None:
+    costs_s = [[each.seconds for each in cell.steps if each.step == step] for cell in forecast(plan(name), {}).cells]
+    assert len(costs_s) == cells
+    assert all(costs_s) and all(seconds > 0 for cell in costs_s for seconds in cell)
 
 
 def test_every_card_has_what_a_ceiling_is_computed_from_and_its_drivers_name_leads_to_it() -> None:

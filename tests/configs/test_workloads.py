@@ -15,7 +15,6 @@ from configs.schema import Plan, PlannedCell
 from configs.step import Load
 from configs.steps.prompts import PromptsStep, condition_name, workload_of
 from configs.workloads.read import workload_names, workloads_of
-from flows.forecast.forecast import forecast
 
 
 def step(**fields: Any) -> PromptsStep:
@@ -47,13 +46,6 @@ def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> Non
         Load(12, 67, 40, 4, 40), Load(4, 67, 10, 4, 10), Load(12, 67, 4, 4, 10), Load(4, 67, 4, 4, 10),
     )  # fmt: skip
     assert [*step(workloads=two).longest_requests(cell)] == [("workload 'one'", 118), ("workload 'two'", 88)]
-
-
-@pytest.mark.parametrize(("name", "cells"), [("prompts", 4), ("prompts-tiny", 2)])
-def test_the_shipped_sweeps_plan_prompts_in_every_cell_and_none_is_free(name: str, cells: int) -> None:
-    expected = forecast(expand(load_sweep(name), recipe="0" * 16), {})
-    assert len(expected.cells) == cells
-    assert all(each.seconds > 0 for cell in expected.cells for each in cell.steps if each.step == "prompts")
 
 
 def test_a_plan_keeps_the_workloads_themselves() -> None:
