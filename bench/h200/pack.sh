@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # pack.sh OUT STORE SWEEP...: here, record the sweeps' runs in a store and put it into OUT/store for the GPU host, with
-# all that earlier leases measured.
+# all that earlier leases measured; the demo's family goes along if it is trained.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(realpath -m "$1")/store store=$(realpath -m "$2")
@@ -9,6 +9,13 @@ mkdir -p "$out" "$store"
 cd "$here"
 for sweep in "$@"; do PYTHONPATH=. "$(bin/environment control)" bench/h200/record.py "$store" "$sweep"; done
 tar czf "$out/store.tar.gz" -C "$store" .
+family=$(PYTHONPATH=. python3 -c 'from tasks.family.recipe import family_dir; print(family_dir())')
+if [ -d "$family" ]; then
+    tmp=$(mktemp -d)
+    trap 'rm -rf "$tmp"' EXIT
+    PYTHONPATH=. python3 bench/h200/family.py "$family" "$tmp/$(basename "$family")"
+    tar czf "$out/family.tar.gz" -C "$tmp" .
+fi
 dirty=$([ -z "$(git status --porcelain --untracked-files=no)" ] && echo 0 || echo 1)
 echo "$(git rev-parse HEAD) $dirty" >"$out/commit"
 ls -l "$out"

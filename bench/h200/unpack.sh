@@ -7,6 +7,10 @@ cat "$root"/parts/engine.part.* | xz -dc -T0 | tar x -C "$root/engine" &
 unpacking=$!
 xz -dc "$root/parts/node.tar.xz" | tar x -C "$root/node"
 if [ -e "$root/parts/store.tar.gz" ]; then tar xzf "$root/parts/store.tar.gz" -C "$root/store"; fi
+if [ -e "$root/parts/family.tar.gz" ]; then
+    family=${XDG_CACHE_HOME:-$HOME/.cache}/specsweep/family
+    mkdir -p "$family" && tar xzf "$root/parts/family.tar.gz" -C "$family"
+fi
 cp -r LICENSE bench bin configs flows requirements tasks warehouse "$root/project/"
 cat >"$root/bin/vllm" <<END
 #!/bin/sh

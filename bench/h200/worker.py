@@ -24,19 +24,24 @@ STOP_S = 60.0
 
 def cells_left(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
     """Runs, their cells in order and how many engine starts each still needs; without those that need none."""
-    for run_id in run_ids(store):
-        ledger = Ledger(store, run_id)
-        for planned in ledger.plan().cells:
-            key, label = planned.cell.cell_key, planned.cell.label
-            if words and not any(word in label or key.startswith(word) for word in words):
-                continue
-            try:
-                starts = todo(ledger, planned)
-            except CellRejected as error:
-                say(f"{label}: {error}")
-                continue
-            if starts:
-                yield run_id, planned, len(starts)
+    for run_id, planned in chosen(store, words):
+        try:
+            starts = todo(Ledger(store, run_id), planned)
+        except CellRejected as error:
+            say(f"{planned.cell.label}: {error}")
+            continue
+        if starts:
+            yield run_id, planned, len(starts)
+
+
+def chosen(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCell]]:
+    """Cells that a word names, in the order of the words; without words all, as their plans have them."""
+    cells = [(run_id, planned) for run_id in run_ids(store) for planned in Ledger(store, run_id).plan().cells]
+    yield from cells if not words else ()
+    for word in words:
+        named = [each for each in cells if word in each[1].cell.label or each[1].cell.cell_key.startswith(word)]
+        cells = [each for each in cells if each not in named]
+        yield from named
 
 
 def measure(store_url: str, run_id: str, cell_key: str, log: Path, seconds: float) -> int:
