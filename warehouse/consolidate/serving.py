@@ -28,8 +28,9 @@ VERSIONS = ("engine_version", "model_revision", "draft_revision")
 """Columns of provenance that decide what answers beside the command line. The card's name isn't one of them: machines
 of one kind differ in speed, and a speed is guarded elsewhere, but they compute the same answers up to rounding."""
 
-OF_A_SPEED = ("engine_version", "model_revision", "gpu_driver")
-"""Columns of provenance that decide a speed whatever the technique, so a cell's and its AR's must agree."""
+OF_A_SPEED = ("engine_version", "gpu_driver")
+"""Columns of provenance that decide a speed whatever the technique, so a cell's and its AR's must agree; beside them
+`model_revision` where both serve the same model."""
 
 SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
 """Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
@@ -79,6 +80,17 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
     """Of these columns of provenance, those that differ; what a row doesn't know is left out."""
     known = [name for name in columns if one.get(name) is not None and other.get(name) is not None]
     return _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
+
+
+def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
+    """In what the engines of a cell and of its AR differ that decides a speed.
+
+    Args:
+        one, other: rows of their provenance.
+        same_model: False where a model is held against another one's AR, as a diffusion model is: their revisions are
+            of two repositories.
+    """
+    return unequal_columns(one, other, (*OF_A_SPEED, "model_revision") if same_model else OF_A_SPEED)
 
 
 def timed_differently(places: Sequence[Row]) -> str | None:

@@ -23,8 +23,8 @@ def test_rows_and_pairs_name_the_model_whose_ar_they_are_compared_with(local: St
     other = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"model": named})})
     run = VisitedRun(local, "mirrored", cells=[cells[0], other])
     for visit in ("", "@2"):
-        run.visit("ar", None, 100.0, visit)
-        run.visit("mtp", 1, 150.0, visit)
+        run.visit("ar", None, 100.0, visit, provenance={"model_revision": "of tiny-gemma4"})
+        run.visit("mtp", 1, 150.0, visit, provenance={"model_revision": "of diffuser"})
     built = run.built()
     assert {each["model"]: each["compared_as"] for each in built.results} == {
         "tiny-gemma4": "tiny-gemma4", "diffuser": "tiny-gemma4",

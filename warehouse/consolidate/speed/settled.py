@@ -11,7 +11,7 @@ from math import exp, sqrt
 from typing import NamedTuple
 
 from warehouse.consolidate.rows import Judged, Row, verdict_columns, verdict_of
-from warehouse.consolidate.serving import OF_A_SPEED, timed_differently, unequal_columns, unequal_serving
+from warehouse.consolidate.serving import speed_differences, timed_differently, unequal_serving
 from warehouse.consolidate.speed.arms import Standing
 from warehouse.consolidate.speed.claims import (
     BETWEEN_STARTS,
@@ -124,7 +124,8 @@ def _refusal(ours: Visits, baseline: Visits | None) -> str:
     clients = timed_differently([*ours.places, *baseline.places])
     if clients is not None:
         return f"{Reason.CLIENT_DIFFERS}: the cell and AR were timed by different clients, {clients}"
-    unlike = unequal_columns(ours.places[0], baseline.places[0], OF_A_SPEED)
+    same_model = ours.served.model.name == baseline.served.model.name
+    unlike = speed_differences(ours.places[0], baseline.places[0], same_model)
     return f"{Reason.SERVING_DIFFERS}: AR was served by another engine: {'; '.join(unlike)}" if unlike else ""
 
 
