@@ -211,6 +211,8 @@ def test_the_card_must_be_the_one_that_was_planned(gpu: str, name: str | None, c
 def test_streams_that_bring_half_of_their_tokens_at_once_are_no_streams() -> None:
     steady, lumps, short = (100, 5), (100, 50), (9, 5)
     assert streamed_in_lumps([steady] * 9 + [lumps], 5) is None, "a client may have slept once"
+    assert streamed_in_lumps([steady] * 4 + [lumps], 5) is None, "of fewer streams, too"
+    assert streamed_in_lumps([steady] * 3 + [lumps], 5) is not None
     found = streamed_in_lumps([steady] * 8 + [lumps] * 2, 5)
     assert found is not None and found.reason == "stream_burst" and "2 of 10 streams" in found.sentence
     assert streamed_in_lumps([short] * 10, 5) is None, "two steps of a draft are an answer"
