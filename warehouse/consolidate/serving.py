@@ -86,7 +86,8 @@ def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
     """In what the engines of a cell and of its AR differ that decides a speed.
 
     Args:
-        one, other: rows of their provenance.
+        one: row of the cell's provenance.
+        other: of its AR's.
         same_model: False where a model is held against another one's AR, as a diffusion model is: their revisions are
             of two repositories.
     """
