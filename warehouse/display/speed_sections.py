@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.display.figures import NOTHING, Row, figure, rate, span
+from warehouse.display.figures import NOTHING, Row, figure, rate, span, technique_sign
 from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
@@ -24,9 +24,12 @@ def baseline_section(view: View) -> Markup | None:
     )
     if rows:
         return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows))
-    if not (starts := [start for start in view.visits if start["role"] == "control" and start["tok_s"] is not None]):
+    starts = [start for start in view.visits if start["role"] == "control" and start["step"] not in APART]
+    if not (starts := [start for start in starts if start["tok_s"] is not None]):
         return section("ar", "AR baseline", lead, tag("p", "No AR cell has been measured."))
-    return section("ar", "AR baseline", lead, table("AR as the control of other cells", CONTROL_COLUMNS, starts))
+    beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
+    columns = [*CONTROL_COLUMNS, Heading("beside", lambda start: beside.get(start["cell_key"], NOTHING), "")]
+    return section("ar", "AR baseline", lead, table("AR as the control of other cells", columns, starts))
 
 
 CONTROL_COLUMNS = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from configs.engine import Serving
 from tests.warehouse.graded import Graded, answers
-from tests.warehouse.synthetic import StepWriter, window
+from tests.warehouse.synthetic import StepWriter, demo_plan, window
 from tests.warehouse.visited import SHORT, VisitedRun, only
 from warehouse.consolidate.inputs import take_inventory
 from warehouse.consolidate.raw import Raw
@@ -63,6 +64,26 @@ def test_a_cell_and_its_control_are_of_one_engine(local: Store, column: str) -> 
     assert row.get("speedup") is None and row["verdict"] == "ok"
     assert row["details"][0].startswith(f"serving_differs: AR was served by another engine: {column} b (there a)")
     assert {pair["technique"] for pair in built.pairs if pair["kind"] == "speed"} == {"ngram"}
+
+
+QUEUED = "no_baseline: AR was held to 4 requests at a time, and 16 were asked of it, so there is no speedup"
+
+
+@pytest.mark.parametrize(("asked", "said"), [(4, []), (16, [QUEUED])])
+def test_no_speedup_is_over_an_ar_that_was_held_to_fewer_requests_than_asked(
+    local: Store, asked: int, said: list[str]
+) -> None:
+    few: Serving = demo_plan().cells[0].cell.serving.model_copy(update={"max_num_seqs": 4})
+    cells = [
+        each.model_copy(update={"cell": each.cell.model_copy(update={"serving": few})}) for each in demo_plan().cells
+    ]
+    run = VisitedRun(local, cells=cells)
+    load = SHORT.model_copy(update={"concurrency": asked})
+    run.bracket("mtp", 1, 100.0, 150.0, 101.0, condition=load)
+    run.bracket("mtp", 2, 100.0, 150.0, 101.0, condition=load)
+    row = only(run.built().results, k=1)
+    assert row["tok_s"] == pytest.approx(150.0, rel=0.01) and row["verdict"] == "ok"
+    assert (row.get("speedup") is not None, row["details"]) == (asked == 4, said)
 
 
 def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_others(local: Store) -> None:

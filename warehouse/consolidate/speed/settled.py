@@ -82,7 +82,7 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
     if stands.cell.technique.is_baseline:
         return row, None
     baseline = None if stands.baseline_arm is None else known.arms.get((stands.baseline_arm, shape))
-    refusal = stands.refusal or _refusal(ours, baseline)
+    refusal = stands.refusal or _refusal(ours, baseline, row["concurrency"])
     if refusal or baseline is None:
         return _noting(row, f"{refusal}, so there is no speedup"), None
     differs = unequal_serving(stands.cell.serving, baseline.served.serving)
@@ -116,11 +116,14 @@ def _interval(ours: Visits, found: Components) -> Row:
     return row if estimate is None else row | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
 
 
-def _refusal(ours: Visits, baseline: Visits | None) -> str:
+def _refusal(ours: Visits, baseline: Visits | None, concurrency: int | None) -> str:
     if baseline is None:
         return f"{Reason.NO_BASELINE}: AR was not measured under this condition"
     if not baseline.is_ok:
         return f"{Reason.NO_BASELINE}: the AR row on this machine is not ok"
+    most = baseline.served.serving.max_num_seqs
+    if most is not None and most < (concurrency or 1):
+        return f"{Reason.NO_BASELINE}: AR was held to {most} requests at a time, and {concurrency} were asked of it"
     clients = timed_differently([*ours.places, *baseline.places])
     if clients is not None:
         return f"{Reason.CLIENT_DIFFERS}: the cell and AR were timed by different clients, {clients}"
