@@ -88,7 +88,7 @@ def test_a_cache_that_counts_nothing_can_not_help_prompts_that_never_repeat(tmp_
     sent = run.prompts_sent()
     assert len(set(sent)) == len(sent) > 20
     fixed = [row["wall_s"] for row in run.rows("throughput", "requests") if row["mode"] == "fixed"]
-    assert min(fixed) > 0.1 + 32 * 0.005, "each took the time to read its prompt"
+    assert min(fixed) > 0.4 + 32 * 0.005, "each took the time to read its prompt"
 
 
 def test_a_cache_that_counts_nothing_is_seen_where_a_load_asks_again(tmp_path: Path, node_python: Path) -> None:
