@@ -17,7 +17,7 @@ LIE = os.environ.get("FAKE_ENGINE", "honest")
 READ_TOKENS = 32
 OFF_TOKENS = 4
 PREFILL_S = 0.4
-"""Seconds that `caches` takes to read a prompt that it doesn't know: a third of it is more than a neighbour keeps an answer waiting."""
+"""Seconds that `caches` takes for a prompt that it doesn't know: no neighbour keeps an answer waiting for a third."""
 
 known: set[str] = set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from configs.steps.load import category_of
@@ -33,16 +34,28 @@ THEORY = (
     "drafted at every step, and is left out elsewhere (n-gram, suffix, dynamic K)."
 )
 
+SINGLE = "{} of a single K so far: in recommendations.parquet only."
+
+FEWEST_POINTS = 2
+"""Measured points, AR's among them, from which a curve is shown."""
+
 MOST_PLOTS = 24
 """Most curves drawn on a page; the tables have all of them."""
 
 
 def which_k_section(view: View) -> Markup | None:
-    """Curves of the conditions that aren't single categories, and both tables of all."""
-    if not view.recommendations:
+    """Curves of the conditions that aren't single categories, and both tables of all; one point is no curve yet."""
+    lengths = Counter(_curve(row) for row in view.k_curves if row["tok_s"] is not None)
+    recommended = [row for row in view.recommendations if lengths[_curve(row)] >= FEWEST_POINTS]
+    if not recommended:
         return None
-    chosen = {(_curve(row), row["k"]) for row in view.recommendations}
-    points = [dict(row) | {"is_recommended": (_curve(row), row["k"]) in chosen} for row in view.k_curves]
+    chosen = {(_curve(row), row["k"]) for row in recommended}
+    points = [
+        dict(row) | {"is_recommended": (_curve(row), row["k"]) in chosen}
+        for row in view.k_curves
+        if lengths[_curve(row)] >= FEWEST_POINTS
+    ]
+    single = len(view.recommendations) - len(recommended)
     drawings = [_drawn(rows) for rows in _plots(points)[:MOST_PLOTS]]
     drafting = [row for row in points if row["k"] != AR_K]
     shown = fair_share(drafting, lambda row: (row["model"], row["technique"]))
@@ -51,8 +64,9 @@ def which_k_section(view: View) -> Markup | None:
         "Which K",
         LEAD,
         plots_of(drawings),
-        table("Which K", RECOMMENDED, fair_share(view.recommendations, lambda row: (row["model"], row["technique"]))),
-        more(view.recommendations, "recommendations"),
+        table("Which K", RECOMMENDED, fair_share(recommended, lambda row: (row["model"], row["technique"]))),
+        more(recommended, "recommendations"),
+        tag("p", SINGLE.format(plural(single, "curve"))) if single else None,
         tag("p", THEORY, class_="lead"),
         table("Theory beside measurement", BESIDE, shown),
         more(drafting, "k_curves"),
