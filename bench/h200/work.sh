@@ -17,7 +17,7 @@ alive() {
 start() { # start CARD [WORD...]
     local card=$1
     shift
-    CUDA_VISIBLE_DEVICES=$card PATH=$root/bin:$PATH PYTHONPATH=$root/node:. PYTHONUNBUFFERED=1 \
+    CUDA_VISIBLE_DEVICES=$card XDG_CACHE_HOME=$root/cache PATH=$root/bin:$PATH PYTHONPATH=$root/node:. PYTHONUNBUFFERED=1 \
         SPECSWEEP_STATE=$root/state/$card SPECSWEEP_GIT_SHA=$(cut -d' ' -f1 "$root/parts/commit") \
         SPECSWEEP_GIT_DIRTY=$(cut -d' ' -f2 "$root/parts/commit") \
         setsid nohup python3 bench/h200/worker.py --store "$root/store" --logs "$root/logs" \
