@@ -37,8 +37,7 @@ def cells_left(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCel
 def chosen(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCell]]:
     """Cells that a word names, in the order of the words; without words all, as their plans have them."""
     cells = [(run_id, planned) for run_id in run_ids(store) for planned in Ledger(store, run_id).plan().cells]
-    yield from cells if not words else ()
-    for word in words:
+    for word in words or [""]:  # which is a part of every name
         named = [each for each in cells if word in each[1].cell.label or each[1].cell.cell_key.startswith(word)]
         cells = [each for each in cells if each not in named]
         yield from named

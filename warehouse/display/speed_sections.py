@@ -24,8 +24,9 @@ def baseline_section(view: View) -> Markup | None:
     )
     if rows:
         return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows))
-    starts = [start for start in view.visits if start["role"] == "control" and start["step"] not in APART]
-    if not (starts := [start for start in starts if start["tok_s"] is not None]):
+    timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
+    starts = [start for start in timed if start["role"] == "control"]
+    if not starts:
         return section("ar", "AR baseline", lead, tag("p", "No AR cell has been measured."))
     beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
     columns = [*CONTROL_COLUMNS, Heading("beside", lambda start: beside.get(start["cell_key"], NOTHING), "")]
