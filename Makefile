@@ -4,6 +4,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo family test test-parts test-cloud test-engine test-slurm lint format pins clean-cache
 
+# Where it is set, each of the thousands of processes that a test run starts would compile our code again.
+unexport PYTHONDONTWRITEBYTECODE
+
 CODE := configs flows lab tasks warehouse
 # $(call timed,title,command): runs it and says how long it took.
 timed = @start=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - start)) s"

@@ -20,6 +20,9 @@ from warehouse.price import usd_of
 MEASURED_GOAL = 0.95
 """Share of the billed GPU seconds, loading left out, that should measure something."""
 
+REQUESTS_GOAL = 200.0
+"""Requests of the flow to the store that an hour of a cell may take."""
+
 LOST_GOAL_S = 60.0
 """Measured seconds that one preemption may cost."""
 
@@ -28,6 +31,8 @@ class Night(NamedTuple):
     """The figures of one night; `phases_s` are billed GPU seconds: those of the `charged` machines, of `rented_s`."""
 
     cells: int
+    places: int
+    requests: Mapping[str, int]
     measured: int
     wall_h: float
     machines: int
@@ -45,6 +50,16 @@ class Night(NamedTuple):
     usd: float
     always_on_demand_usd: float
     spot_without_loss_usd: float
+
+    @property
+    def cell_h(self) -> float:
+        """Hours for which cells had a machine, added up."""
+        return sum(self.rented_s) / 3600
+
+    @property
+    def requests_cell_h(self) -> float:
+        """Requests of the flow to the store, for each of those hours."""
+        return sum(self.requests.values()) / self.cell_h
 
     @property
     def measured_share(self) -> float:
@@ -79,6 +94,8 @@ class Night(NamedTuple):
                 f"the goal is {MEASURED_GOAL:.0%}: launches took {self.launch_s:.0f} s each, it allows "
                 f"{self.launch_goal_s:.0f} s"
             )
+        if self.requests_cell_h > REQUESTS_GOAL:
+            lines.append(f"{self.requests_cell_h:.0f} store requests a cell-hour, the goal is {REQUESTS_GOAL:.0f}")
         if self.lost_max_s > LOST_GOAL_S:
             lines.append(f"a preemption cost {self.lost_max_s:.0f} s of work, the goal is {LOST_GOAL_S:.0f} s")
         return lines
@@ -92,6 +109,7 @@ def figures(
     offers: Sequence[Offer],
     launch_s: float,
     wall_s: float,
+    requests: Mapping[str, int],
 ) -> Night:
     """Add up the night's records, and put the costs of an undisturbed night beside them.
 
@@ -103,6 +121,7 @@ def figures(
         offers: what could be rented.
         launch_s: seconds that a launch takes.
         wall_s: simulated seconds of the night.
+        requests: what the flow asked of the store, by kind.
     """
     keys = [planned.cell.cell_key for planned in plan.cells]
     stories = {key: Placements(ledger, key).stories() for key in keys}
@@ -114,10 +133,12 @@ def figures(
     ends = Counter(story.end.outcome for each in stories.values() for story in each if story.end is not None)
     attempts = [len(of_cell) for of_cell in bills.values()]
     lost = [seconds for seconds in losses_s if seconds is not None]
-    committed, wanted = ledger.committed_steps(), {p.cell.cell_key: len(p.steps) for p in plan.cells}
+    committed, wanted = ledger.committed_steps(), {p.cell.cell_key: len(p.measurements) for p in plan.cells}
     once_s = sum(undisturbed_s(truths[key], launch_s) for key in keys)
     return Night(
         cells=len(keys),
+        places=plan.concurrency,
+        requests=requests,
         measured=sum(len(committed.get(key, [])) == wanted[key] for key in keys),
         wall_h=wall_s / 3600,
         machines=len(rented),

@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from functools import partial
 
+from bench.counted_store import CountedStore
 from bench.night_figures import Night, figures
 from bench.simulated_clock import SimulatedClock
 from bench.simulated_cloud import SimulatedCloud, SimulatedCluster, Weather
@@ -26,18 +28,21 @@ from bench.simulated_node import durations
 from bench.simulated_store import SimulatedStore
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.schema import Cloud, Plan, PlannedCell
+from configs.schema import Budget, Cloud, Plan, PlannedCell
 from configs.step import MeasuredStep
 from configs.steps.eval_tiny import EvalTinyStep
 from flows.cell import CellOutcome, measure_cell
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Cluster
+from flows.flow_heartbeat import BEAT_EVERY_S, HeldCells
+from flows.forecast.budget import Purse
 from flows.forecast.estimates import GPU_LAUNCH_S
 from flows.forecast.forecast import forecast
-from flows.launch_slots import Slots, launches_at_once
+from flows.launch_slots import Slots
 from flows.renting.site import PolicySite
 from flows.run_context import CLOUD_POLL_S, RunContext
 from warehouse.ledger import Ledger
+from warehouse.looks import LONGEST_S, SharedLook
 from warehouse.placement import Offer
 
 PLACES = 24
@@ -58,15 +63,21 @@ def main() -> int:
     parser.add_argument("--reclaimed-per-hour", type=float, default=0.2, help="probability for each spot machine")
     parser.add_argument("--launch-s", type=float, default=GPU_LAUNCH_S, help="from asking to the runner's lease")
     parser.add_argument("--finish-by-h", type=float, default=None, help="cloud.finish_by_h of the sweep")
-    parser.add_argument("--launches-at-once", type=int, default=launches_at_once())
+    parser.add_argument("--places", type=int, default=PLACES, help="cells measured at the same time")
+    parser.add_argument("--launch-slots", type=int, default=8, help="cloud.launch_slots of the sweep")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
     args = parser.parse_args()
-    started = time.perf_counter()
+    started, cpu_s = time.perf_counter(), time.process_time()
     weather = Weather(args.reclaimed_per_hour, args.launch_s)
-    night = live(args.cells, args.seed, weather, args.finish_by_h, args.launches_at_once)
+    night = live(args.cells, args.seed, weather, args.finish_by_h, args.launch_slots, args.places)
     missed = night.missed()
     print("\n".join(_sentences(night)))
-    print(f"simulated in {time.perf_counter() - started:.0f} s")
+    cpu_s = time.process_time() - cpu_s
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"CPU                 {cpu_s / (3600 * night.wall_h):8.2%}   of one core, with the simulation, without S3")
+    print(
+        f"simulated in {time.perf_counter() - started:.0f} s, at most {peak_mib:.0f} MiB, the store's objects included"
+    )
     for line in missed:
         print(f"goal missed: {line}", file=sys.stderr)
     if args.json:
@@ -77,12 +88,15 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, launches: int) -> Night:
+def live(
+    cells: int, seed: int, weather: Weather, finish_by_h: float | None, launches: int, places: int = PLACES
+) -> Night:
     """Simulate one night, from the first launch until the last machine is down."""
     clock = SimulatedClock(NIGHT_S)
     store = SimulatedStore(clock.now_s)
-    plan = many_cells(cells, finish_by_h)
-    ledger = Ledger(store, "night", clock)
+    counted = CountedStore(store)
+    plan = many_cells(cells, finish_by_h, places)
+    ledger = Ledger(counted, "night", clock)
     truths = {planned.cell.cell_key: durations(planned, seed) for planned in plan.cells}
     cloud = SimulatedCloud(clock, store, weather, seed)
     ledger.write_plan(plan)
@@ -101,25 +115,39 @@ def live(cells: int, seed: int, weather: Weather, finish_by_h: float | None, lau
         clock.now_s,
         random.Random(seed),
         waiting_s=waiting_s,
-        places=PLACES,
+        places=places,
     )
+    cells_held = HeldCells(ledger, lambda _: None)
+    _beating(clock, cells_held)
+    budget = Budget.model_validate({"run_usd": 1e6})
+    look = SharedLook(ledger)
     context = RunContext(
         site=site,
         clock=clock,
         max_attempts=plan.max_attempts,
         wait_h=plan.cloud.wait_h,
         poll_s=CLOUD_POLL_S,
+        longest_poll_s=LONGEST_S,
+        look=look,
+        unattended_s={"aws": plan.cloud.unattended_h * 3600},
         name_of=lambda key: cluster_name(store.url, "night", key),
-        managing=lambda _: nullcontext(),
+        managing=cells_held.managing,
         slots=Slots(launches),
-        purse=None,
+        purse=Purse(counted, "night", budget, clock.now_s, look=look),
         tell=lambda _: None,
     )
-    clock.run(_places(ledger, plan, context))
-    return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, clock.now_s() - NIGHT_S)
+    clock.run(_places(ledger, plan, context, places))
+    wall_s, requests = clock.now_s() - NIGHT_S, dict(counted.requests)
+    return figures(ledger, plan, truths, cloud.losses_s, cloud.offers(), weather.launch_s, wall_s, requests)
 
 
-def _places(ledger: Ledger, plan: Plan, context: RunContext) -> list[Callable[[], None]]:
+def _beating(clock: SimulatedClock, cells: HeldCells) -> None:
+    """Send the flow's heartbeat as `FlowHeartbeatSender` does, by the simulated clock."""
+    cells.beat()
+    clock.at(clock.now_s() + BEAT_EVERY_S, partial(_beating, clock, cells))
+
+
+def _places(ledger: Ledger, plan: Plan, context: RunContext, places: int) -> list[Callable[[], None]]:
     """Workers that take the next cell until there is none."""
     left = deque(plan.cells)
     outcomes: list[CellOutcome] = []
@@ -128,15 +156,15 @@ def _places(ledger: Ledger, plan: Plan, context: RunContext) -> list[Callable[[]
         while left:
             outcomes.append(measure_cell(ledger, left.popleft(), context, lambda _: None))
 
-    return [place] * PLACES
+    return [place] * places
 
 
-def many_cells(cells: int, finish_by_h: float | None) -> Plan:
+def many_cells(cells: int, finish_by_h: float | None, places: int = PLACES) -> Plan:
     """The cells of `full`, repeated and told apart by their `max_model_len`."""
     plan = expand(load_sweep("full"), recipe="0" * 16)
     rows = tuple(_variant(plan.cells[index % len(plan.cells)], index) for index in range(cells))
     cloud = Cloud.model_validate({"task": "simulated", "finish_by_h": finish_by_h})
-    return plan.model_copy(update={"cells": rows, "concurrency": PLACES, "cloud": cloud})
+    return plan.model_copy(update={"cells": rows, "concurrency": places, "cloud": cloud})
 
 
 def _variant(planned: PlannedCell, index: int) -> PlannedCell:
@@ -149,7 +177,7 @@ def _variant(planned: PlannedCell, index: int) -> PlannedCell:
 def _sentences(night: Night) -> Iterator[str]:
     phases = night.phases_s
     billed_s = sum(phases)
-    yield f"{night.measured} of {night.cells} cells measured in {night.wall_h:.1f} h, {PLACES} places"
+    yield f"{night.measured} of {night.cells} cells measured in {night.wall_h:.1f} h, {night.places} places"
     yield f"billed GPU hours    {billed_s / 3600:8.1f}"
     for name, seconds in phases._asdict().items():
         yield f"  {name:<17} {seconds / 3600:8.1f}   {seconds / billed_s:6.1%}"
@@ -168,6 +196,8 @@ def _sentences(night: Night) -> Iterator[str]:
         f"{(sum(night.rented_s) - billed_s) / 3600:.1f} hours"
     )
     yield f"attempts per cell   {night.attempts_mean:8.2f}   at most {night.attempts_max}"
+    kinds = ", ".join(f"{kind} {count / night.cell_h:.0f}" for kind, count in sorted(night.requests.items()))
+    yield f"store requests      {night.requests_cell_h:8.0f}   of the flow per cell-hour: {kinds}"
     yield f"no capacity         {night.no_capacity:8d}   times, nothing was rented"
     yield f"on demand           {night.on_demand_share:8.1%}   of the billed hours"
     yield f"cost                {night.usd:8.0f} USD"

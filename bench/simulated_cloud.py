@@ -12,6 +12,7 @@ from bench.simulated_node import SETUP_S, Durations, SimulatedNode, noisy
 from bench.simulated_store import SimulatedStore
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.clusters.skypilot.cluster import FRESH_S
+from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
@@ -127,6 +128,8 @@ class SimulatedCluster:
         """Rent, provision, submit; a few fail in their setup afterwards (`SETUP_FAILS`)."""
         rented_at_s = self._provision()
         self._node = SimulatedNode(self._clock, self._cloud.store, job, self._name, self._truth)
+        cell_root = Ledger(self._cloud.store, job.run_id).cell_root(job.cell_key)
+        self._cloud.store.beating[cell_root] = self._node.beat
         setup_s = SETUP_S * noisy(self._cloud.rng)
         if self._cloud.rng.random() < SETUP_FAILS:
             self._clock.at(self._clock.now_s() + setup_s, self._fail)
@@ -138,7 +141,6 @@ class SimulatedCluster:
         """Believe a fresh heartbeat, as `SkyCluster` does."""
         if self._node is None:
             raise RuntimeError("looked at before it was launched")
-        self._node.beat()
         if heard_s is not None and heard_s < FRESH_S:
             return None
         if self._was_reclaimed:
@@ -150,6 +152,10 @@ class SimulatedCluster:
     def log_tail(self, lines: int) -> list[str]:
         """Always empty: nobody prints anything here."""
         return []
+
+    def is_there(self) -> bool:
+        """Whether the machine is up."""
+        return self._is_up
 
     def down(self) -> None:
         """Give the machine back; takes `TEARDOWN_S` unless it is gone already."""

@@ -6,6 +6,8 @@ import bisect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from warehouse.store.protocol import Seen
+
 
 class SimulatedStore:
     """Objects in a dictionary; not thread-safe: the simulated clock runs one thread at a time."""
@@ -18,6 +20,7 @@ class SimulatedStore:
         self._objects: dict[str, tuple[float, bytes]] = {}
         self._keys: list[str] = []
         self._stamp_s: float | None = None
+        self.beating: dict[str, Callable[[], None]] = {}
 
     def uri(self, key: str) -> str:
         """A name for messages: nobody reads this store from outside."""
@@ -46,6 +49,15 @@ class SimulatedStore:
         """Keys below the folder `prefix`, sorted."""
         first = bisect.bisect_left(self._keys, f"{prefix}/")
         return self._keys[first : bisect.bisect_left(self._keys, f"{prefix}0", first)]  # "0" comes after "/"
+
+    def seen(self, prefix: str) -> Iterator[Seen]:
+        """See `Store.seen`; nodes first write the heartbeats that are due."""
+        for cell_root, beat in self.beating.items():
+            if f"{prefix}/".startswith(f"{cell_root}/") or cell_root.startswith(f"{prefix}/"):
+                beat()
+        for key in self.list(prefix):
+            moment_s, data = self._objects[key]
+            yield Seen(key, f"{moment_s} {len(data)}", self._now_s() - moment_s)
 
     def age_s(self, key: str) -> float | None:
         """Simulated seconds since `key` was written; None if it is absent."""

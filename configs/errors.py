@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from configs.secrets.held import redacted
+
 
 class SpecsweepError(Exception):
     """Something a user can fix: the text says, on one line, what is wrong and what to do."""
 
     exit_code = 1
     """Exit code of a command that fails with it."""
+
+    def __str__(self) -> str:
+        """The text, without a secret that somebody else's error may have brought into it."""
+        return redacted(super().__str__())
 
 
 def _on_stderr(text: str) -> None:

@@ -59,6 +59,9 @@ class Cloud(Frozen):
     on_demand_after: int = Field(3, ge=0, description="losses of one cell after which it is rented on demand")
     finish_by_h: float | None = Field(None, gt=0, description="hours from the run's start until it should be done")
     wait_h: float = Field(12, ge=0, description="hours to wait for capacity before a cell is given up")
+    launch_h: float = Field(0.75, gt=0, description="hours that a launch may take before it is cut short")
+    launch_slots: int = Field(8, gt=0, description="launches at the same time, whatever machine runs the flow")
+    unattended_h: float = Field(1.0, gt=0, description="hours that a machine lives on without its flow, or its setup")
     budget: Budget = Field(default_factory=lambda: Budget.model_validate({}))
 
 

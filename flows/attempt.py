@@ -9,14 +9,17 @@ from functools import partial
 from configs.schema import PlannedCell
 from flows.attempt_records import AttemptRecords, RunnerSeen
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
+from flows.flow_heartbeat import CellTaken
 from flows.launch_slots import Slot
 from flows.run_context import RunContext
 from tasks.runner import todo
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt
 from warehouse.ledger import Ledger
+from warehouse.looks import pause_s
+from warehouse.managing.claims import FLOW_DEADLINE_S
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer, Placement
-from warehouse.store import StoreAway
+from warehouse.store import StoreAway, until_back
 
 LOG_TAIL_LINES = 30
 """Lines of the node's log kept in the row of a lost attempt."""
@@ -31,18 +34,36 @@ BUDGET_EVERY_S = 30.0
 """Pause between two budget checks while a node works."""
 
 
+UNEASY_S = 20.0
+"""Silence after which a runner is looked at as often as at first; four heartbeats."""
+
+
 class Watch:
     """What `AttemptRun._follow` remembers from look to look: moments by the flow's clock, s."""
 
-    def __init__(self, now_s: float) -> None:
-        self.started_s = self.checked_s = now_s
+    def __init__(self, now_s: float, shortest_s: float, longest_s: float) -> None:
+        """Begin now; pauses between looks are from `shortest_s` to `longest_s`."""
+        self.started_s = self.checked_s = self.looked_s = self._news_s = now_s
         self.closed_s: float | None = None
+        self._epoch: int | None = None
+        self._shortest_s, self._longest_s = shortest_s, longest_s
+        self.pause_s = shortest_s
+
+    def saw(self, seen: RunnerSeen, now_s: float) -> None:
+        """Choose the pause until the next look: a runner that is new, silent or done is looked at often."""
+        epoch = None if seen.lease is None else seen.lease.epoch
+        is_uneasy = epoch is not None and (seen.silence_s is None or seen.silence_s > UNEASY_S)
+        if epoch != self._epoch or is_uneasy or seen.closed is not None:
+            self._news_s = now_s
+        self._epoch = epoch
+        self.pause_s = pause_s(now_s - self._news_s, self._shortest_s, self._longest_s)
 
 
 class AttemptRun:
     """One placement and its end.
 
     Call `run`; or `adopt`, then `follow` if it says True and `bury` if not. Each of the three leaves nothing running.
+    `was_up` says afterwards whether a machine came up far enough to be given its runner.
     """
 
     def __init__(
@@ -73,6 +94,8 @@ class AttemptRun:
         self._context, self._offer, self._slot = context, offer, slot
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
         self._cluster = context.site.cluster(cell_key, offer)
+        self.was_up = False
+        self._was_watched = True
 
     def adopt(self) -> bool:
         """Take over the open placement's cluster; False if it no longer runs the cell."""
@@ -83,85 +106,118 @@ class AttemptRun:
 
     def bury(self) -> None:
         """Take down what is left of an open placement that no longer works, and close its records."""
+        was_there = self._cluster.is_there()
         self._cluster.down()
         self._records.claim_lease()
-        self._close(Ending(None, Ended.PREEMPTED, "found gone by the next flow"), [])
+        gone = Ending(None, Ended.PREEMPTED, "found gone by the next flow")
+        self._close(self._work_done(self._records.runner().closed) or gone, [], was_there=was_there)
 
-    def run(self, report_commits: Callable[[], None]) -> Ending:
-        """Launch the cell, once no other runner holds it, and follow it to its end."""
+    def run(self, report_commits: Callable[[Ledger], None]) -> Ending:
+        """Launch the cell, once no other runner holds it, and follow it to its end.
+
+        Raises:
+            CellTaken: another flow took the cell while this one waited, or slept.
+        """
         try:
-            self._records.wait_for_owner()
+            if self._records.waited_for_owner() and not todo(self._ledger, self._planned, self._job.leg):
+                self._give_back_slot()
+                return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
+            self._context.require_held(self._job.cell_key)
             self._records.ask()
         except BaseException:
             self._give_back_slot()
             raise
         return self._guarded(report_commits, launch=True)
 
-    def follow(self, report_commits: Callable[[], None]) -> Ending:
+    def follow(self, report_commits: Callable[[Ledger], None]) -> Ending:
         """Follow an adopted cluster to its end."""
         return self._guarded(report_commits, launch=False)
 
-    def _guarded(self, report_commits: Callable[[], None], *, launch: bool) -> Ending:
+    def _guarded(self, report_commits: Callable[[Ledger], None], *, launch: bool) -> Ending:
         ending, tail = Ending(None, Ended.LAUNCH_FAILED, "the flow failed"), list[str]()
+        is_ours = True
         try:
             ending = self._launched_and_followed(report_commits, launch=launch)
             if ending.how.row.is_failed_try:
                 tail = self._cluster.log_tail(LOG_TAIL_LINES)
+        except CellTaken:
+            is_ours = False  # cluster and records are another flow's now
+            raise
         except BaseException as error:
             ending = Ending(None, Ended.STOPPED, f"{type(error).__name__}: {error}")
-            if self._offer is not None:
+            is_ours = self._is_ours()
+            if is_ours and self._offer is not None:
                 with suppress(StoreAway):  # a node that can't be asked goes down all the same
                     self._records.ask_to_stop(str(error))
             raise
         finally:
-            self._cluster.down()
-            self._close(ending, tail)
+            if is_ours:
+                self._cluster.down()
+                self._close(ending, tail, was_there=self._was_watched)
+            self._context.look.leave(self._ledger.cell_root(self._job.cell_key))
         return ending
 
-    def _close(self, ending: Ending, tail: list[str]) -> None:
-        clock = self._context.clock
-        self._insist(partial(self._records.close, ending, tail, self._cluster.machine_end, clock.now_iso()))
+    def _is_ours(self) -> bool:
+        """Whether no other flow has taken the cell over; a store that can't be asked knows of none."""
+        try:
+            self._context.require_held(self._job.cell_key)
+        except CellTaken:
+            return False
+        except StoreAway:
+            return True
+        return True
+
+    def _close(self, ending: Ending, tail: list[str], *, was_there: bool = False) -> None:
+        now, machine_end = self._context.clock.now_iso(), self._cluster.machine_end
+        self._insist(partial(self._records.close, ending, tail, machine_end, now, was_there=was_there))
         if self._offer is not None:
-            self._context.site.ended(self._job.cell_key, self._offer, ending.how.loss)
+            self._context.site.ended(self._job.cell_key, self._offer, ending.how.loss, ending.detail)
 
     def _insist(self, write: Callable[[], None]) -> None:
         """Record what has happened: at once, or as soon as the store is back."""
-        while True:
-            try:
-                return write()
-            except StoreAway:
-                self._context.clock.sleep(self._context.poll_s)
+        until_back(write, partial(self._context.clock.sleep, self._context.poll_s))
 
-    def _launched_and_followed(self, report_commits: Callable[[], None], *, launch: bool) -> Ending:
+    def _launched_and_followed(self, report_commits: Callable[[Ledger], None], *, launch: bool) -> Ending:
         rented_at_s = None
         if launch:
             try:
                 rented_at_s = self._cluster.launch(self._job)
             except LaunchFailed as error:
+                with suppress(StoreAway):
+                    self._context.require_held(self._job.cell_key)  # what is up by that name may be another flow's
                 return Ending(None, error.how, str(error))
             finally:
                 self._give_back_slot()
+        self.was_up = True
         self._insist(partial(self._records.up, self._context.clock.now_iso(), rented_at_s))
         return self._follow(report_commits)
 
-    def _follow(self, report_commits: Callable[[], None]) -> Ending:
+    def _follow(self, report_commits: Callable[[Ledger], None]) -> Ending:
         """Look until the runner or its cluster has ended, or has been silent for too long."""
-        clock = self._context.clock
-        watch = Watch(clock.now_s())
+        context, clock = self._context, self._context.clock
+        watch = Watch(clock.now_s(), context.poll_s, context.longest_poll_s)
         while True:
+            now_s = clock.now_s()
+            if now_s - watch.looked_s > FLOW_DEADLINE_S:  # it slept: what became of the machine meanwhile, nobody saw
+                self._was_watched = False
+            watch.looked_s = now_s
             # a store that is away says so itself; without its word nobody takes down a node that may measure well
             with suppress(StoreAway):
                 if (ending := self._looked(watch, report_commits)) is not None:
                     return ending
-            clock.sleep(self._context.poll_s)
+            clock.sleep(watch.pause_s)
 
-    def _looked(self, watch: Watch, report_commits: Callable[[], None]) -> Ending | None:
+    def _looked(self, watch: Watch, report_commits: Callable[[Ledger], None]) -> Ending | None:
         """One look; None: the runner goes on.
 
         Raises:
             OverBudget: it may not.
+            CellTaken: another flow follows it.
         """
-        seen = self._records.runner()
+        self._context.require_held(self._job.cell_key)
+        looked = self._context.look.at(watch.pause_s)
+        seen = self._records.runner(looked)
+        watch.saw(seen, self._context.clock.now_s())
         # the runner's own word first: asking SkyPilot takes seconds that are paid for
         ending = self._work_done(seen.closed) or self._cluster.look(seen.silence_s)
         if ending is not None:
@@ -171,20 +227,20 @@ class AttemptRun:
             watch.closed_s = watch.closed_s or now_s
             if now_s - watch.closed_s >= SETTLE_S:
                 return self._explained(_as_closed(seen.closed))
-        elif (silent := self._silent(seen, now_s - watch.started_s)) is not None:
-            return silent
-        report_commits()
+        elif (silent := self._silent(seen, looked, now_s - watch.started_s)) is not None:
+            return self._explained(silent)  # it may have closed its attempt meanwhile
+        report_commits(looked)
         if now_s - watch.checked_s > BUDGET_EVERY_S:
             watch.checked_s = now_s
             self._context.check_budget(self._job.cell_key)
         return None
 
-    def _silent(self, seen: RunnerSeen, followed_s: float) -> Ending | None:
+    def _silent(self, seen: RunnerSeen, looked: Ledger, followed_s: float) -> Ending | None:
         """The ending of a runner that has been silent for too long; None if it has not."""
         if seen.lease is None:
             text = f"the node runner was not heard of within {START_DEADLINE_S / 60:.0f} min"
             return Ending(None, Ended.SILENT, text) if followed_s > START_DEADLINE_S else None
-        if not self._records.is_free(seen.lease):
+        if not (self._records.is_free(seen.lease, looked) and self._records.is_free(seen.lease)):
             return None
         # a runner that is killed frees its lease at once: ask its cluster again before calling it silent
         text = f"no heartbeat for {HEARTBEAT_DEADLINE_S:.0f} s from {seen.lease.owner}"
@@ -209,11 +265,11 @@ class AttemptRun:
         return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
 
     def _work_done(self, closed: Attempt | None) -> Ending | None:
-        """DONE or REJECTED if a rented node's runner says so itself, whatever has become of its cluster; else None."""
+        """The ending that a rented node's runner wrote itself, if nothing its cluster says can change it; else None."""
         if closed is None or self._offer is None:
             return None
         ending = _as_closed(closed)
-        return ending if ending.how in (Ended.DONE, Ended.REJECTED) else None
+        return ending if ending.how in (Ended.DONE, Ended.REJECTED, Ended.NOTICE) else None
 
     def _give_back_slot(self) -> None:
         if self._slot is not None:

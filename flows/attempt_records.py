@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from flows.clusters.protocol import Ending
 from flows.run_context import RunContext
-from warehouse.clock import moment_s
+from warehouse.clock import iso_of, moment_s
 from warehouse.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger import Ledger
+from warehouse.managing.ends import estimated_end_s
 from warehouse.outcomes import Ended
 from warehouse.owner import owner_name
-from warehouse.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements
+from warehouse.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
 
 STOP_GRACE_S = 30.0
 """How long a node that is asked to stop may take to flush and close its attempt; it sees the request within 5 s."""
@@ -34,7 +35,7 @@ class AttemptRecords:
         self, ledger: Ledger, cell_key: str, context: RunContext, offer: Offer | None, placement: Placement | None
     ) -> None:
         """Read the cell's current lease; `placement` is one that an earlier flow opened."""
-        self._key, self._context, self._offer = cell_key, context, offer
+        self._ledger, self._key, self._context, self._offer = ledger, cell_key, context, offer
         self._leases = Leases(ledger, cell_key)
         self._placements = Placements(ledger, cell_key)
         self._placement = placement
@@ -42,38 +43,48 @@ class AttemptRecords:
         self._epoch = _next(self._found)
 
     def claim_lease(self) -> None:
-        """Treat the lease found at the start as the open placement's, unless its attempt is closed."""
+        """Treat the lease found at the start as the open placement's, unless its attempt was over before that."""
         lease = self._found
-        if lease is not None and self._leases.closed(lease.epoch) is None:
+        if lease is not None and (self._leases.closed(lease.epoch) is None or self._is_of_placement(lease)):
             self._epoch = lease.epoch
 
-    def wait_for_owner(self) -> None:
-        """Wait while a live runner holds the cell: it measures what we want."""
+    def _is_of_placement(self, lease: Lease) -> bool:
+        """Whether a lease was granted since the placement was asked for: its runner's, that has ended unseen."""
+        return self._placement is not None and moment_s(lease.granted_at) >= moment_s(self._placement.asked_at)
+
+    def waited_for_owner(self) -> bool:
+        """Wait while a live runner holds the cell: it measures what we want. Returns whether there was one."""
+        since_s, waited = self._context.clock.now_s(), False
         while (lease := self._leases.current()) is not None and not self._leases.is_free(lease):
-            self._context.clock.sleep(self._context.poll_s)
+            waited = True
+            self._context.pause(since_s)
         self._epoch = _next(lease)
+        return waited
 
     def ask(self) -> None:
         """Record that a machine is about to be rented; nothing is recorded for this machine."""
         if self._offer is not None:
             name = self._context.name_of(self._key)
-            self._placement = self._placements.ask(name, self._offer, owner_name(), self._context.clock.now_iso())
+            now, idle_s = self._context.clock.now_iso(), self._context.idle_s
+            alone_s = self._context.unattended_s.get(self._offer.cloud)
+            self._placement = self._placements.ask(name, self._offer, owner_name(), now, idle_s, alone_s)
 
     def up(self, at: str, rented_at_s: float | None) -> None:
         """Record when the runner was submitted; the cloud bills from `rented_at_s` (since 1970; None: unknown)."""
         if self._placement is not None:
             self._placements.up(self._placement.number, at, rented_at_s)
 
-    def runner(self) -> RunnerSeen:
-        """Read anew: the runner's lease, its closed attempt, and its seconds of silence."""
-        lease = self._own_lease()
+    def runner(self, looked: Ledger | None = None) -> RunnerSeen:
+        """The runner's lease, its closed attempt and its seconds of silence: read anew, or as `looked` at."""
+        leases = self._read_by(looked)
+        lease = self._own_lease(leases)
         if lease is None:
             return RunnerSeen()
-        return RunnerSeen(lease, self._leases.closed(lease.epoch), self._leases.silence_s(lease))
+        return RunnerSeen(lease, leases.closed(lease.epoch), leases.silence_s(lease))
 
-    def is_free(self, lease: Lease) -> bool:
-        """Whether the lease's runner is gone or has been silent for too long."""
-        return self._leases.is_free(lease)
+    def is_free(self, lease: Lease, looked: Ledger | None = None) -> bool:
+        """Whether the lease's runner is gone or has been silent for too long: read anew, or as `looked` at."""
+        return self._read_by(looked).is_free(lease)
 
     def ask_to_stop(self, why: str) -> None:
         """Give the node `STOP_GRACE_S` to flush what it has measured; it is taken down in any case."""
@@ -86,7 +97,13 @@ class AttemptRecords:
             time.sleep(min(1.0, self._context.poll_s))
 
     def close(
-        self, ending: Ending, tail: list[str], machine_end: Callable[[float], MachineEnd | None], at: str
+        self,
+        ending: Ending,
+        tail: list[str],
+        machine_end: Callable[[float], MachineEnd | None],
+        at: str,
+        *,
+        was_there: bool = False,
     ) -> None:
         """Record how the attempt ended, where its node could not, and how the placement did.
 
@@ -95,24 +112,51 @@ class AttemptRecords:
             tail: last lines of the node's log.
             machine_end: given a moment, what the cloud says about the end of the machine launched since then.
             at: when the cluster was down, ISO 8601.
+            was_there: whether its machine was there until then; else nobody may have seen it end.
         """
+        word = self._machines_word(machine_end) if ending.how.was_rented else None
+        is_known = was_there or (word is not None and word.at_s is not None)
+        ended_at = at if is_known or not ending.how.was_rented else self._gone_at(at)
         lease = self._lease_to_close(ending.how)
         if lease is not None:
-            self._close_attempt(lease, ending, tail, at)
+            self._close_attempt(lease, ending, tail, max(ended_at, lease.granted_at))
         if self._placement is None:
             return
         number = None if lease is None else lease.epoch
         end = PlacementEnd(
-            at=at,
+            at=ended_at,
             outcome=ending.how.row.recorded,
             detail=ending.detail,
             attempt=self._epoch if ending.how is Ended.SUPERSEDED else number,
+            estimated=ended_at != at,
         )
-        self._placements.end(self._placement.number, end, machine_end(moment_s(self._placement.asked_at)))
+        self._placements.end(self._placement.number, end, word)
 
-    def _own_lease(self) -> Lease | None:
+    def _machines_word(self, machine_end: Callable[[float], MachineEnd | None]) -> MachineEnd | None:
+        """What the cloud says of the placement's machine; that there was none is not believed of one that came up."""
+        word = None if self._placement is None else machine_end(moment_s(self._placement.asked_at))
+        if word is None or not word.is_of_none:
+            return word
+        story = self._story()
+        return word if story is not None and story.up is None else None
+
+    def _gone_at(self, at: str) -> str:
+        """When the placement's machine was gone at the latest: `at`, unless all were silent for long before that."""
+        story = self._story()
+        return at if story is None else iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))
+
+    def _story(self) -> PlacementStory | None:
+        """What is recorded of the placement; None if it is over, or another came after it."""
+        story = self._placements.open()
+        ours = self._placement
+        return story if story is not None and ours is not None and story.asked.number == ours.number else None
+
+    def _read_by(self, looked: Ledger | None) -> Leases:
+        return self._leases if looked is None else Leases(looked, self._key)
+
+    def _own_lease(self, leases: Leases | None = None) -> Lease | None:
         """The lease that this placement's node was granted, or the one that took over from it; None until then."""
-        lease = self._leases.current()
+        lease = (leases or self._leases).current()
         return None if lease is None or lease.epoch < self._epoch else lease
 
     def _lease_to_close(self, how: Ended) -> Lease | None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempt import AttemptRun
 from flows.clusters.protocol import CellNeed, Ending, Launch, Wait
+from flows.flow_heartbeat import CellTaken
 from flows.forecast.estimates import measuring_s
 from flows.run_context import OverBudget, RunContext
+from flows.settling import left_open
 from tasks.runner import CellRejected, todo
 from warehouse.ledger import Ledger
+from warehouse.managing.claims import ManagedElsewhere
 from warehouse.outcomes import Ended
 from warehouse.placement import Placements
 from warehouse.store import StoreAway
@@ -70,6 +75,7 @@ class CellRun:
         self._reason = ""
         self._asked_in_vain = False
         self._nothing_since_s = 0.0
+        """From when on no machine of the cell was up, by the flow's clock; 0: it was not looked for yet."""
 
     def measure(self) -> CellOutcome:
         """See `measure_cell`. A store that is away is waited for: what runs goes on, and what is rented is adopted."""
@@ -78,13 +84,15 @@ class CellRun:
                 return self._measured_unless_held()
             except StoreAway:
                 self._context.clock.sleep(self._context.poll_s)
+            except CellTaken as error:
+                self._context.tell(f"{self._label}: {error}")
 
     def _measured_unless_held(self) -> CellOutcome:
         try:
-            if not self._todo():
+            if not self._todo() and not self._may_be_up():
                 return self._outcome("measured", "")
-            self._wait_for_other_flow()
-            with self._context.managing(self._key):
+            with ExitStack() as held:
+                self._hold(held)
                 return self._measure()
         except CellRejected as error:
             return self._outcome("rejected", str(error))
@@ -92,25 +100,38 @@ class CellRun:
             return self._outcome("failed", str(error))
 
     def _measure(self) -> CellOutcome:
-        adopted = self._adopted()
-        ending = adopted.follow(self.report_commits) if adopted is not None else None
-        self._nothing_since_s = self._context.clock.now_s()
+        left = self._placements.open()
+        adopted = None if left is None else left_open(self._ledger, self._planned, self._context, left)
+        ending = None
+        if left is not None and adopted is not None:
+            self._context.tell(f"{self._label}: adopted the cluster {left.asked.cluster} in {left.asked.offer.where}")
+            ending = adopted.follow(self.report_commits)
+        was_up = adopted is not None or (left is not None and left.up is not None)
+        if was_up or not self._nothing_since_s:  # what an absent store cuts short begins here again
+            self._nothing_since_s = self._context.clock.now_s()
+        left_to_do = list[Start]()
         while True:
-            self.report_commits()
+            may_be_news = ending is None or ending.how.was_rented  # dry zones are tried by the hundred
+            if may_be_news:
+                self.report_commits()
             if ending is not None and self._is_over(ending):
                 return self._outcome("measured" if ending.how is Ended.DONE else "rejected", self._reason)
-            if not self._todo():  # by another runner, or before the node was lost
+            if may_be_news:
+                left_to_do = self._todo()
+            if not left_to_do:  # by another runner, or before the node was lost
                 return self._outcome("measured", "")
             if self._faults >= self._context.max_attempts:
                 return self._outcome("failed", self._reason)
+            self._context.require_held(self._key)
             self._context.check_budget(self._key)
-            attempt = self._next_attempt()
+            attempt = self._next_attempt(left_to_do)
             if attempt is None:
                 return self._outcome("failed", self._reason)
             self._tried += 1
             ending = attempt.run(self.report_commits)
-            self._asked_in_vain = not ending.how.was_rented
-            if ending.how.was_rented:
+            # a failed try is counted; what else never came up could be asked for for ever
+            self._asked_in_vain = not attempt.was_up and not ending.how.row.is_failed_try
+            if attempt.was_up:
                 self._nothing_since_s = self._context.clock.now_s()
 
     def _is_over(self, ending: Ending) -> bool:
@@ -122,19 +143,19 @@ class CellRun:
         self._context.tell(f"{self._label}: {ending.how}: {ending.detail}")
         return False
 
-    def _next_attempt(self) -> AttemptRun | None:
+    def _next_attempt(self, left_to_do: list[Start]) -> AttemptRun | None:
         """The next attempt, after waiting for capacity if need be; None: for `wait_h` there was no machine.
 
         Places that were asked in vain are part of that wait, and queueing for a launch behind other cells is not.
         """
-        clock = self._context.clock
+        clock, losses = self._context.clock, self._losses()
         while True:
             queued_s = clock.now_s()
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
             slot = self._context.slots.take(clock)
             self._nothing_since_s += clock.now_s() - queued_s
             with slot.unless_kept():
-                decision = self._context.site.choose(self._need())
+                decision = self._context.site.choose(self._need(left_to_do, losses))
                 if decision.why:
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
@@ -151,41 +172,49 @@ class CellRun:
             assert isinstance(decision, Wait)  # else it would have been launched
             clock.sleep(decision.until_s - clock.now_s())
 
-    def _adopted(self) -> AttemptRun | None:
-        """The attempt whose cluster an earlier flow left working; None if there is none. A broken cluster goes down."""
-        story = self._placements.open()
-        if story is None:
-            return None
-        attempt = AttemptRun(self._ledger, self._planned, self._context, story.asked.offer, placement=story.asked)
-        if attempt.adopt():
-            self._context.tell(f"{self._label}: adopted the cluster {story.asked.cluster} in {story.asked.offer.where}")
-            return attempt
-        attempt.bury()
-        return None
+    @cached_property
+    def _began_s(self) -> float:
+        """When the run was planned, by the flow's clock."""
+        return self._context.clock.now_s() - (self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0)
 
-    def _need(self) -> CellNeed:
-        remaining_s = measuring_s(self._planned, self._todo())
+    def _may_be_up(self) -> bool:
+        """Whether a machine was left behind, though all is measured: it is followed to its end, or buried."""
+        return self._context.purse is not None and self._placements.open() is not None
+
+    def _losses(self) -> int:
+        """How many of the cell's machines were lost, over all flows of the run."""
         ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
+        return sum(outcome.row.is_lost_machine for outcome in ends)
+
+    def _need(self, left_to_do: list[Start], losses: int) -> CellNeed:
+        remaining_s = measuring_s(self._planned, left_to_do)
         return CellNeed(
             cell_key=self._key,
-            losses=sum(outcome.row.is_lost_machine for outcome in ends),
+            losses=losses,
             remaining_s=remaining_s,
             done_s=measuring_s(self._planned, self._planned.starts) - remaining_s,
-            elapsed_s=self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0,
+            elapsed_s=self._context.clock.now_s() - self._began_s,
         )
 
-    def _wait_for_other_flow(self) -> None:
-        """Wait while another flow works on this cell: it measures what we want."""
-        said = False
-        while self._placements.managed():
-            if not said:
-                self._context.tell(f"{self._label}: another flow works on it, waiting")
-                said = True
-            self._context.clock.sleep(self._context.poll_s)
+    def _hold(self, held: ExitStack) -> None:
+        """Take the cell, after waiting while another flow works on it: it measures what we want."""
+        said, since_s = "", self._context.clock.now_s()
+        while True:
+            try:
+                return held.enter_context(self._context.managing(self._key))
+            except ManagedElsewhere as other:
+                if said != other.owner:
+                    self._context.tell(f"{self._label}: another flow works on it ({other.owner}), waiting")
+                    said = other.owner
+            self._context.pause(since_s)
 
-    def report_commits(self) -> None:
-        """Report every step committed since the last call."""
-        for name in (each.name for each in self._planned.measurements):
+    def report_commits(self, looked: Ledger | None = None) -> None:
+        """Report every step committed since the last call; by `looked`, if given, as far as it shows them."""
+        names = {each.name for each in self._planned.measurements}
+        if looked is not None:
+            shown = looked.store.list(looked.cell_root(self._key))
+            names.intersection_update(looked.committed_steps(shown).get(self._key, ()))
+        for name in (each.name for each in self._planned.measurements if each.name in names):
             if name not in self._seen and self._ledger.read_commit(self._key, name) is not None:
                 self._seen.add(name)
                 self._committed(name)

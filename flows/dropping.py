@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from configs.schema import Plan, PlannedCell
@@ -12,7 +13,7 @@ from warehouse.ledger import Ledger
 from warehouse.regrades import rows_in_force
 from warehouse.speculation.curves import curves_of
 from warehouse.speculation.out import out_after_first_visit
-from warehouse.store import StoreAway
+from warehouse.store import until_back
 from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
 
@@ -35,12 +36,7 @@ def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pa
     Raises:
         StoreError: what is committed can't be read.
     """
-    while True:
-        try:
-            _drop_what_is_out(ledger, plan, tell)
-            return
-        except StoreAway:
-            pause()
+    until_back(partial(_drop_what_is_out, ledger, plan, tell), pause)
 
 
 def _drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> None:

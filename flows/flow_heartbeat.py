@@ -3,61 +3,100 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from configs.errors import SpecsweepError
+from warehouse.clock import iso_of
 from warehouse.ledger import Ledger
+from warehouse.managing.claims import FLOW_DEADLINE_S, Claims, ManagedElsewhere, beat
 from warehouse.owner import owner_name
-from warehouse.placement import FLOW_DEADLINE_S, FlowHeartbeat, Placements
 from warehouse.store import StoreAway, StoreError
 
-BEAT_EVERY_S = 10.0
-"""A twelfth of `warehouse.placement.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
+BEAT_EVERY_S = 30.0
+"""A quarter of `warehouse.managing.claims.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
+
+
+class CellTaken(SpecsweepError):
+    """Another flow has taken the cell over while this one was not heard of; its clusters are that flow's now."""
 
 
 class HeldCell:
-    """A cell in the hands of this flow. After its release no heartbeat follows, however late the store took one."""
+    """A cell in the hands of this flow.
 
-    def __init__(self, ledger: Ledger, cell_key: str) -> None:
-        self._placements, self._clock, self._released = Placements(ledger, cell_key), ledger.clock, False
-        self._guard = threading.Lock()
+    A flow that was not heard of for long (a laptop that slept) asks whether the cell is still its own before it says
+    or does anything more.
+    """
 
-    def beat(self, *, released: bool = False) -> None:
-        """Store a heartbeat, the last one if it is the release."""
+    def __init__(self, ledger: Ledger, cell_key: str, pulse: str) -> None:
+        """Take the cell; `pulse` names the flow's heartbeat, which speaks for it.
+
+        Raises:
+            ManagedElsewhere: another flow has it.
+        """
+        self._claims, self._clock = Claims(ledger, cell_key), ledger.clock
+        self.cell_key, self._guard = cell_key, threading.Lock()
+        self._is_over = False
+        self._heard_s = self._clock.now_s()
+        self._claim = self._claims.take(owner_name(), pulse)
+
+    def release(self) -> None:
+        """Let go of the cell."""
         with self._guard:
-            if not self._released:
-                self._placements.beat(FlowHeartbeat(owner=owner_name(), at=self._clock.now_iso(), released=released))
-                self._released = released
+            if not self._is_over and self._is_mine():
+                self._claims.release(self._claim)
+                self._is_over = True
+
+    def heard(self, at_s: float) -> None:
+        """The flow's heartbeat was stored at this moment, by the flow's clock."""
+        with self._guard:
+            if not self._is_over and self._is_mine():
+                self._heard_s = max(self._heard_s, at_s)
+
+    def require(self) -> None:
+        """Go on only while the cell is ours.
+
+        Raises:
+            CellTaken: it is another flow's.
+        """
+        with self._guard:
+            if not self._is_mine():
+                raise CellTaken(f"cell {self.cell_key}: another flow has taken it over")
+
+    def _is_mine(self) -> bool:
+        # nobody takes it over sooner, so that a flow that beats in time need not ask
+        now_s = self._clock.now_s()
+        if now_s - self._heard_s < FLOW_DEADLINE_S / 2:
+            return True
+        try:
+            self._claim = self._claims.renew(self._claim, iso_of(self._heard_s))
+        except ManagedElsewhere:
+            return False
+        self._heard_s = now_s
+        return True
 
 
-class FlowHeartbeatSender:
-    """Sends a heartbeat for every cell that the flow holds. Use as a context manager around a flow."""
+class HeldCells:
+    """All cells of one flow, and its heartbeat for them."""
 
     def __init__(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
-        """Start nothing yet; `tell` gets what the store failed with, each sentence once in a row."""
+        """Hold nothing yet; `tell` gets what was not stored."""
         self._ledger, self._tell = ledger, tell
+        self._pulse = uuid.uuid4().hex[:16]
         self._held: list[HeldCell] = []
+        self._left: list[HeldCell] = []
+        """Cells whose release was not stored: the heartbeat would keep them from everybody else."""
         self._guard = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flow-heartbeat", daemon=True)
-        self._failure: BaseException | None = None
-
-    def __enter__(self) -> FlowHeartbeatSender:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop; a fault of ours is raised here, not one of the store: what was measured is to be published."""
-        self._stopped.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
 
     @contextmanager
     def managing(self, cell_key: str) -> Iterator[None]:
-        """Hold a cell; its first heartbeat is stored before the block begins."""
-        cell = HeldCell(self._ledger, cell_key)
-        cell.beat()
+        """Hold a cell; that is stored before the block begins.
+
+        Raises:
+            ManagedElsewhere: another flow has it.
+        """
+        cell = HeldCell(self._ledger, cell_key, self._pulse)
         with self._guard:
             self._held.append(cell)
         try:
@@ -66,33 +105,73 @@ class FlowHeartbeatSender:
             with self._guard:
                 self._held.remove(cell)
             try:
-                cell.beat(released=True)
+                cell.release()
             except StoreError as error:
+                with self._guard:
+                    self._left.append(cell)
                 self._tell(f"other flows wait {FLOW_DEADLINE_S:.0f} s for this one's cell: {error}")
+
+    def require(self, cell_key: str) -> None:
+        """Go on with a cell only while it is ours (see `HeldCell.require`)."""
+        with self._guard:
+            held = [cell for cell in self._held if cell.cell_key == cell_key]
+        for cell in held:
+            cell.require()
+
+    def beat(self) -> None:
+        """Store one heartbeat for all cells, nothing if there are none, and the releases that are left.
+
+        Raises:
+            StoreError: the store can't be reached, or refuses.
+        """
+        with self._guard:
+            held, left = list(self._held), list(self._left)
+        if held:
+            now_s = self._ledger.clock.now_s()
+            beat(self._ledger, self._pulse)
+            for cell in held:
+                cell.heard(now_s)
+        for cell in left:
+            cell.release()
+            with self._guard:
+                self._left.remove(cell)
+
+
+class FlowHeartbeatSender:
+    """Sends the flow's heartbeat while it holds cells. Use as a context manager around a flow."""
+
+    def __init__(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
+        """Start nothing yet; `tell` gets what a heartbeat failed with, each sentence once in a row."""
+        self._tell, self._cells = tell, HeldCells(ledger, tell)
+        self.managing, self.require_held = self._cells.managing, self._cells.require
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flow-heartbeat", daemon=True)
+
+    def __enter__(self) -> FlowHeartbeatSender:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
 
     def _run(self) -> None:
         last = ""
-        try:
-            while not self._stopped.wait(BEAT_EVERY_S):
-                with self._guard:
-                    held = list(self._held)
-                said = self._failed(held)
-                if said and said != last:
-                    self._tell(f"no heartbeat of this flow was stored: {said}")
-                last = said
-        except BaseException as error:
-            self._failure = error
+        while not self._stopped.wait(BEAT_EVERY_S):
+            said = self._failed()
+            if said and said != last:
+                self._tell(f"no heartbeat of this flow was stored: {said}")
+            last = said
 
-    def _failed(self, held: Sequence[HeldCell]) -> str:
-        """Send a heartbeat of each, until the store is away; what it failed with last, empty if it took all."""
-        said = ""
-        for cell in held:
-            if self._stopped.is_set():
-                break
-            try:
-                cell.beat()
-            except StoreAway as error:
-                return str(error)
-            except StoreError as error:
-                said = str(error)
-        return said
+    def _failed(self) -> str:
+        """Send a heartbeat; what it failed with, empty if the store took it.
+
+        Whatever it fails with, the next one is sent: a flow that falls silent loses its cells.
+        """
+        try:
+            self._cells.beat()
+        except StoreAway as error:
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""

@@ -1,8 +1,11 @@
-"""How many launches may run at once: an API server and a cloud's own API are easily overwhelmed."""
+"""How many launches may run at once: an API server and a cloud's own API are easily overwhelmed.
+
+`cloud.launch_slots` says how many. SkyPilot's local API server (0.14.1) runs each as a process of 0.3 to 0.4 GB that
+waits most of the time: four that it keeps, and up to 1024 that it starts for a burst, however many cores there are.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +14,6 @@ from flows.clock import StoppableClock
 
 LOOK_EVERY_S = 1.0
 """Pause between two looks for a free slot."""
-
-
-def launches_at_once() -> int:
-    """Two, or one per core: SkyPilot's local API server runs each launch as a process of about 320 MB.
-
-    Two at once took 25 s each on two idle cores, as one did; three were no faster.
-    """
-    return max(2, os.cpu_count() or 1)
 
 
 class Slot:

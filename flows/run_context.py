@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import NamedTuple
 
 from configs.checkout import ROOT
@@ -16,14 +17,16 @@ from flows.clusters.protocol import Site
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import Purse
 from flows.forecast.forecast import forecast
-from flows.launch_slots import Slots, launches_at_once
+from flows.launch_slots import Slots
+from warehouse.clock import HOUR_S
 from warehouse.ledger import Ledger
+from warehouse.looks import LONGEST_S, SharedLook, pause_s
 
 LOCAL_POLL_S = 1.0
 """Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
 
 CLOUD_POLL_S = 3.0
-"""Pause between two looks at a node; each costs a few small reads of the store."""
+"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
 
 
 class OverBudget(SpecsweepError):
@@ -34,7 +37,10 @@ class RunContext(NamedTuple):
     """What the cells of one run share.
 
     `slots` limits how many launches run at once; `name_of` gives a cell's cluster name; `managing` protects a cell from
-    other flows and the reaper; `poll_s` is the pause between two looks at a node; `purse` is None on this machine.
+    other flows and the reaper, and `require_held` raises where another flow has taken it over; `look` is what all of
+    them look at, with pauses of `poll_s` to `longest_poll_s`; `purse` is None on this machine; `idle_s`: how long a
+    machine idles before it removes itself; `unattended_s`: how long it lives without a flow, on clouds that give it a
+    timer.
     """
 
     site: Site
@@ -42,11 +48,20 @@ class RunContext(NamedTuple):
     max_attempts: int
     wait_h: float
     poll_s: float
+    longest_poll_s: float
+    look: SharedLook
     name_of: Callable[[str], str]
     managing: Callable[[str], AbstractContextManager[None]]
     slots: Slots
     purse: Purse | None
     tell: Callable[[str], None]
+    require_held: Callable[[str], None] = lambda _: None
+    idle_s: float | None = None
+    unattended_s: Mapping[str, float] = MappingProxyType({})
+
+    def pause(self, since_s: float) -> None:
+        """Wait before looking again at what has been waited for since a moment of the clock."""
+        self.clock.sleep(pause_s(self.clock.now_s() - since_s, self.poll_s, self.longest_poll_s))
 
     def check_budget(self, cell_key: str) -> None:
         """Let a cell go on only while its own, the run's and the month's budgets last.
@@ -59,9 +74,9 @@ class RunContext(NamedTuple):
             raise OverBudget(over)
 
 
-def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> Purse:
+def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, look: SharedLook | None = None) -> Purse:
     """The money of one run, with the budgets that the sweep's file sets now."""
-    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan))
+    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan), look)
 
 
 def _sweep_file(plan: Plan) -> str:
@@ -95,22 +110,32 @@ def run_context_for(
     def name_of(cell_key: str) -> str:
         return cluster_name(ledger.store.url, ledger.run_id, cell_key)
 
-    cloud = plan.cloud
-    if cloud is None:
+    cloud, look = plan.cloud, SharedLook(ledger)
+    purse = None if cloud is None else purse_of(ledger, plan, cloud, clock, look)
+    if cloud is None or purse is None:
         site: Site = LocalSite()
+        idle_s, unattended_s = None, dict[str, float]()
     else:
+        from flows.clusters.skypilot.first_boot import TIMED_CLOUDS
+        from flows.clusters.skypilot.task_file import load_task
         from flows.renting.sky_site import sky_site  # SkyPilot takes seconds to import
 
-        site = sky_site(ledger, plan, cloud, clock)
+        site, idle_s = sky_site(ledger, plan, cloud, clock, purse), load_task(cloud.task).idle_s
+        unattended_s = dict.fromkeys(TIMED_CLOUDS, cloud.unattended_h * HOUR_S)
     return RunContext(
         site=site,
         clock=clock,
         max_attempts=plan.max_attempts,
         wait_h=0 if cloud is None else cloud.wait_h,
         poll_s=LOCAL_POLL_S if cloud is None else CLOUD_POLL_S,
+        longest_poll_s=LOCAL_POLL_S if cloud is None else LONGEST_S,
+        look=look,
         name_of=name_of,
         managing=heartbeat.managing,
-        slots=Slots(plan.concurrency if cloud is None else launches_at_once()),
-        purse=None if cloud is None else purse_of(ledger, plan, cloud, clock),
+        slots=Slots(plan.concurrency if cloud is None else cloud.launch_slots),
+        purse=purse,
         tell=tell,
+        require_held=heartbeat.require_held,
+        idle_s=idle_s,
+        unattended_s=unattended_s,
     )

@@ -6,7 +6,7 @@ The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.y
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import partial
@@ -26,24 +26,28 @@ from prefect.cache_policies import NO_CACHE
 from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
+from configs.secrets.guard import guard_logs
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
+from flows.deployments.ours import MAX_FLOW_RUNS
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run, store_url
 from flows.preflight import require_datasets
+from flows.renting.expiry import expiry_renewed
 from flows.results import result_rows
-from flows.run_context import RunContext, require_budget, run_context_for
+from flows.run_context import RunContext, run_context_for
+from flows.settling import open_cells, settle_and_require_budget
 from tasks.guards.published import judged_write_ups
 from warehouse.ledger import Ledger, said
 from warehouse.report.write import write_report
 from warehouse.snapshot import publish
-from warehouse.store import Store, open_store
+from warehouse.store import Store, open_store, until_back
 from warehouse.store.proof import require_create_only
 
-MAX_FLOW_RUNS = 5
-"""How often one flow run may be started, crashes included, before it gives up: a loop would cost money for ever."""
+AWAY_POLL_S = 3.0
+"""Pause before what is measured is published again, whenever the store was away for longer than its patience."""
 
 
 class SweepIncomplete(SpecsweepError):
@@ -63,15 +67,17 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
     Returns:
         Where the report is.
     """
+    guard_logs()
     _stop_endless_retries()
     plan = make_plan(name)
     opened = open_store(store_url(store))
-    require_create_only(opened)
+    left_behind = require_create_only(opened)
+    if left_behind is not None:
+        get_run_logger().warning(left_behind)
     ledger = Ledger(opened, run_id or (_dated_run_id(name) if dated else default_run_id(plan)))
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
     record_run(ledger, plan)
-    require_budget(ledger, plan)
     outcomes = measure_all(ledger, plan)
     report = publish_results(opened, ledger.run_id)
     failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended == "failed"]
@@ -91,14 +97,17 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     legs: tuple[int | None, ...] = (1, 2) if any(planned.visits == "mirrored" for planned in plan.cells) else (None,)
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
-    with FlowHeartbeatSender(ledger, tell) as heartbeat, ThreadPoolExecutor(plan.concurrency) as pool:
+    pool = ThreadPoolExecutor(plan.concurrency)
+    with expiry_renewed(ledger, plan, tell), FlowHeartbeatSender(ledger, tell) as heartbeat, pool:
         context = run_context_for(ledger, plan, clock, heartbeat, tell)
+        settle_and_require_budget(ledger, plan, context)
+        adopted = open_cells(ledger) if plan.cloud is not None else set()
         pending: set[Future[CellOutcome]] = set()
         try:
             for leg in legs:
                 if leg == 2:
                     drop_what_is_out(ledger, plan, tell, partial(clock.sleep, context.poll_s))
-                left = _left(plan, outcomes)
+                left = _left(plan, outcomes, adopted)
                 pending = {
                     pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context, leg)
                     for planned in (left if leg != 2 else reversed(left))
@@ -117,10 +126,14 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     return list(outcomes.values())
 
 
-def _left(plan: Plan, outcomes: Mapping[str, CellOutcome]) -> list[PlannedCell]:
-    """Cells that no earlier leg has given up or rejected, in the plan's order."""
+def _left(plan: Plan, outcomes: Mapping[str, CellOutcome], adopted: Container[str]) -> list[PlannedCell]:
+    """Cells that no earlier leg has given up or rejected, in the plan's order, but those whose machine is up first.
+
+    A machine that nobody manages ends itself, however well it measures.
+    """
     ended = {key for key, outcome in outcomes.items() if outcome.ended != "measured"}
-    return [planned for planned in plan.cells if planned.cell.cell_key not in ended]
+    left = [planned for planned in plan.cells if planned.cell.cell_key not in ended]
+    return sorted(left, key=lambda planned: planned.cell.cell_key not in adopted)
 
 
 def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> CellOutcome:
@@ -160,12 +173,17 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
-    publish(store)
-    report = write_report(store, judged_write_ups())
-    create_table_artifact(key="results", table=result_rows(store, run_id), description=f"run {run_id}")
+    report, rows = until_back(partial(published, store, run_id), partial(StoppableClock().sleep, AWAY_POLL_S))
+    create_table_artifact(key="results", table=rows, description=f"run {run_id}")
     link = Path(report).as_uri() if "://" not in report else report
     create_link_artifact(key="report", link=link, link_text="the report", description=f"report after run {run_id}")
     return report
+
+
+def published(store: Store, run_id: str) -> tuple[str, list[dict[str, str]]]:
+    """Consolidate every run of the store and write the report: where that is, and the rows of one run."""
+    publish(store)
+    return write_report(store, judged_write_ups()), result_rows(store, run_id)
 
 
 def _dated_run_id(name: str) -> str:

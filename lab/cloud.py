@@ -13,6 +13,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,22 @@ import boto3
 
 from lab import leftovers
 from lab.bake import baked, lab_folder
+from lab.bodies.announced import Announced
 from lab.control.instance import Instance, instances_of
 from lab.errors import LabError
 from lab.home import ACCESS_KEY, make_home, user_hash
 from lab.places import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, Places
 from lab.requirements import why_not
 from lab.startup import make_folders, start_daemon, wait_ready, wait_until
+from lab.weather.conditions import Conditions
 from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
 
 STOP_S = 30.0
 """How long the cloud's process may take to remove its bodies; then it is killed, and they with it."""
+
+NOTICE_S = 120.0
+"""How long before EC2 takes a spot machine it says so."""
 
 SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
 """Names that SkyPilot uses in /tmp whatever TMPDIR says."""
@@ -141,13 +147,31 @@ class Lab:
         }
 
     @property
+    def behind_url(self) -> str:
+        """The cloud's endpoint behind the door, where no weather is; for whoever looks on."""
+        return f"http://127.0.0.1:{self._demand_up()['behind_port']}"
+
+    @property
+    def weather(self) -> Conditions:
+        """What the cloud's door and its machines suffer; `lab.weather.settings` changes it.
+
+        Raises:
+            LabError: the lab is not up.
+        """
+        self._demand_up()
+        return Conditions(self.places.weather)
+
+    @property
     def store_url(self) -> str:
         """A store in the lab's cloud; it is gone with the lab."""
         return f"s3://{BUCKET}/results"
 
     def client(self, service: str, region: str = REGIONS[0]) -> Any:
-        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would use up the ports."""
-        url = self.env["AWS_ENDPOINT_URL"]
+        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would use up the ports.
+
+        It goes behind the door: no weather keeps it from the truth.
+        """
+        url = self.behind_url
         if (url, service, region) not in self._clients:
             self._clients[url, service, region] = boto3.client(
                 service,
@@ -173,16 +197,40 @@ class Lab:
         Raises:
             LabError: no living instance has that name.
         """
-        alive = [each for each in self.instances() if each.alive]
-        doomed = [each for each in alive if name in (each.instance_id, each.cluster, self.name_of(each))]
-        if not doomed:
-            raise LabError(f"no living instance of the lab is, or belongs to, {name!r}. Remedy: sweep cloud-lab status")
+        doomed = self._living(name)
         for each in doomed:
             ec2 = self.client("ec2", each.region)
             if each.spot:  # the cloud's own doing, for which it does not charge in the first hour
                 ec2.create_tags(Resources=[each.instance_id], Tags=[{"Key": RECLAIM_TAG, "Value": "yes"}])
             ec2.terminate_instances(InstanceIds=[each.instance_id])
         return [each.instance_id for each in doomed]
+
+    def notice(self, name: str, in_s: float | None = NOTICE_S) -> list[str]:
+        """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
+
+        Args:
+            name: as for `preempt`.
+            in_s: until it is reclaimed, seconds; None: it is only recommended to leave, and nothing follows.
+
+        Raises:
+            LabError: no living instance has that name, or one has no body yet.
+        """
+        warned, now_s = self._living(name), time.time()
+        for each in warned:
+            folder = self.places.fleet / each.instance_id
+            if not folder.exists():
+                raise LabError(f"{each.instance_id} has not booted yet. Remedy: again in a second")
+            said = Announced.read(folder)
+            said = said._replace(risk_s=now_s) if in_s is None else said._replace(reclaim_s=now_s + in_s)
+            said.write(folder)
+        return [each.instance_id for each in warned]
+
+    def _living(self, name: str) -> list[Instance]:
+        alive = [each for each in self.instances() if each.alive]
+        found = [each for each in alive if name in (each.instance_id, each.cluster, self.name_of(each))]
+        if not found:
+            raise LabError(f"no living instance of the lab is, or belongs to, {name!r}. Remedy: sweep cloud-lab status")
+        return found
 
     def capacity(self, zone: str, count: int | None) -> None:
         """Limit the instances that a zone can hold; 0: none can be launched there, None: no limit.

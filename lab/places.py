@@ -49,7 +49,7 @@ class Places(NamedTuple):
 
     @property
     def controls(self) -> Path:
-        """What the lab's user tells the cloud: `capacity`, `hold` and `held_writes`."""
+        """What the lab's user tells the cloud: `capacity`, `hold`, `held_writes` and `weather`."""
         return self.root / "controls"
 
     @property
@@ -66,6 +66,11 @@ class Places(NamedTuple):
     def held_writes(self) -> Path:
         """While this file exists, writes of objects whose key contains its text hang."""
         return self.controls / "held-writes"
+
+    @property
+    def weather(self) -> Path:
+        """JSON: what the cloud's door and its machines suffer (`lab.weather.conditions`)."""
+        return self.controls / "weather.json"
 
     @property
     def fleet(self) -> Path:
@@ -89,7 +94,7 @@ class Places(NamedTuple):
 
     @property
     def ready(self) -> Path:
-        """JSON with the endpoint's port, written by the daemon when all is up."""
+        """JSON with the ports, written by the daemon when all is up."""
         return self.fleet / "ready.json"
 
     @property
@@ -120,6 +125,10 @@ EGRESS_SOCKET = "aws.sock"
 SPEED_LOCK = "speed.lock"
 BODY_SPEC = "body.json"
 BODY_LOG = "body.log"
+FIRST_BOOT = "first-boot.sh"
+
+POWERED_OFF = 66
+"""Exit code of the first process of a body that shut down by itself."""
 
 NAMESPACES = (
     *("unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--uts", "--ipc"),

@@ -24,9 +24,10 @@ _TICK_S = 0.1
 
 
 class Ports(NamedTuple):
-    """`port` of the cloud's API, and `api_port` for a SkyPilot API server, both on 127.0.0.1."""
+    """On 127.0.0.1: `port` of the cloud's door, `behind_port` where no weather is, `api_port` for a SkyPilot server."""
 
     port: int
+    behind_port: int
     api_port: int
 
 

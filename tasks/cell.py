@@ -16,12 +16,19 @@ import sys
 from contextlib import suppress
 
 from configs.errors import SpecsweepError, leave
+from configs.secrets import held
+from configs.secrets.guard import guard_streams
+from tasks.attended import keep_alive
+from tasks.engine.machine import cell_workdir
 from tasks.engine.server import EngineFailed
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import file_of
+from tasks.notice import heed
+from tasks.outbox import outbox_folder, send_left
 from tasks.runner import Runner, todo
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Leases
 from warehouse.ledger import Ledger
+from warehouse.managing.claims import Claims
 from warehouse.outcomes import Ended, ended_with
 from warehouse.owner import owner_name
 from warehouse.store import open_store
@@ -42,6 +49,7 @@ async def run(
     *,
     leg: int | None,
     with_parent: bool,
+    metadata_url: str | None,
 ) -> Ended:
     """Make one attempt, from taking the lease to closing the attempt.
 
@@ -49,6 +57,7 @@ async def run(
         SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.outcomes`.
     """
     ledger = Ledger(open_store(store_url, is_known=True), run_id)
+    send_left(ledger.store, outbox_folder(cell_workdir(run_id, cell_key), ledger.store))
     planned = ledger.planned_cell(cell_key)
     starts = todo(ledger, planned, leg)
     if not starts:
@@ -61,28 +70,33 @@ async def run(
     heartbeat = HeartbeatSender(leases, lease, heartbeat_s)
     runner = Runner(ledger, planned, leases, lease, heartbeat)
     work = asyncio.create_task(runner.measure_all(starts))
-    lost, asked = asyncio.Event(), asyncio.Event()
+    asked = asyncio.Event()
 
     def give_up() -> None:
-        lost.set()
+        runner.outbox.drop()
         work.cancel()
 
     def stop() -> None:
         asked.set()
-        ledger.store.hurry()  # who asks a node to leave gives it seconds
+        runner.outbox.hurry()  # who asks a node to leave gives it seconds
         if not work.cancelling():  # a second signal must not cut the flush short
             work.cancel()
 
+    def leave_early(notice: str) -> None:
+        runner.notice = notice
+        stop()
+
     beating = asyncio.create_task(heartbeat.run(give_up, stop))
+    heeding = asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, _told)) if metadata_url else None
+    attended = asyncio.create_task(keep_alive(Claims(ledger, cell_key), heartbeat.line))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        return await _ending(runner, work, beating, lost, asked)
+        return await _ending(runner, work, beating, asked)
     finally:
-        beating.cancel()
-        if watching is not None:
-            watching.cancel()
+        for task in filter(None, (beating, heeding, attended, watching)):
+            task.cancel()
 
 
 async def _end_with_parent(work: asyncio.Task[None]) -> None:
@@ -93,21 +107,18 @@ async def _end_with_parent(work: asyncio.Task[None]) -> None:
     work.cancel()
 
 
-async def _ending(
-    runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], lost: asyncio.Event, asked: asyncio.Event
-) -> Ended:
+async def _ending(runner: Runner, work: asyncio.Task[None], beating: asyncio.Task[None], asked: asyncio.Event) -> Ended:
     try:
         done, _ = await asyncio.wait({work, beating}, return_when=asyncio.FIRST_COMPLETED)
-        if beating in done and not lost.is_set() and not work.cancelling():
-            work.cancel()  # a store that can't take heartbeats can't take results either
+        if beating in done and not work.cancelling():
+            work.cancel()
             beating.result()
         await work
     except asyncio.CancelledError:
-        if lost.is_set():
-            runner.close(Ended.SUPERSEDED, "another runner took the cell over")
-            return _explained(Ended.SUPERSEDED, "another runner took the cell over")
         return _stopped(runner)
     except SpecsweepError as error:
+        if runner.notice:
+            return _stopped(runner)  # whatever fails on a machine that goes
         if isinstance(error, EngineFailed):
             with suppress(TimeoutError):
                 await asyncio.wait_for(asked.wait(), LEAVING_S)
@@ -119,13 +130,14 @@ async def _ending(
 
 
 def _stopped(runner: Runner) -> Ended:
-    runner.close(Ended.STOPPED, "asked to stop")
-    return _explained(Ended.STOPPED, "asked to stop; finished items are kept")
-
-
-def _explained(how: Ended, text: str) -> Ended:
-    print(text, file=sys.stderr, flush=True)
+    how, why = (Ended.NOTICE, runner.notice) if runner.notice else (Ended.STOPPED, "asked to stop")
+    runner.close(how, why)
+    print(f"{why}; finished items are kept", file=sys.stderr, flush=True)
     return how
+
+
+def _told(line: str) -> None:
+    print(line, flush=True)
 
 
 def main() -> int:
@@ -136,8 +148,14 @@ def main() -> int:
     parser.add_argument("--leg", type=int, help="of a mirrored design: 1 forwards, 2 back; without it: both")
     parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="pause between heartbeats")
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
+    parser.add_argument("--secrets-fd", type=int, help="descriptor with keys and tokens, as one JSON object")
     parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")
+    parser.add_argument(
+        "--metadata", metavar="URL", help="the machine's metadata service, asked for its cloud's notice"
+    )
     args = parser.parse_args()
+    held.receive(args.secrets_fd)
+    guard_streams()
     work = run(
         args.store,
         args.run,
@@ -146,6 +164,7 @@ def main() -> int:
         args.deadline_s,
         leg=args.leg,
         with_parent=args.with_parent,
+        metadata_url=args.metadata,
     )
     try:
         return asyncio.run(work).exit_code

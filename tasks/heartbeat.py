@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from tasks.context import Progress
 from warehouse.lease import Heartbeat, Lease, Leases
@@ -65,11 +64,13 @@ class HeartbeatSender:
     async def run(self, on_lost: Callable[[], None], on_stop: Callable[[], None]) -> None:
         """Send heartbeats until the lease is lost (calls `on_lost`) or a stop is asked for (calls `on_stop`).
 
-        A store that is away has told so itself: whether the lease is lost shows when it is back.
+        No error ends them: a store that is away has told so itself, and whether the lease is lost shows when it is
+        back; one that takes no heartbeats takes no results either, and that ends the runner.
         """
+        told = ""
         while True:
             self._changed.clear()
-            with suppress(StoreAway):
+            try:
                 if not await asyncio.to_thread(self._leases.still_mine, self._lease):
                     on_lost()
                     return
@@ -77,6 +78,13 @@ class HeartbeatSender:
                     on_stop()
                     return
                 await asyncio.to_thread(self._leases.beat, self._now())
+                told = ""
+            except StoreAway:
+                told = ""
+            except Exception as error:
+                if told != str(error):
+                    told = str(error)
+                    print(f"no heartbeat was stored: {told}", flush=True)
             try:
                 await asyncio.wait_for(self._changed.wait(), self._interval_s)
             except TimeoutError:

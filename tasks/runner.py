@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 
 from configs.cell import Cell
@@ -21,6 +22,7 @@ from tasks.guards.finding import Judgement
 from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
+from tasks.outbox import Outbox, outbox_folder
 from tasks.place import provenance
 from tasks.power import nvml
 from warehouse.lease import Attempt, Lease, Leases, kept_s
@@ -64,14 +66,28 @@ class Runner:
     def __init__(
         self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, heartbeat: HeartbeatSender
     ) -> None:
-        self.ledger, self.planned, self.leases, self.lease, self.heartbeat = ledger, planned, leases, lease, heartbeat
-        self.config_hash = ledger.plan().config_hash
-        self.at_risk_s = 0.0
+        self.planned, self.leases, self.lease, self.heartbeat = planned, leases, lease, heartbeat
+        self.notice = ""
+        """The cloud's word that it takes this machine; empty until it comes."""
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
+        folder, cell_key = outbox_folder(self.workdir, ledger.store), planned.cell.cell_key
+        self.outbox = Outbox(ledger.store, folder, ledger, cell_key, partial(leases.still_mine, lease))
+        self.ledger = Ledger(self.outbox, ledger.run_id, ledger.clock)
+        self.config_hash = ledger.plan().config_hash
+        self.at_risk_s = 0.0
 
     async def measure_all(self, starts: list[Start]) -> None:
-        """Serve the cell, or its control, once for each start and measure. However this ends, no engine is left."""
+        """Serve the cell, or its control, once for each start and measure, until the store has all of it.
+
+        However this ends, no engine is left.
+        """
+        try:
+            await self._measure_all(starts)
+        finally:
+            await _to_its_end(self.outbox.flush)
+
+    async def _measure_all(self, starts: list[Start]) -> None:
         self.heartbeat.phase("preparing")
         for spec in dict.fromkeys(each.spec for start in starts for each in start.measurements):
             await make_ready(spec, self.heartbeat.line)
@@ -109,9 +125,12 @@ class Runner:
         finally:
             self.at_risk_s = self.heartbeat.at_risk_s()
             try:
+                if self.notice:  # the cloud may not wait until an engine has stopped
+                    await _to_its_end(self.outbox.flush)
+                    self.close(Ended.NOTICE, self.notice)
                 self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
             finally:
-                await _stop(engine)
+                await _to_its_end(engine.stop)  # heartbeats go on: it may take a minute
 
     async def _measure(
         self,
@@ -133,7 +152,7 @@ class Runner:
                 measurement,
                 self.lease.epoch,
                 self.heartbeat.tell,
-                self.heartbeat.kept,
+                self._kept,
                 frameworks,
                 engine,
                 cards,
@@ -151,7 +170,8 @@ class Runner:
                 judgements = [each._replace(findings=(*each.findings, other)) for each in judgements]
             await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
             self.heartbeat.phase("committing", name)
-        self._commit(measurement, judgements, await ctx.end(), time.monotonic() - started)
+        parts, wall_s = await ctx.end(), time.monotonic() - started
+        await _to_its_end(partial(self._commit, measurement, judgements, parts, wall_s))
 
     def _commit(self, measurement: Measurement, judgements: list[Judgement], parts: list[Part], wall_s: float) -> None:
         verdict = worst(judgement.verdict for judgement in judgements)
@@ -160,11 +180,17 @@ class Runner:
             measurement.name, self.lease.epoch, self.lease.owner, verdict, reasons, wall_s, parts,
             judged=len(judgements), judged_ok=sum(judgement.verdict == "ok" for judgement in judgements),
         )  # fmt: skip
-        result = self.ledger.commit(self.planned.cell.cell_key, commit)
-        self.heartbeat.kept()
+        result: str = self.ledger.commit(self.planned.cell.cell_key, commit)
+        if not self.outbox.is_empty:
+            result = "not stored yet"
+        self._kept()
         print(f"{measurement.name}: {result} ({said(commit)})", flush=True)
         if measurement.spec.is_gate and verdict == "rejected":
             raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(reasons)}")
+
+    def _kept(self) -> None:
+        if self.outbox.is_empty:
+            self.heartbeat.kept()
 
     def close(self, how: Ended, reason: str) -> None:
         """Write the attempt's row. If it has one already, that one stands."""
@@ -184,16 +210,16 @@ class Runner:
         self.leases.close(attempt)
 
 
-async def _stop(engine: Engine) -> None:
-    """Stop an engine while heartbeats go on: it may take a minute. It is gone afterwards, whoever cancels meanwhile."""
-    stopping = asyncio.ensure_future(asyncio.to_thread(engine.stop))
+async def _to_its_end(call: Callable[[], None]) -> None:
+    """Call it beside the event loop; it has ended afterwards, whoever cancels meanwhile."""
+    calling = asyncio.ensure_future(asyncio.to_thread(call))
     cancelled: asyncio.CancelledError | None = None
-    while not stopping.done():
+    while not calling.done():
         try:
-            await asyncio.shield(stopping)
+            await asyncio.shield(calling)
         except asyncio.CancelledError as error:
             cancelled = error
-    stopping.result()
+    calling.result()
     if cancelled is not None:
         raise cancelled
 

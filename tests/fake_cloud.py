@@ -16,6 +16,7 @@ from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch,
 from flows.launch_slots import Slots
 from flows.run_context import RunContext
 from tests.fake_run import FakeRun
+from warehouse.looks import SharedLook
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
@@ -61,6 +62,9 @@ class FakeCluster:
     def log_tail(self, lines: int) -> list[str]:
         return ["a line of the node's log"]
 
+    def is_there(self) -> bool:
+        return self.adopt()
+
     def down(self) -> None:
         self.is_down = True
         self._kill()
@@ -77,7 +81,7 @@ class FakeCluster:
         if self.process is None or self.process.stdout is None or self.process.stdout.closed:
             return
         alive = self.process.poll() is None
-        for pid in [self.process.pid, *_children(self.process.pid)] if alive else []:
+        for pid in [self.process.pid, *children(self.process.pid)] if alive else []:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -102,7 +106,7 @@ class FakeSite:
         self.handed.append(self.clusters.pop(0) if len(self.clusters) > 1 else self.clusters[0])
         return self.handed[-1]
 
-    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
         self.memory.append((offer.zone, loss))
 
 
@@ -114,6 +118,8 @@ def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, *
         max_attempts=2,
         wait_h=0.01,
         poll_s=0.2,
+        longest_poll_s=0.2,
+        look=SharedLook(run.ledger),
         name_of=lambda key: cluster_name(run.store_url, "r1", key),
         managing=lambda _: nullcontext(),
         slots=Slots(2),
@@ -123,11 +129,12 @@ def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, *
     return made._replace(**changed)
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Living descendants of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
-            found += [child, *_children(child)]
+            found += [child, *children(child)]
     return found
 
 

@@ -9,7 +9,7 @@ that nobody knows), insane (it answers what nobody asked, where questions are so
 (every token is improbable to the engine itself), no_ar (it starts only to speculate), some_errors (HTTP 500 to every
 20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the
 counters), counts_chunks (a stream's usage takes a chunk for a token), wrong_program (the program that it was asked for
-prints something else). After FAKE_ENGINE_AFTER chat requests, dies_later
+prints something else), deaf (SIGTERM does not end it). After FAKE_ENGINE_AFTER chat requests, dies_later
 dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one,
 too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
 FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -357,6 +358,8 @@ if __name__ == "__main__":
     broken = os.environ.get("FAKE_ENGINE_BROKEN")
     if (broken and broken in " ".join(sys.argv)) or (LIE == "no_ar" and not SPECULATES):
         sys.exit("ValueError: the fake engine refuses these arguments")
+    if LIE == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while os.path.exists(os.environ.get("FAKE_ENGINE_HOLD", "")):  # noqa: PTH110
         time.sleep(0.05)
     told = STARTUP.replace("Model loading took", "The model has").replace("Available KV", "KV")

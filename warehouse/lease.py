@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from configs.secrets.held import redacted
 from warehouse.clock import seconds_between
 from warehouse.ledger import Ledger
 from warehouse.outcomes import AttemptOutcome, Ended
@@ -143,13 +144,14 @@ class Leases:
 
     def silence_s(self, lease: Lease) -> float | None:
         """Seconds since the runner's heartbeat, else its lease, by the store's clock; None: the store has neither."""
-        beat = self.heartbeat()
-        heard = "heartbeat.json" if beat and beat.attempt == lease.epoch else f"leases/{lease.epoch:06d}.json"
-        return self.store.silence_s(f"{self.root}/{heard}")
+        # of a superseded runner one beat may come late: it costs seconds, and reading whose each is, a request a look
+        keys = (f"{self.root}/heartbeat.json", self._lease_key(lease.epoch))
+        silences_s = (self.store.silence_s(key) for key in keys)
+        return min((silence_s for silence_s in silences_s if silence_s is not None), default=None)
 
     def beat(self, heartbeat: Heartbeat) -> None:
         """Replace the cell's heartbeat; the silence starts anew."""
-        self.store.put(f"{self.root}/heartbeat.json", heartbeat.model_dump_json().encode())
+        self.store.put(f"{self.root}/heartbeat.json", redacted(heartbeat.model_dump_json()).encode())
 
     def heartbeat(self) -> Heartbeat | None:
         """The cell's last heartbeat, whichever attempt sent it; None: there never was one."""
@@ -162,7 +164,9 @@ class Leases:
             wall_s = max(_counted_s(attempt), seconds_between(attempt.started_at, attempt.ended_at))
             cost_usd = usd_of(attempt.price_usd_h, wall_s)
             attempt = attempt.model_copy(update={"wall_s": wall_s, "cost_usd": cost_usd})
-        return self.store.put_new(self._attempt_key(attempt.attempt), attempt.model_dump_json(indent=1).encode())
+        return self.store.put_new(
+            self._attempt_key(attempt.attempt), redacted(attempt.model_dump_json(indent=1)).encode()
+        )
 
     def closed(self, epoch: int) -> Attempt | None:
         """How one attempt went; None while it runs."""

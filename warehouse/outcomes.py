@@ -12,8 +12,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-AttemptOutcome = Literal["completed", "failed", "stopped", "lost", "superseded"]
-"""What the row of an attempt says. `lost`: its runner never got to say anything."""
+AttemptOutcome = Literal["completed", "failed", "stopped", "notice", "lost", "superseded"]
+"""What the row of an attempt says. `notice`: its cloud announced its end, and its runner left in time. `lost`: its
+runner never got to say anything."""
 
 
 class Fault(StrEnum):
@@ -39,6 +40,7 @@ class Ended(StrEnum):
     NO_CAPACITY = "no_capacity"
     REFUSED = "refused"
     PREEMPTED = "preempted"
+    NOTICE = "notice"
     SETUP_FAILED = "setup_failed"
     SILENT = "silent"
     AUTODOWNED = "autodowned"
@@ -118,6 +120,8 @@ ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in
     # a reclaim says most about the coming hour
     EndingRow(Ended.PREEMPTED,     Ended.PREEMPTED,     "lost",       None, Fault.CLOUD,   False, True,  1800.0,
               "its cloud took it back"),
+    EndingRow(Ended.NOTICE,        Ended.NOTICE,        "notice",     77,   Fault.CLOUD,   False, True,  1800.0,
+              "its cloud said that it takes it back; its runner stored what it had and left at once"),
     EndingRow(Ended.SETUP_FAILED,  Ended.SETUP_FAILED,  "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
               "the task's setup failed, before there was a runner"),
     EndingRow(Ended.SILENT,        Ended.SILENT,        "lost",       None, Fault.UNKNOWN, True,  True,   600.0,

@@ -1,33 +1,77 @@
-"""Which process owns something: a name that tells it from every other, and whether it still runs."""
+"""Which process owns something: a name that tells it from every other, and whether it still runs.
+
+A name says on which machine, in which boot, in whose view of processes (pid namespace), with which id and since when.
+Known to be dead is only what this process would see if it lived. All else is alive until it is silent for too long.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+from hashlib import sha256
 from pathlib import Path
+
+NAMED = re.compile(r"(?P<where>[^/]*/[^/]*/[^/]+/[^/]+)/(?P<pid>\d+)/(?P<tick>\d+)")
+"""HOST/MACHINE/BOOT/NAMESPACE/PID/TICK. Earlier versions wrote HOST/BOOT/PID/TICK, of which nothing is known."""
 
 
 def owner_name() -> str:
-    """This process as leases name it: host, boot, process id and the tick at which it started."""
-    return f"{socket.gethostname()}/{_boot_id()}/{os.getpid()}/{_start_tick(os.getpid())}"
+    """This process as leases and flows name it: where it runs, its id, and the tick at which it started."""
+    return f"{_where()}/{os.getpid()}/{_start_tick(os.getpid())}"
 
 
 def lives_here(owner: str) -> bool | None:
-    """Whether the owning process still runs, if it is one of this machine; None: it is another machine's."""
-    host, boot, pid, tick = owner.rsplit("/", 3)
-    if host != socket.gethostname():
+    """Whether the owning process still runs; None: from here nobody can tell.
+
+    Nobody can tell of another machine (one of this name, with another boot, may be its copy or another container of
+    its image), of another pid namespace, and where what tells them apart can't be read.
+    """
+    named = NAMED.fullmatch(owner)
+    if named is None or named["where"] != _where():
         return None
-    return boot == _boot_id() and _start_tick(int(pid)) == tick
+    pid = int(named["pid"])
+    tick = _start_tick(pid)
+    return None if tick is None and _is_hidden(pid) else tick == named["tick"]
 
 
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+def _where() -> str:
+    """Host, machine, boot and pid namespace; empty where one that tells processes apart can't be read."""
+    # systemd asks that a machine's id be shown to nobody
+    machine = sha256(_read("/etc/machine-id").encode()).hexdigest()[:8]
+    boot = _read("/proc/sys/kernel/random/boot_id").replace("-", "")
+    return f"{socket.gethostname()}/{machine}/{boot}/{_pid_namespace()}"
+
+
+def _pid_namespace() -> str:
+    try:
+        return re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _start_tick(pid: int) -> str | None:
-    """When the process started, which tells it from a later one with the same id; None: gone, or a zombie."""
+    """When the process started, which tells it from a later one with the same id; None: gone, hidden, or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return None if fields[0] == "Z" else fields[19]
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is such a process though /proc doesn't tell of it, as with `hidepid`."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not Path(f"/proc/{pid}").exists()

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from configs.secrets.held import redacted_rows
 from warehouse.columns import Column, Table
 from warehouse.store import StoreError
 from warehouse.tables import SCHEMA_VERSION
@@ -57,7 +58,7 @@ def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = 
     for column in table.columns:
         if column.required and any(row.get(column.name) is None for row in rows):
             raise ValueError(f"table {table.name}: a row lacks the required column {column.name!r}")
-    data = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    data = pa.Table.from_pylist(redacted_rows(rows), schema=schema)
     said = {"schema_version": str(SCHEMA_VERSION), "table": table.name} | dict(facts or {})
     footer = {**(schema.metadata or {}), **{name.encode(): text.encode() for name, text in said.items()}}
     buffer = io.BytesIO()

@@ -4,7 +4,8 @@
                                                 processes know what may be running
 .../cells/<cell_key>/placements/<n>.up.json     the node runner was submitted
 .../cells/<cell_key>/placements/<n>.end.json    down again; create-only, the first record stands
-.../cells/<cell_key>/flow.json                  heartbeat of the flow that manages the cell's clusters
+
+Which flow manages them is in `warehouse.managing.claims`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from configs.secrets.held import redacted
 from warehouse.clock import iso_of
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
-from warehouse.owner import lives_here
-
-FLOW_DEADLINE_S = 120.0
-"""Silence after which a flow no longer counts as managing its clusters; it beats every 10 s."""
 
 
 class _Record(BaseModel):
@@ -44,7 +42,11 @@ class Offer(_Record):
 
 
 class Placement(_Record):
-    """A cluster that was asked for. `number` counts the cell's placements, from 1; `flow` is the process that asked."""
+    """A cluster that was asked for. `number` counts the cell's placements, from 1; `flow` is the process that asked.
+
+    `idle_s`: how long it idles before it removes itself; None: it didn't say. `unattended_s`: how long it lives on
+    without a flow; None: it has no timer of its own.
+    """
 
     cell_key: str
     number: int
@@ -52,6 +54,8 @@ class Placement(_Record):
     offer: Offer
     asked_at: str
     flow: str
+    idle_s: float | None = None
+    unattended_s: float | None = None
 
 
 class PlacementUp(_Record):
@@ -65,18 +69,27 @@ class MachineEnd(NamedTuple):
     """What the cloud says of a machine's end.
 
     `at_s`: when billing stopped, seconds since 1970; None: the cloud doesn't say. `interrupted`: the cloud took the
-    machine back.
+    machine back. `launched_at_s`: since when it was billed; None: the cloud doesn't say. Both the same: there never was
+    a machine.
     """
 
     at_s: float | None = None
     interrupted: bool = False
+    launched_at_s: float | None = None
+
+    @property
+    def is_of_none(self) -> bool:
+        """Whether the cloud knows of no machine."""
+        return self.at_s is not None and self.at_s == self.launched_at_s
 
 
 class PlacementEnd(_Record):
     """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
 
     `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
-    `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`); `at` is when we learned of it.
+    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`); `at` is when we
+    learned of it, or, if that is `estimated`, until when it was up at the latest (`warehouse.managing.ends`): nobody
+    saw it end.
     """
 
     at: str
@@ -85,6 +98,8 @@ class PlacementEnd(_Record):
     attempt: int | None = None
     machine_ended_at: str | None = None
     interrupted: bool = False
+    machine_launched_at: str | None = None
+    estimated: bool = False
 
     @field_validator("outcome")
     @classmethod
@@ -94,14 +109,6 @@ class PlacementEnd(_Record):
                 f"a placement that ended as {outcome.value!r} is recorded as {outcome.row.recorded.value!r}"
             )
         return outcome
-
-
-class FlowHeartbeat(_Record):
-    """Who manages a cell's clusters now (`warehouse.owner.owner_name`). `released`: it no longer does."""
-
-    owner: str
-    at: str
-    released: bool = False
 
 
 class PlacementStory(_Record):
@@ -123,20 +130,35 @@ class Placements:
 
     def stories(self) -> list[PlacementStory]:
         """Every placement, oldest first."""
-        names = (key.rsplit("/", 1)[1] for key in self.store.list(f"{self.root}/placements"))
-        return [self._story(number) for number in sorted({int(name.split(".")[0]) for name in names})]
+        return [self._story(number) for number in self._numbers()]
 
     def open(self) -> PlacementStory | None:
         """The newest placement if its end isn't recorded, else None."""
-        stories = self.stories()
-        return stories[-1] if stories and stories[-1].end is None else None
+        numbers = self._numbers()
+        newest = self._story(numbers[-1]) if numbers else None
+        return newest if newest is not None and newest.end is None else None
 
-    def ask(self, cluster: str, offer: Offer, flow: str, at: str) -> Placement:
+    def ask(
+        self,
+        cluster: str,
+        offer: Offer,
+        flow: str,
+        at: str,
+        idle_s: float | None = None,
+        unattended_s: float | None = None,
+    ) -> Placement:
         """Record, under the next free number, that a cluster is about to be rented."""
-        number = max((story.asked.number for story in self.stories()), default=0) + 1
+        number = max(self._numbers(), default=0) + 1
         while True:
             placement = Placement(
-                cell_key=self.cell_key, number=number, cluster=cluster, offer=offer, asked_at=at, flow=flow
+                cell_key=self.cell_key,
+                number=number,
+                cluster=cluster,
+                offer=offer,
+                asked_at=at,
+                flow=flow,
+                idle_s=idle_s,
+                unattended_s=unattended_s,
             )
             if self.store.put_new(self._key(number, ""), placement.model_dump_json(indent=1).encode()):
                 return placement
@@ -150,30 +172,17 @@ class Placements:
     def end(self, number: int, end: PlacementEnd, machine: MachineEnd | None = None) -> bool:
         """Record that it is down, with what the cloud says of its machine. False: its end was recorded before."""
         if machine is not None:
-            ended_at = None if machine.at_s is None else iso_of(machine.at_s)
-            said = {"machine_ended_at": ended_at, "interrupted": machine.interrupted}
-            end = end.model_copy(update=said)
-        return self.store.put_new(self._key(number, ".end"), end.model_dump_json(indent=1).encode())
+            ended_at, launched_at = (
+                None if at_s is None else iso_of(at_s) for at_s in (machine.at_s, machine.launched_at_s)
+            )
+            said = {"machine_ended_at": ended_at, "machine_launched_at": launched_at}
+            end = end.model_copy(update=said | {"interrupted": machine.interrupted})
+        return self.store.put_new(self._key(number, ".end"), redacted(end.model_dump_json(indent=1)).encode())
 
-    def beat(self, beat: FlowHeartbeat) -> None:
-        """Record that a flow manages this cell's clusters, or has let go of them."""
-        self.store.put(f"{self.root}/flow.json", beat.model_dump_json().encode())
-
-    def managed(self) -> bool:
-        """Whether a flow manages this cell's clusters: heard from in time, not released, not known to be dead."""
-        silence_s, beat = self.flow_silence_s(), self.flow()
-        if silence_s is None or beat is None or beat.released or lives_here(beat.owner) is False:
-            return False
-        return silence_s < FLOW_DEADLINE_S
-
-    def flow_silence_s(self) -> float | None:
-        """Seconds since the managing flow was heard from, by the store's clock; None: never."""
-        return self.store.silence_s(f"{self.root}/flow.json")
-
-    def flow(self) -> FlowHeartbeat | None:
-        """The managing flow's last heartbeat; None: there never was one."""
-        data = self.store.get(f"{self.root}/flow.json")
-        return None if data is None else FlowHeartbeat.model_validate_json(data)
+    def _numbers(self) -> list[int]:
+        """Of all placements, oldest first; a cell that tries dry zones in vain has hundreds."""
+        names = (key.rsplit("/", 1)[1] for key in self.store.list(f"{self.root}/placements"))
+        return sorted({int(name.split(".")[0]) for name in names})
 
     def _story(self, number: int) -> PlacementStory:
         if number in self._ended:  # it never changes again

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -383,7 +383,7 @@ ATTEMPTS = Table(
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
         MADE_UP,
         Column("attempt", "i64", "which try, from 1; null: rented, but no node runner ever took the cell"),
-        Column("outcome", "str", "completed, failed, stopped, lost or superseded", required=True),
+        Column("outcome", "str", "completed, failed, stopped, notice, lost or superseded", required=True),
         Column("reason", "str", "why, in one sentence"),
         Column("owner", "str", "host and process that ran it"),
         Column("started_at", "str", "ISO 8601, UTC"),
@@ -412,6 +412,11 @@ ATTEMPTS = Table(
             "ended", "str", "how the machine ended: done, stopped, preempted, setup_failed, silent, autodowned, ..."
         ),
         Column("rented_s", "f64", "from renting the machine until it was down", "s"),
+        Column(
+            "estimated",
+            "bool",
+            "true: nobody saw the machine end; it is billed until the last that was heard of it, plus its timer's time",
+        ),
         Column(
             "charged", "bool", "false: its cloud took the machine back so soon that it charges nothing (AWS: an hour)"
         ),

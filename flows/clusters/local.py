@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from configs.checkout import ROOT
+from configs.secrets import held
 from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed
 from tasks.engine import container
 from tasks.engine.machine import cell_workdir
@@ -31,7 +32,7 @@ class LocalSite:
         del cell_key, offer
         return LocalCluster()
 
-    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
         """Nothing to remember: this machine has no zones."""
 
 
@@ -68,16 +69,18 @@ class LocalCluster:
             *([] if job.leg is None else ["--leg", str(job.leg)]),
             "--with-parent",
         ]
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        with self._log_path.open("wb") as log:
+        hidden = ("PYTHONDONTWRITEBYTECODE", *held.NAMES)
+        env = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith(held.FOR_NODES)}
+        with self._log_path.open("wb") as log, held.handed(held.in_environment()) as fd:
             self._process = subprocess.Popen(
-                argv,
+                [*argv, "--secrets-fd", str(fd)],
                 cwd=ROOT,
                 env=env | {"PYTHONPATH": str(ROOT)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                pass_fds=(fd,),
             )
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
@@ -91,6 +94,10 @@ class LocalCluster:
         if self._log_path is None or not self._log_path.exists():
             return []
         return self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+
+    def is_there(self) -> bool:
+        """Whether its runner lives; this machine stays."""
+        return self._process is not None and self._process.poll() is None
 
     def down(self) -> None:
         """Stop the runner, gently for `STOP_GRACE_S`, and then any engine and framework that it left."""

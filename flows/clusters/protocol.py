@@ -106,6 +106,9 @@ class Cluster(Protocol):
     def log_tail(self, lines: int) -> list[str]:
         """The last lines that the node runner printed; empty if they can't be had."""
 
+    def is_there(self) -> bool:
+        """Whether its machine is still rented, as whoever rents it says now."""
+
     def down(self) -> None:
         """Take everything down. May be called at any time, more than once."""
 
@@ -122,5 +125,5 @@ class Site(Protocol):
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
         """A cluster for one cell, not launched yet."""
 
-    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
-        """Remember how a placement ended (`Ended.loss`; None: nothing is held against the place)."""
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
+        """Remember how a placement ended (`Ended.loss`; None: nothing is held against the place), and what was said."""

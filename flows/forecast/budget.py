@@ -14,6 +14,7 @@ from configs.errors import SpecsweepError
 from configs.schema import Budget
 from flows.forecast.forecast import CellForecast, Forecast
 from warehouse.bill.spending import NOTHING_SPENT, Spending, Spent
+from warehouse.looks import SharedLook
 from warehouse.store import Store
 
 Field = Literal["cell_usd", "run_usd", "month_usd"]
@@ -113,7 +114,13 @@ class Purse:
     """The money of one run; safe for many threads, and cheap enough to ask at every look at a cluster."""
 
     def __init__(
-        self, store: Store, run_id: str, budget: Budget, now_s: Callable[[], float], sweep_file: str = SOME_SWEEP_FILE
+        self,
+        store: Store,
+        run_id: str,
+        budget: Budget,
+        now_s: Callable[[], float],
+        sweep_file: str = SOME_SWEEP_FILE,
+        look: SharedLook | None = None,
     ) -> None:
         """Say whose money it is and what bounds it; nothing is read yet.
 
@@ -123,8 +130,9 @@ class Purse:
             budget: the sweep's as it is now, not as it was when the run's plan was recorded.
             now_s: the clock, in seconds since 1970.
             sweep_file: where a user raises the budget.
+            look: where a flow lists the run anyway.
         """
-        self._spending = Spending(store, now_s)
+        self._spending = Spending(store, now_s, look)
         self._run_id, self._budget, self._now_s, self._sweep_file = run_id, budget, now_s, sweep_file
 
     def spent(self) -> Spent:

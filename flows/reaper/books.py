@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flows.clusters.names import cluster_name, store_hash
+from flows.clusters.names import PREFIX, cluster_name, store_hash
+from warehouse.clock import iso_of
 from warehouse.lease import LeaseHeld, Leases, gone_attempt
 from warehouse.ledger import Ledger
+from warehouse.managing.claims import Claims
+from warehouse.managing.ends import estimated_end_s
 from warehouse.outcomes import Ended
 from warehouse.owner import owner_name
 from warehouse.placement import PlacementEnd, Placements, PlacementStory
@@ -48,15 +51,19 @@ class Books:
         unended = {cell for cell, _ in asked - ended}
         self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
 
+    def knows_not(self, cluster: str) -> bool:
+        """Whether a cluster is of another store."""
+        return not cluster.startswith(f"{PREFIX}{self.hash}-")
+
     def owner(self, cell: CellOfRun) -> Owner | None:
         """Who measures the cell or manages its clusters; None if nobody has been heard of lately."""
-        leases, placements = self._leases(cell), self._placements(cell)
+        leases = self._leases(cell)
         lease = leases.current()
         if lease is not None and not leases.is_free(lease):
             return Owner(lease.owner, f"attempt {lease.epoch} of run {cell.run_id} measures on it")
-        flow = placements.flow()
-        if flow is not None and placements.managed():
-            return Owner(flow.owner, f"a flow of run {cell.run_id} manages it")
+        flow = Claims(Ledger(self._store, cell.run_id), cell.cell_key).manager()
+        if flow is not None:
+            return Owner(flow, f"a flow of run {cell.run_id} manages it")
         return None
 
     def story(self, cell: CellOfRun) -> PlacementStory | None:
@@ -64,7 +71,7 @@ class Books:
         stories = self._placements(cell).stories()
         return stories[-1] if stories else None
 
-    def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str) -> None:
+    def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str, *, was_there: bool) -> None:
         """Record that a cell's cluster is gone, if nobody has done so.
 
         Args:
@@ -72,18 +79,36 @@ class Books:
             how: how it ended.
             detail: what the placement's record says.
             reason: what the attempt's row says.
+            was_there: whether it was seen until now; else its end is estimated.
         """
         placements, leases = self._placements(cell), self._leases(cell)
         stories = placements.stories()
         open_ones = [story for story in stories if story.end is None]
-        attempt = self._close_attempt(leases, stories, open_ones[-1], how, reason) if open_ones else None
-        for story in open_ones:
-            number = attempt if story is open_ones[-1] else None
-            end = PlacementEnd(at=leases.clock.now_iso(), outcome=how.row.recorded, detail=detail, attempt=number)
+        now = leases.clock.now_iso()
+        for story in reversed(open_ones):
+            is_newest = story is open_ones[-1]
+            at = now if was_there and is_newest else min(now, iso_of(self._gone_s(cell, story, stories)))
+            number = self._close_attempt(leases, stories, story, how, reason, at) if is_newest else None
+            end = PlacementEnd(at=at, outcome=how.row.recorded, detail=detail, attempt=number, estimated=at != now)
             placements.end(story.asked.number, end)
 
+    def gone_s(self, cell: CellOfRun) -> float:
+        """When the cell's newest cluster was gone at the latest if nobody sees it, seconds since 1970."""
+        stories = self._placements(cell).stories()
+        return self._gone_s(cell, stories[-1], stories)
+
+    def _gone_s(self, cell: CellOfRun, story: PlacementStory, stories: list[PlacementStory]) -> float:
+        later = [each.asked.asked_at for each in stories if each.asked.number > story.asked.number]
+        return estimated_end_s(Ledger(self._store, cell.run_id), story, later[0] if later else None)
+
     def _close_attempt(
-        self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, how: Ended, reason: str
+        self,
+        leases: Leases,
+        stories: list[PlacementStory],
+        story: PlacementStory,
+        how: Ended,
+        reason: str,
+        at: str,
     ) -> int | None:
         """Close a placement's attempt and return its number, a fresh one if its node never took one; None: not ours."""
         lease = leases.current()
@@ -98,7 +123,8 @@ class Books:
             except LeaseHeld:
                 return None  # a new owner has just come; the number is theirs
         price_usd_h = story.asked.offer.price_usd_h
-        leases.close(gone_attempt(lease, leases.heartbeat(), how, reason, leases.clock.now_iso(), price_usd_h))
+        ended_at = max(at, lease.granted_at)
+        leases.close(gone_attempt(lease, leases.heartbeat(), how, reason, ended_at, price_usd_h))
         return lease.epoch
 
     def _leases(self, cell: CellOfRun) -> Leases:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flows.clusters.clouds.account import Instance
+from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 
@@ -80,6 +80,24 @@ def put_together(
             found.append(_unknown(each.name, STRAY, strays))
     found += [_unknown(name, NOT_IN_SKY, left) for name, left in machines.items()]
     return sorted(found, key=lambda each: (each.cluster, each.status))
+
+
+def seen_again(found: Iterable[Found], clusters: Collection[str], accounts: Iterable[Account]) -> list[Found]:
+    """The same, where those clusters have the labels that their machines carry now; none, if they can't be seen."""
+    now: dict[tuple[str, str], Instance] = {}
+    for account in accounts:
+        try:
+            now |= {(each.cloud, each.instance_id): each for each in account.look().instances}
+        except (CloudError, NotAsked):
+            continue  # without their labels the next look decides, in an hour
+    return [
+        each._replace(
+            instances=tuple(now[key] for old in each.instances if (key := (old.cloud, old.instance_id)) in now)
+        )
+        if each.cluster in clusters
+        else each
+        for each in found
+    ]
 
 
 def _name_of(tag: str, on_cloud: Mapping[str, str], names: Iterable[str]) -> str:

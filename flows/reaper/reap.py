@@ -11,21 +11,23 @@ from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
 from flows.reaper.books import Books, CellOfRun
 from flows.reaper.fate import Fate, fate_of
-from flows.reaper.found import STRAY, Found, put_together
+from flows.reaper.found import STRAY, Found, put_together, seen_again
 from flows.reaper.report import Reaped, ReapReport
 from warehouse.outcomes import Ended
+from warehouse.placement import PlacementStory
 from warehouse.store import Store
 
 REASON = "reaped: nobody owned its cluster"
 """Reason of an attempt that the reaper closes."""
 
 GONE = "gone when the reaper looked, and nobody managed it"
-"""Detail of a placement whose cluster vanished without a word; it is billed until the reaper looks."""
+"""Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.managing.ends`)."""
 
-SECOND_LOOK_S = 30.0
+SECOND_LOOK_S = 45.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
-process that begins after its return can't tell from their own silence. Runners and flows beat every 10 s and try a
-store that fails them again within 5 s, so whoever lives is heard from meanwhile."""
+process that begins after its return can't tell from their own silence; a laptop that wakes renews its labels. Runners
+beat every 5 s, flows every 30, and a store that fails them is tried again within 5, so whoever lives is heard from
+meanwhile."""
 
 
 class Sky(Protocol):
@@ -39,7 +41,10 @@ class Sky(Protocol):
 
 
 class Census(NamedTuple):
-    """What everybody answered. `complete`: clouds that listed all their machines."""
+    """What everybody answered. `complete`: clouds that listed all their machines, but for `unseen`.
+
+    `unseen`: places that could not be looked into (`aws`, `aws/us-west-2`), and why.
+    """
 
     rented: tuple[Rented, ...]
     instances: tuple[Instance, ...]
@@ -47,6 +52,7 @@ class Census(NamedTuple):
     complete: tuple[str, ...]
     not_asked: tuple[str, ...]
     problems: tuple[str, ...]
+    unseen: Mapping[str, str]
 
 
 def reap_store(
@@ -75,10 +81,12 @@ def reap_store(
     books = Books(store)
     found = put_together(census.rented, census.instances, census.complete, books.clusters)
     fates = [_fate(each, books, now_s) for each in found]
-    gone = _gone(books, census, {each.cluster for each in found})
-    of_runs = any(fate.reap and each.cluster in books.clusters for each, fate in zip(found, fates, strict=True))
-    if not dry_run and (gone or of_runs):
+    gone = _gone(books, census, {each.cluster for each in found}, now_s)
+    doomed = {each.cluster for each, fate in zip(found, fates, strict=True) if fate.reap}
+    expired = set(filter(books.knows_not, doomed))
+    if not dry_run and (gone or expired or doomed & books.clusters.keys()):
         pause(SECOND_LOOK_S)
+        found = seen_again(found, expired, accounts) if expired else found
     reaped = tuple(
         _one(each, fate, books, sky, accounts, now_s, dry_run=dry_run)
         for each, fate in zip(found, fates, strict=True)
@@ -89,7 +97,7 @@ def reap_store(
         reaped=reaped,
         asked=census.asked,
         not_asked=census.not_asked,
-        problems=census.problems,
+        problems=(*census.problems, *_rented_unseen(books, census)),
         closed=() if dry_run else tuple(_close_gone(books, gone)),
     )
 
@@ -98,6 +106,7 @@ def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
     rented: list[Rented] = []
     instances: list[Instance] = []
     asked, complete, not_asked, problems = list[str](), list[str](), list[str](), list[str]()
+    unseen: dict[str, str] = {}
     try:
         rented = sky.rented()
         asked.append("SkyPilot")
@@ -108,17 +117,24 @@ def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
             sighting = account.look()
         except NotAsked as error:
             not_asked.append(f"{account.cloud}: {error}")
+            unseen[account.cloud] = str(error)
             continue
         except CloudError as error:
             problems.append(str(error))
+            unseen[account.cloud] = str(error)
             continue
         asked.append(account.cloud)
         instances += sighting.instances
         not_asked += sighting.refused
+        unseen |= {place: why for place, _, why in (said.partition(": ") for said in sighting.refused)}
         problems += sighting.problems
         if not sighting.problems:
             complete.append(account.cloud)
-    return Census(tuple(rented), tuple(instances), tuple(asked), tuple(complete), tuple(not_asked), tuple(problems))
+        else:
+            unseen[account.cloud] = "; ".join(sighting.problems)
+    return Census(
+        tuple(rented), tuple(instances), tuple(asked), tuple(complete), tuple(not_asked), tuple(problems), unseen
+    )
 
 
 def _one(
@@ -135,7 +151,7 @@ def _one(
     if remarks.failed:
         return Reaped(found, fate, "not down", age_s, usd_h, remarks.text)
     if cell is not None and found.status != STRAY:
-        books.close(cell, Ended.REAPED, "reaped", REASON)
+        books.close(cell, Ended.REAPED, "reaped", REASON, was_there=not found.is_gone)
     return Reaped(found, fate, "down", age_s, usd_h, remarks.text)
 
 
@@ -192,16 +208,39 @@ def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
     return ""
 
 
-def _gone(books: Books, census: Census, there: set[str]) -> dict[str, CellOfRun]:
-    """Open records whose cluster neither SkyPilot nor its cloud lists any more, and which nobody seems to manage."""
+def _gone(books: Books, census: Census, there: set[str], now_s: float) -> dict[str, CellOfRun]:
+    """Open records whose cluster neither SkyPilot nor its cloud lists any more, and which nobody seems to manage.
+
+    Where a cloud can be asked through SkyPilot only, the cluster must have had the time to remove itself, too.
+    """
     found = {}
     for name, cell in books.open.items():
         story = books.story(cell)
-        if name in there or story is None or "SkyPilot" not in census.asked:
+        if name in there or story is None or "SkyPilot" not in census.asked or _why_unseen(story, census) is not None:
             continue
-        if story.asked.offer.cloud in census.complete and books.owner(cell) is None:
+        is_told = story.asked.offer.cloud in census.complete
+        if (is_told or books.gone_s(cell) < now_s) and books.owner(cell) is None:
             found[name] = cell
     return found
+
+
+def _rented_unseen(books: Books, census: Census) -> list[str]:
+    """Clusters that are recorded as up where nobody may look: what they cost can't be stopped from here."""
+    said = []
+    for name, cell in books.open.items():
+        story = books.story(cell)
+        why = None if story is None else _why_unseen(story, census)
+        if story is not None and why is not None:
+            said.append(
+                f"{name} was rented in {story.asked.offer.where}, and that can't be looked into ({why}): allow it, or "
+                "start its run again"
+            )
+    return said
+
+
+def _why_unseen(story: PlacementStory, census: Census) -> str | None:
+    offer = story.asked.offer
+    return census.unseen.get(offer.cloud) or census.unseen.get(f"{offer.cloud}/{offer.region}")
 
 
 def _close_gone(books: Books, gone: Mapping[str, CellOfRun]) -> list[str]:
@@ -209,6 +248,6 @@ def _close_gone(books: Books, gone: Mapping[str, CellOfRun]) -> list[str]:
     closed = []
     for name, cell in gone.items():
         if books.owner(cell) is None:
-            books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}")
+            books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}", was_there=False)
             closed.append(name)
     return closed

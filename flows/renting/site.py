@@ -11,7 +11,7 @@ from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed
 from flows.forecast.estimates import GPU_LAUNCH_S, GPU_START_S
 from flows.renting.deadline import Pace, Start
-from flows.renting.failures import BACKOFF, Backoff, Event, Memory, place_of, remember
+from flows.renting.failures import BACKOFF, Backoff, Event, Memory, Place, place_of, remember
 from flows.renting.policy import Known, decide
 from warehouse.clock import moment_s
 from warehouse.outcomes import Ended
@@ -75,6 +75,7 @@ class PolicySite:
         self._starts: dict[str, Start] = {}
         self._rented: dict[str, LastMachine] = {}
         self._memory = Memory()
+        self._refusals: dict[Place, str] = {}
         self._recall(history)
 
     def choose(self, need: CellNeed) -> Decision:
@@ -91,15 +92,19 @@ class PolicySite:
             decision = decide(self._allowed_offers(now_s), need, self._cloud, known, now_s, self._rng)
             if isinstance(decision, Launch) and decision.offer is not None:
                 self._rented[need.cell_key] = LastMachine(decision.offer, now_s)
+                if not decision.why and self._is_without_spot(decision.offer, now_s):
+                    return decision._replace(why="on demand: every spot offer was refused")
             return decision
 
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
         """A cluster for one cell, not launched yet."""
         return self._make_cluster(cell_key, offer)
 
-    def ended(self, cell_key: str, offer: Offer, loss: Ended | None) -> None:
+    def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
         """Remember how a placement ended (see `Site.ended`)."""
         with self._guard:
+            if loss is Ended.REFUSED:
+                self._refusals[place_of(offer)] = detail or f"{offer.where}: refused"
             now_s, rented = self._now_s(), self._rented.get(cell_key)
             lived_s = now_s - rented.asked_s if rented is not None and rented.offer == offer else 0.0
             self._memory = remember(self._memory, Event(cell_key, place_of(offer), loss, now_s, lived_s))
@@ -127,10 +132,13 @@ class PolicySite:
         offers = self._current_offers(now_s)
         allowed = [offer for offer in offers if self._memory.kind_of(place_of(offer)) is not Ended.REFUSED]
         if not allowed:
-            raise NothingToRent(
-                "all that the task asks for was refused by its clouds: mend that, and start the run again"
-            )
+            said = "; ".join(dict.fromkeys(self._refusals.values()))
+            raise NothingToRent(f"all that the task asks for was refused: mend that, and start the run again: {said}")
         return allowed
+
+    def _is_without_spot(self, offer: Offer, now_s: float) -> bool:
+        """Whether an offer on demand was taken although there are offers of spot."""
+        return not offer.spot and any(each.spot for each in self._current_offers(now_s))
 
     def _current_offers(self, now_s: float) -> Sequence[Offer]:
         if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:

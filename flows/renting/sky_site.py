@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from configs.schema import Cloud, Plan
@@ -11,22 +12,27 @@ from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, Cluster
+from flows.clusters.skypilot.carried import carried, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.first_boot import give_time_to_live
 from flows.clusters.skypilot.images import pinned_images
+from flows.clusters.skypilot.launch_watch import LaunchBounds
+from flows.clusters.skypilot.mounts import require_no_keys_in_mounts
 from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
+from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
+from flows.renting.expiry import EXPIRES_AFTER_S
 from flows.renting.site import PolicySite
 from tasks.engine.machine import cell_workdir
 from tasks.place.provenance import git_state
 from warehouse.ledger import Ledger
+from warehouse.managing.claims import Claims
+from warehouse.owner import owner_name
 from warehouse.placement import Offer, Placements, PlacementStory
 
-EXPIRES_AFTER_S = 24 * 3600.0
-"""Age at which anybody's reaper may remove a cluster of ours; no cell is planned to take a day."""
 
-
-def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) -> PolicySite:
+def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
     """The site of one run: what its task can rent, and where renting has failed so far.
 
     Raises:
@@ -34,8 +40,10 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) ->
         ImageNotFound: the engine's image can't be pinned.
     """
     file = load_task(cloud.task)
+    require_no_keys_in_mounts(file)
     sha, dirty = git_state()
     images = pinned_images(ledger, plan, file)
+    give_time_to_live(cloud.unattended_h * 3600)
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
     def known_offers() -> list[Offer]:
@@ -45,13 +53,21 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock) ->
         return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
-        def task_of(job: CellJob) -> Any:
+        @contextmanager
+        def task_of(job: CellJob) -> Iterator[Any]:
             expires_s = clock.now_s() + EXPIRES_AFTER_S
-            return task_for(file, Rental(job, offer, images.get(cell_key), expires_s, sha, dirty))
+            rental = Rental(job, offer, images.get(cell_key), expires_s, sha, dirty, cloud.unattended_h)
+            with carried(values_of(file.secret_names, job.store_url)) as mounts:
+                yield task_for(file, rental, mounts)
 
         name = cluster_name(ledger.store.url, ledger.run_id, cell_key)
         log_path = cell_workdir(ledger.run_id, cell_key) / "launch.log"
-        return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped)
+        return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped, bounds_of(cell_key))
+
+    def bounds_of(cell_key: str) -> LaunchBounds:
+        claims = Claims(ledger, cell_key)
+        over = lambda: purse.over_run() or purse.over_cell(cell_key)  # noqa: E731
+        return LaunchBounds(cloud.launch_h, over, lambda: claims.is_managed_by(owner_name()))
 
     return PolicySite(
         offers=known_offers,

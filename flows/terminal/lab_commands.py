@@ -81,6 +81,20 @@ def preempt(name: Annotated[str, typer.Argument(help="a cluster, or one instance
         print(instance_id)
 
 
+@lab_app.command(epilog="Examples: sweep cloud-lab notice my-cluster    sweep cloud-lab notice my-cluster --rebalance")
+def notice(
+    name: Annotated[str, typer.Argument(help="a cluster, or one instance")],
+    in_s: Annotated[float, typer.Option("--in", min=0.0, help="seconds until it is reclaimed")] = 120.0,
+    rebalance: Annotated[
+        bool, typer.Option("--rebalance", help="only recommend to leave, and reclaim nothing")
+    ] = False,
+    root: RootOption = None,
+) -> None:
+    """Announce to a spot instance, in its metadata, that it will be reclaimed; two minutes later it is."""
+    for instance_id in _lab(root).notice(name, None if rebalance else in_s):
+        print(instance_id)
+
+
 @lab_app.command(epilog="Examples: sweep cloud-lab capacity us-east-1a 0    sweep cloud-lab capacity us-east-1a -")
 def capacity(
     zone: Annotated[str, typer.Argument(help="an availability zone, say us-east-1a")],
@@ -91,6 +105,48 @@ def capacity(
     if count != "-" and not count.isdigit():
         raise typer.BadParameter(f"count is {count!r}. Remedy: a number of instances, or - for no limit")
     _lab(root).capacity(zone, None if count == "-" else int(count))
+
+
+@lab_app.command(
+    epilog="Examples: sweep cloud-lab weather    sweep cloud-lab weather store away --for 90s    "
+    "sweep cloud-lab weather store delay 0.5    sweep cloud-lab weather cloud slow-down 0.2    "
+    "sweep cloud-lab weather us-east-1 unauthorized    sweep cloud-lab weather cloud quota    "
+    "sweep cloud-lab weather machines setup 60 --for 10m    sweep cloud-lab weather clear store"
+)
+def weather(
+    where: Annotated[str | None, typer.Argument(help="store, cloud, machines, a region, or clear")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            help="at the store and the cloud: away, half-open, delay, cut, lost-answer, slow-down; store: conflict; "
+            "cloud or a region: unauthorized, quota; machines: image, setup. After clear: where"
+        ),
+    ] = None,
+    amount: Annotated[float | None, typer.Argument(help="seconds, or a share from 0 to 1")] = None,
+    lasts: Annotated[str | None, typer.Option("--for", help="clears by itself after, say, 90s, 10m or 2h")] = None,
+    root: RootOption = None,
+) -> None:
+    """Make a bad night: a store that is away, a cloud that is slow or refuses, machines that are late. Shows it."""
+    from lab.weather.settings import clear_weather, set_weather
+
+    conditions = _lab(root).weather
+    if where == "clear":
+        clear_weather(conditions, what)
+    elif where is not None:
+        if what is None:
+            raise typer.BadParameter(f"weather {where}: of which kind? Remedy: sweep cloud-lab weather --help")
+        set_weather(conditions, where, what, amount, None if lasts is None else _seconds(lasts))
+    for line in [each.says for each in conditions.now()] or ["fine weather"]:
+        print(line)
+
+
+def _seconds(text: str) -> float:
+    """What `90s`, `10m` or `2h` means; a bare number is seconds."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    try:
+        return float(text.rstrip("smh")) * units[text[-1:] if text[-1:] in units else "s"]
+    except ValueError:
+        raise typer.BadParameter(f"--for {text}: not a time. Remedy: such as 90s, 10m or 2h") from None
 
 
 @lab_app.command(epilog='Examples: eval "$(sweep cloud-lab env)"')

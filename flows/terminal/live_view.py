@@ -18,6 +18,7 @@ from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, S
 from warehouse.clock import duration
 from warehouse.ledger import Ledger
 from warehouse.price import dollars
+from warehouse.store import StoreError
 from warehouse.verdicts import VERDICTS
 
 POLL_S = 2.0
@@ -57,29 +58,50 @@ class RunWatcher:
         with Live(console=self._console, auto_refresh=False, transient=False) as live:
             while True:
                 over = ended()
-                progress = self._reader.read()
-                live.update(Group(progress_table(progress), Text(self._summary(progress))), refresh=True)
-                if over:
-                    return progress
+                progress = self._read(must=over)
+                if progress is not None:
+                    live.update(Group(progress_table(progress), Text(self._summary(progress))), refresh=True)
+                    if over:
+                        return progress
                 time.sleep(POLL_S)
 
     def _watch_lines(self, ended: Callable[[], bool]) -> RunProgress:
         while True:
             over = ended()
-            progress = self._reader.read()
-            for cell in progress.cells:
-                if cell.failure and cell.failure not in self._said:
-                    self._said.add(cell.failure)
-                    self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
-                for step, state in cell.steps.items():
-                    word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
-                    line = f"{cell.label} / {step}: {word}"
-                    if state in (*VERDICTS, "running", "dropped") and line not in self._said:
-                        self._said.add(line)
-                        self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
-            if over:
-                return progress
+            progress = self._read(must=over)
+            if progress is not None:
+                self._say_changes(progress)
+                if over:
+                    return progress
             time.sleep(POLL_S)
+
+    def _say_changes(self, progress: RunProgress) -> None:
+        for cell in progress.cells:
+            if cell.failure and cell.failure not in self._said:
+                self._said.add(cell.failure)
+                self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
+            for step, state in cell.steps.items():
+                word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
+                line = f"{cell.label} / {step}: {word}"
+                if state in (*VERDICTS, "running", "dropped") and line not in self._said:
+                    self._said.add(line)
+                    self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
+
+    def _read(self, *, must: bool) -> RunProgress | None:
+        """How the run stands; None if that can't be read now: who watches must not end what he watches.
+
+        Raises:
+            StoreError: it `must` be read, and can't be.
+        """
+        try:
+            return self._reader.read()
+        except StoreError as error:
+            if must:
+                raise
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                self._console.print(f"can't see how the run stands: {error}", highlight=False, markup=False)
+            return None
 
     def _summary(self, progress: RunProgress) -> str:
         elapsed_s = time.monotonic() - self._started

@@ -38,8 +38,6 @@ OUR_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
     # in memory, a concurrency slot whose holder and server both die is never given back
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-    # the shortest that Prefect allows: `flows.automations` takes silence for death
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # at its default of 20 s an ephemeral server did not start on two busy cores
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
 }

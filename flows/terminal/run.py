@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import suppress
 
 from rich.console import Console
 
-from configs.checkout import ROOT
 from configs.expand import default_run_id
 from configs.schema import Plan
 from flows.own_machine import require_machine
@@ -16,11 +14,11 @@ from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
 from flows.results import recommendations_table, results_table
 from flows.run_context import require_budget
+from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
-from flows.terminal.prefect_session import default_home, our_environment
+from flows.terminal.prefect_session import default_home
 from flows.terminal.progress import ProgressReader
 from tasks.guards.published import judged_write_ups
-from tasks.host import process_group
 from warehouse.ledger import Ledger
 from warehouse.report.write import write_report
 from warehouse.snapshot import publish
@@ -54,33 +52,16 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
-    home = default_home() / "ephemeral"
-    home.mkdir(parents=True, exist_ok=True)
-    group = process_group.new_group(process_group.SESSION_VARIABLE)
-    log_path = home / "flow.log"
-    argv = [sys.executable, "-m", "flows.terminal.run_flow", name, ledger.store.url, ledger.run_id]
-    with log_path.open("wb") as log:
-        flow = subprocess.Popen(
-            argv,
-            cwd=ROOT,
-            env=our_environment(home, None) | group.env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    started = FlowProcess(default_home() / "ephemeral", [name, ledger.store.url, ledger.run_id])
+    flow, log_path = started.process, started.log_path
     try:
         RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
     finally:
-        if plan.cloud is None:
-            members = process_group.members(group, without=process_group.ENGINE_VARIABLE)
-            process_group.stop(group, terminate=members)
-        else:  # Prefect's server ends after the flow, which would otherwise wait for it instead of ending
+        if plan.cloud is not None:  # Prefect's server ends after the flow, which would otherwise wait for it
             flow.terminate()
             with suppress(subprocess.TimeoutExpired):
                 flow.wait(CLOUD_STOP_S)
-            process_group.stop(group, terminate=())
-        flow.wait()
+        started.end(asks_first=plan.cloud is None)
     if flow.returncode != 0:
         tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
         console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")

@@ -27,11 +27,17 @@ SHARED_MEMORY = "2g"
 RUNTIME = ("skypilot-runtime", "sky-user-env")
 """Folders of the baked layer, each seen through an overlay in the body's home."""
 
+SELDOM_COLLECTED = "import gc; gc.set_threshold(100_000, 50, 50)"
+"""For the runtime: SkyPilot starts thirty short Pythons a launch, each of which collects for an eighth of its time."""
+
 CACHED = ("envs", "family")
 """Folders of the user's cache that bodies see; the rest of a body's cache is its own, and writable."""
 
-SHIMS = ("sudo", "systemctl")
-"""Commands that succeed without doing anything: the user is root already, and there is no service manager."""
+SHIMS = {"sudo": "exit 0", "systemctl": "exit 0", "shutdown": "kill -TERM 1"}
+"""Commands of the body's own: the user is root already, there is no service manager, and its end is its init's."""
+
+SLOW_SETUP = 'case "$0" in *sky_setup_*) mkdir "$HOME/.slow-setup" 2>/dev/null && sleep {seconds:g} ;; esac'
+"""In .bashrc, which SkyPilot's setup script reads twice; `mkdir` succeeds once."""
 
 
 class BodySpec(NamedTuple):
@@ -51,6 +57,8 @@ class BodySpec(NamedTuple):
     """Interpreter that the environments were made with."""
     read_only: tuple[str, ...]
     """Paths that appear in the body at their own place."""
+    setup_s: float = 0.0
+    """So much longer takes the setup of SkyPilot's task."""
 
     @classmethod
     def read(cls, folder: Path) -> BodySpec:
@@ -180,11 +188,13 @@ def _lay_home(spec: BodySpec) -> None:
     baked, cache = Path(spec.baked), INSIDE.home / ".cache" / "specsweep"
     for folder in ("bin", ".local/bin", cache):
         (INSIDE.home / folder).mkdir(parents=True)
-    for name in SHIMS:
+    for name, line in SHIMS.items():
         shim = INSIDE.home / "bin" / name
-        _write(shim, "#!/bin/sh\nexit 0")
+        _write(shim, f"#!/bin/sh\n{line}")
         shim.chmod(0o755)
     (INSIDE.home / ".local/bin/uv").symlink_to(baked / "uv")
+    if spec.setup_s:
+        _write(INSIDE.home / ".bashrc", SLOW_SETUP.format(seconds=spec.setup_s))
     for name in CACHED:
         (cache / name).symlink_to(Path(spec.cache) / name)
     for name in RUNTIME:
@@ -192,6 +202,8 @@ def _lay_home(spec: BodySpec) -> None:
         for each in (upper, work, INSIDE.home / name):
             each.mkdir()
         mounts.overlay(baked / "layer" / name, upper, work, INSIDE.home / name)
+    for packages in (INSIDE.home / RUNTIME[0]).glob("lib/python3*/site-packages"):
+        _write(packages / "seldom.pth", SELDOM_COLLECTED)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,10 +1,13 @@
-"""An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown and our provenance."""
+"""An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown, our provenance and notices."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+from pathlib import Path
+
+from lab.bodies.announced import PREEMPTED, Announced
 
 ROLE = "skypilot-v1"
 """Name of the role (and instance profile) that SkyPilot gives its instances."""
@@ -23,9 +26,10 @@ _CREDENTIALS = json.dumps(
 
 
 class Metadata:
-    """Answers the requests of one instance."""
+    """Answers the requests of one instance; `folder`: where its cloud announces to it."""
 
-    def __init__(self, instance_id: str, instance_type: str, zone: str, private_ip: str) -> None:
+    def __init__(self, instance_id: str, instance_type: str, zone: str, private_ip: str, folder: Path) -> None:
+        self._folder = folder
         role = "/latest/meta-data/iam/security-credentials"
         self._pages = {
             "/latest/api/token": "token",
@@ -44,13 +48,14 @@ class Metadata:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split(b" ", 2)[1].decode("ascii").rstrip("/")
-                body = self._pages.get(path)
-                writer.write(_response(body))
+                body = (self._pages | Announced.read(self._folder).pages()).get(path)
+                # Google's libraries take for Google's machine what says so on any other page
+                writer.write(_response(body, flavor="Google" if path == PREEMPTED else ""))
                 await writer.drain()
         writer.close()
 
 
-def _response(body: str | None) -> bytes:
+def _response(body: str | None, flavor: str) -> bytes:
     status = "404 Not Found" if body is None else "200 OK"
     content = (body or "").encode("ascii")
     lines = (
@@ -58,5 +63,6 @@ def _response(body: str | None) -> bytes:
         "Content-Type: text/plain",
         "X-Aws-Ec2-Metadata-Token-Ttl-Seconds: 21600",
         f"Content-Length: {len(content)}",
+        *([f"Metadata-Flavor: {flavor}"] if flavor else []),
     )
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + content

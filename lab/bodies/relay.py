@@ -20,12 +20,13 @@ def relay(connect: Callable[[], Awaitable[Streams]]) -> Callable[..., Awaitable[
         except OSError:  # the far side is gone: the near side sees its connection end
             writer.close()
             return
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
 
     return handle
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what comes until one side ends, then end the other."""
     with contextlib.suppress(ConnectionError):
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)

@@ -69,7 +69,7 @@ def _listening(path: Path) -> socket.socket:
 async def serve(path: Path) -> None:
     """Serve for the life of the body."""
     spec = BodySpec.read(INSIDE.instance)
-    metadata = Metadata(spec.instance_id, spec.instance_type, spec.zone, spec.private_ip)
+    metadata = Metadata(spec.instance_id, spec.instance_type, spec.zone, spec.private_ip, INSIDE.instance)
     await asyncio.start_server(metadata.handle, METADATA_ADDRESS, 80)
     egress = str(INSIDE.egress / EGRESS_SOCKET)
     await asyncio.start_server(relay(lambda: asyncio.open_unix_connection(egress)), "127.0.0.1", spec.endpoint_port)

@@ -22,12 +22,14 @@ from lab.control.fleet import LOOK_EVERY_S, Fleet, tell
 from lab.control.held_writes import hold_writes
 from lab.control.ports import api_port, queue_port, reserved
 from lab.places import EGRESS_SOCKET, SPEED_LOCK, Places
+from lab.weather.conditions import Conditions
+from lab.weather.door import Door
 
 
-async def _serve_egress(path: Path, port: int) -> None:
-    server = await asyncio.start_unix_server(relay(lambda: asyncio.open_connection("127.0.0.1", port)), path)
-    async with server:
-        await server.serve_forever()
+async def _serve(path: Path, door: Door) -> None:
+    """The cloud's door, for processes of the host by its port and for bodies by a socket."""
+    await asyncio.start_unix_server(relay(lambda: asyncio.open_connection("127.0.0.1", door.port)), path)
+    await door.serve()
 
 
 def main() -> None:
@@ -48,14 +50,17 @@ def main() -> None:
     for folder in (places.by_ip, places.egress, places.shared):
         folder.mkdir()
     (places.shared / SPEED_LOCK).touch()
-    egress = _serve_egress(places.egress / EGRESS_SOCKET, control_plane.port)
-    threading.Thread(target=asyncio.run, args=(egress,), daemon=True).start()
+    conditions = Conditions(places.weather)
+    door = Door(conditions, control_plane.port)
+    serving = _serve(places.egress / EGRESS_SOCKET, door)
+    threading.Thread(target=asyncio.run, args=(serving,), daemon=True).start()
     for_sky = api_port()
+    ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}
     temporary = places.ready.with_suffix(".new")
-    temporary.write_text(json.dumps({"port": control_plane.port, "api_port": for_sky}), encoding="utf-8")
+    temporary.write_text(json.dumps(ports), encoding="utf-8")
     temporary.rename(places.ready)
-    tell(f"ready on port {control_plane.port}")
-    fleet = Fleet(places, control_plane, spec)
+    tell(f"ready on port {door.port}")
+    fleet = Fleet(places, control_plane, spec, door.port, conditions)
     queue = reserved(queue_port(for_sky))
     try:
         while not stopping.is_set():

@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import random
+import shlex
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,10 @@ class Machine(NamedTuple):
     private_ip: str
     public_ip: str
     authorized_keys: tuple[str, ...]
+    first_boot: str
+    """Shell script of the commands that cloud-init would run at the first boot."""
+    ends_when_off: bool
+    """Whether it is terminated when it powers itself off; else it is stopped, and its disk is kept."""
 
 
 class NoCapacity(EC2ClientError):
@@ -88,12 +93,27 @@ class ControlPlane:
         """Terminate an instance, as if the cloud had lost it."""
         _backend(machine.region).terminate_instances([machine.instance_id])
 
+    def reclaim(self, machine: Machine) -> None:
+        """Take a spot instance back: it is not charged in its first hour."""
+        _backend(machine.region).create_tags([machine.instance_id], {RECLAIM_TAG: "yes"})
+        self.terminate(machine)
+
+    def powered_off(self, machine: Machine) -> None:
+        """Do with an instance that has shut down what was said when it was launched, or since."""
+        if machine.ends_when_off:
+            self.terminate(machine)
+        else:
+            _backend(machine.region).stop_instances([machine.instance_id])
+
 
 def _backend(region: str) -> Any:
     return ec2_backends[_ACCOUNT][region]
 
 
 def _machine(instance: Any, region: str) -> Machine:
+    config = _cloud_config(instance.user_data)
+    lines = (line if isinstance(line, str) else shlex.join(line) for line in config.get("runcmd") or [])
+    is_spot = instance.lifecycle == "spot"  # a one-time request's machine can't be stopped
     return Machine(
         instance.id,
         instance.instance_type,
@@ -101,19 +121,21 @@ def _machine(instance: Any, region: str) -> Machine:
         instance.placement.zone,
         instance.private_ip,
         instance.public_ip or instance.private_ip,
-        _keys(instance.user_data),
+        tuple(key for user in config.get("users", []) for key in user.get("ssh_authorized_keys", [])),
+        "".join(f"{line}\n" for line in lines),
+        is_spot or instance.instance_initiated_shutdown_behavior == "terminate",
     )
 
 
-def _keys(user_data: Any) -> tuple[str, ...]:
-    """The ssh keys of a `#cloud-config`, which comes base64-encoded once or twice."""
+def _cloud_config(user_data: Any) -> dict[str, Any]:
+    """A `#cloud-config`, which comes base64-encoded once or twice."""
     text = (user_data or b"").decode() if isinstance(user_data, bytes) else str(user_data or "")
     for _ in range(3):
         if text.startswith("#cloud-config"):
-            document = yaml.safe_load(text)
-            return tuple(key for user in document.get("users", []) for key in user.get("ssh_authorized_keys", []))
+            document: dict[str, Any] = yaml.safe_load(text)
+            return document
         text = base64.b64decode(text).decode()
-    return ()
+    return {}
 
 
 def _mend_moto(capacity: Path, changed: threading.Event) -> None:

@@ -10,11 +10,13 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.bodies.announced import Announced
 from lab.bodies.body import BodySpec
 from lab.control.daemon_spec import DaemonSpec
 from lab.control.ec2 import ControlPlane, Machine
 from lab.leftovers import remove_tree
-from lab.places import BODY_LOG, BODY_SPEC, NAMESPACES, SSH_SOCKET, Places
+from lab.places import BODY_LOG, BODY_SPEC, FIRST_BOOT, NAMESPACES, POWERED_OFF, SSH_SOCKET, Places
+from lab.weather.conditions import MACHINES, Conditions
 
 LOOK_EVERY_S = 1.0
 """Pause between two looks at the bodies while nothing is launched or terminated."""
@@ -32,9 +34,13 @@ class Body(NamedTuple):
 class Fleet:
     """The bodies of one lab. All methods run in one thread, which outlives the bodies."""
 
-    def __init__(self, places: Places, control_plane: ControlPlane, spec: DaemonSpec) -> None:
+    def __init__(
+        self, places: Places, control_plane: ControlPlane, spec: DaemonSpec, endpoint_port: int, weather: Conditions
+    ) -> None:
         self._places, self._control_plane, self._spec = places, control_plane, spec
+        self._endpoint_port, self._weather = endpoint_port, weather
         self._bodies: dict[str, Body] = {}
+        self._seen_s: dict[str, float] = {}
 
     def tend(self) -> None:
         """Boot what was launched, remove what was terminated, terminate what has died."""
@@ -43,15 +49,20 @@ class Fleet:
             body = self._bodies[instance_id]
             if instance_id not in wanted:
                 self._remove(body)
+            elif body.process.poll() == POWERED_OFF:
+                tell(f"{instance_id} has powered itself off")
+                self._control_plane.powered_off(body.machine)
             elif body.process.poll() is not None:
                 # left alone, SkyPilot would knock at its ssh for ten minutes
                 tail = (body.folder / BODY_LOG).read_text(encoding="utf-8", errors="replace")[-1000:]
                 tell(f"{instance_id} died with {body.process.returncode}, its instance is terminated: {tail}")
                 self._control_plane.terminate(body.machine)
+            elif Announced.read(body.folder).is_due(time.time()):
+                self._control_plane.reclaim(body.machine)
         if self._places.hold.exists():
             return
         for machine in wanted.values():
-            if machine.instance_id not in self._bodies:
+            if machine.instance_id not in self._bodies and self._has_its_image(machine):
                 try:
                     self._boot(machine)
                 except OSError:
@@ -63,22 +74,28 @@ class Fleet:
         for body in [*self._bodies.values()]:
             self._remove(body)
 
+    def _has_its_image(self, machine: Machine) -> bool:
+        seen_s = self._seen_s.setdefault(machine.instance_id, time.monotonic())
+        return time.monotonic() - seen_s >= (self._weather.amount(MACHINES, "image") or 0.0)
+
     def _boot(self, machine: Machine) -> None:
         folder = self._places.fleet / machine.instance_id
         folder.mkdir()
         (folder / "authorized_keys").write_text("\n".join([*machine.authorized_keys, ""]), encoding="utf-8")
+        (folder / FIRST_BOOT).write_text(machine.first_boot, encoding="utf-8")
         spec = BodySpec(
             machine.instance_id,
             machine.instance_type,
             machine.zone,
             machine.private_ip,
-            self._control_plane.port,
+            self._endpoint_port,
             self._spec.baked,
             str(self._places.egress),
             str(self._places.shared),
             self._spec.cache,
             self._spec.python,
             self._spec.read_only,
+            self._weather.amount(MACHINES, "setup") or 0.0,
         )
         (folder / BODY_SPEC).write_text(json.dumps(spec._asdict()), encoding="utf-8")
         # a daemon that is killed takes its bodies along: `unshare` dies with it, and the namespaces with `unshare`

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from configs.cell import Cell, Draft, Model
 from configs.engine import Engine as EngineSpec
+from configs.secrets.held import without_secrets
 from tasks.engine import container, generate
 from tasks.engine.machine import state_dir
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
@@ -35,6 +36,8 @@ class EngineCommand(NamedTuple):
     draft_revision: str | None
     on_cpu: bool = False
     """Whether the engine uses no card, even where there is one."""
+    reads_hub: bool = False
+    """Whether it fetches weights from the hub, and may need its token."""
 
     @property
     def served_name(self) -> str:
@@ -90,6 +93,7 @@ def _command(cell: Cell, argv: Sequence[str], env: dict[str, str]) -> EngineComm
         model_revision=_revision(cell, cell.model),
         draft_revision=_revision(cell, cell.draft) if cell.draft else None,
         on_cpu=cell.engine.on_cpu,
+        reads_hub=any(source is not None and source.hub_id is not None for source in (cell.model, cell.draft)),
     )
 
 
@@ -196,6 +200,10 @@ def compile_cache(engine: EngineSpec) -> Path:
 
 
 def full_environment(command: EngineCommand) -> dict[str, str]:
-    """This process's environment and the command's on top; without PYTHONDONTWRITEBYTECODE, which slows the start."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """This process's environment and the command's on top; without secrets, which an engine would only leak.
+
+    And without PYTHONDONTWRITEBYTECODE, which slows the start.
+    """
+    inherited = without_secrets(os.environ)
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
     return inherited | command.env

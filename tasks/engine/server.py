@@ -16,9 +16,11 @@ from pathlib import Path
 import httpx
 
 from configs.errors import SpecsweepError
+from configs.secrets.held import TOKEN, secret
 from tasks.engine import container
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.host import autogroup, process_group
+from tasks.host.hub_token import token_variables
 
 POLL_S = 0.25
 """Pause between two looks at a starting engine."""
@@ -71,6 +73,7 @@ class Engine:
         container.record(self.command.argv, self._workdir)
         self._group.scratch.mkdir(parents=True)
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
+        env |= self._hub_token(self._group.scratch)
         started = time.monotonic()
         self._keep_earlier_log()
         with self.log_path.open("wb") as log:
@@ -102,6 +105,14 @@ class Engine:
                 await asyncio.sleep(POLL_S)
         self._healthy = True
         return time.monotonic() - started
+
+    def _hub_token(self, scratch: Path) -> dict[str, str]:
+        """The hub's token where the engine reads the hub; a container sees no file of ours, so it gets a variable."""
+        if not self.command.reads_hub:
+            return {}
+        if container.is_container(self.command.argv):
+            return {TOKEN: token} if (token := secret(TOKEN)) else {}
+        return token_variables(scratch)
 
     def _keep_earlier_log(self) -> None:
         """`engine.log` is the newest start's; those before are `engine-1.log`, `engine-2.log`, ... beside it."""

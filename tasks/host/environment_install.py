@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs.errors import SpecsweepError
-from tasks.host.environment_spec import REQUIREMENTS, Environment, pins_in
+from configs.secrets.held import without_secrets
+from tasks.host.environment_spec import REQUIREMENTS, TORCH_CPU, Environment, pins_in
 
 Tell = Callable[[str], None]
 """Takes a line of text for people."""
@@ -84,7 +85,7 @@ class Installer:
         self._packages: Path | None = None
         self.pins = REQUIREMENTS / spec.pins
         self.started = time.monotonic()
-        self._environ = {k: v for k, v in os.environ.items() if not _UNWANTED.match(k)}
+        self._environ = {k: v for k, v in without_secrets(os.environ).items() if not _UNWANTED.match(k)}
         self._environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
         self._environ["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         self._environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -113,7 +114,7 @@ class Installer:
         """Install the packages into a plain folder, for `python` to find on its PYTHONPATH; otherwise as `build`."""
         self.log.write_text("", encoding="utf-8")
         self.python, self._packages = python, self.folder
-        cause = self._run("pip", [*self._pip(), "--target", self.folder, "-r", self.pins])
+        cause = self._run("pip", [*self._pip(), "--target", self.folder, *_strict(self.pins)])
         if cause is not None:
             raise self._error(f"pip: {cause}", _remedy([cause], self.spec))
         make_importable(self.folder / "torchvision")
@@ -153,7 +154,8 @@ class Installer:
         return [self.python, "-m", "pip", "install", "--no-deps", "--no-compile"]
 
     def _with_pip(self) -> str | None:
-        return self._run("pip", [*self._pip(), "-r", self.pins])
+        torch = self._run("pip", [*self._pip(), "-r", REQUIREMENTS / TORCH_CPU]) if self.spec.torch_cpu else None
+        return torch or self._run("pip", [*self._pip(), *_strict(self.pins)])
 
     def _with_uv(self) -> str | None:
         uv = shutil.which("uv")
@@ -162,8 +164,10 @@ class Installer:
             if cause is not None:
                 return cause
             uv = str(self.folder / "bin" / "uv")
-        command: list[str | Path] = [uv, "pip", "install", "--python", self.python, "--no-deps", "-r", self.pins]
-        return self._run("uv", [*command, "--torch-backend", "cpu"] if self.spec.torch_cpu else command)
+        command: list[str | Path] = [uv, "pip", "install", "--python", self.python, "--no-deps"]
+        torch: list[str | Path] = ["--torch-backend", "cpu", "-r", REQUIREMENTS / TORCH_CPU]
+        failed = self._run("uv", [*command, *torch]) if self.spec.torch_cpu else None
+        return failed or self._run("uv", [*command, *_strict(self.pins)])
 
     def _name_vllm(self) -> None:
         """Give `bin/vllm` the distribution name that it asks for: the CPU build is published under another one."""
@@ -231,6 +235,12 @@ class Installer:
 
     def _error(self, cause: str, remedy: str) -> InstallError:
         return InstallError(f"{cause.rstrip('.')}. Log: {self.log}. Remedy: {remedy}")
+
+
+def _strict(pins: Path) -> list[str | Path]:
+    """The arguments that install a file of pins, all of them by their hashes if it has any."""
+    has_hashes = " --hash=" in pins.read_text(encoding="utf-8")
+    return [*(["--require-hashes"] if has_hashes else []), "-r", pins]
 
 
 def _cause(text: str) -> str | None:

@@ -19,6 +19,9 @@ NAMES: tuple[Name, ...] = get_args(Name)
 
 REQUIREMENTS = ROOT / "requirements"
 
+TORCH_CPU = "torch-cpu.txt"
+"""Installed before the pins of an environment that needs a CPU build of torch; without a hash: it is not on PyPI."""
+
 RECIPE = 1
 """To be raised when installing changes in a way that finished environments have to be made again."""
 
@@ -29,7 +32,7 @@ class Environment:
 
     purpose: str
     pins: str
-    """File of complete pins, installed in its order without resolving."""
+    """File of complete pins, installed in its order without resolving; with hashes, nothing else is accepted."""
     imports: str
     """Imported once after the install: a wheel that does not fit this machine shows here, not in a sweep."""
     disk_gb: float
@@ -100,14 +103,15 @@ def folder_of(name: Name) -> Path:
     """The folder of an environment: its name and a hash of everything that decides its contents."""
     spec = ENVIRONMENTS[name]
     digest = hashlib.sha256(f"{RECIPE} {sys.implementation.cache_tag} {sys.platform} {platform.machine()}\n".encode())
-    for file in filter(None, (spec.pins, spec.addon)):
-        digest.update("\n".join(pins_in(REQUIREMENTS / file)).encode())
+    pins = [*(pins_in(REQUIREMENTS / TORCH_CPU) if spec.torch_cpu else ()), *pins_in(REQUIREMENTS / spec.pins)]
+    for group in (pins, pins_in(REQUIREMENTS / spec.addon) if spec.addon else []):
+        digest.update("\n".join(group).encode())
     if spec.over:
         digest.update(folder_of(spec.over).name.encode())
     return cache_folder() / f"{name}-{digest.hexdigest()[:16]}"
 
 
 def pins_in(file: Path) -> list[str]:
-    """The requirements of a file without comments and blank lines: rewording a comment reinstalls nothing."""
-    lines = (line.split(" #")[0].strip() for line in file.read_text(encoding="utf-8").splitlines())
+    """The requirements of a file without comments and hashes: rewording one reinstalls nothing, versions say it all."""
+    lines = (line.split(" #")[0].split(" --hash=")[0].strip() for line in file.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line and not line.startswith("#")]

@@ -67,11 +67,18 @@ def record(group: ProcessGroup, path: Path) -> None:
     temporary.rename(path)
 
 
+def recorded(path: Path) -> ProcessGroup | None:
+    """The group that was written down there; None: there is none any more."""
+    try:
+        return ProcessGroup(**json.loads(path.read_text(encoding="ascii")))
+    except FileNotFoundError:
+        return None
+
+
 def end_recorded(path: Path) -> bool:
     """Kill what is left of a recorded group, and forget it. True if something was still alive."""
-    try:
-        group = ProcessGroup(**json.loads(path.read_text(encoding="ascii")))
-    except FileNotFoundError:
+    group = recorded(path)
+    if group is None:
         return False
     left = members(group)
     stop(group, terminate=())

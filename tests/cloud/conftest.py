@@ -12,9 +12,11 @@ import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
+from lab.weather.settings import clear_weather
 from tasks.host.environments import ensure
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left
+from tests.cloud.reclaims import ReclaimedNight
 
 
 @pytest.fixture(scope="session")
@@ -53,18 +55,32 @@ def session_lab(lab_allowed: None) -> Iterator[Lab]:
         lab.down()
 
 
+def _fine_again(lab: Lab) -> None:
+    """Room in every zone, and no weather."""
+    for zone in lab.capacities():
+        lab.capacity(zone, None)
+    clear_weather(lab.weather)
+
+
 @pytest.fixture
 def lab(session_lab: Lab) -> Iterator[Lab]:
-    """The session's lab, with room in all zones; a test that leaves an instance fails, and the next starts clean."""
+    """The session's lab, with room, in fine weather; a test that leaves an instance fails, the next starts clean."""
     yield session_lab
-    for zone in session_lab.capacities():
-        session_lab.capacity(zone, None)
+    _fine_again(session_lab)
     try:
         nothing_left(session_lab)
     finally:
         for each in session_lab.instances():
             if each.alive:
                 session_lab.preempt(each.instance_id)
+
+
+@pytest.fixture(scope="session")
+def survived(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> ReclaimedNight:
+    """The night in which every cell loses its node, once for all that is to be seen of it."""
+    night = ReclaimedNight(session_lab, tmp_path_factory.mktemp("night"))
+    _fine_again(session_lab)  # its full zone is nobody else's
+    return night
 
 
 @pytest.fixture

@@ -15,19 +15,22 @@ import yaml
 
 from configs.checkout import ROOT
 from flows.clusters.names import cluster_name
+from flows.clusters.skypilot.home import HOME_VARIABLE
 from flows.plans import make_plan
 from lab.cloud import Lab
 from lab.control.instance import Instance
 from lab.places import INSIDE
 from tests.cloud.checks import wait_until
 from tests.fake_run import MODEL, SUITE
+from tests.secret_watch import SecretWatch
+from tests.tasks.test_cell import processes_with
 from warehouse.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger import Ledger
 from warehouse.placement import Placements, PlacementStory
 from warehouse.store import open_store
 
-CANARY = "canary-5f1d1c3e8a"
-"""Stands for a secret; nothing but the environment of processes may hold it."""
+CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
+"""Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""
 
 PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})
 """Three zones of two regions."""
@@ -44,32 +47,44 @@ class Night:
         folder: Path,
         cells: int,
         *,
-        token_s: float = 0.001,
+        token_s: float | Sequence[float] = 0.001,
         budget: str = "",
         visits: str = "single",
         places: Sequence[Mapping[str, str]] = PLACES,
+        store: str = "",
+        concurrency: int = 2,
     ) -> None:
-        """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own."""
-        self.lab, self.folder, self.run_id = lab, folder, f"night{int(time.time())}"
+        """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own.
+
+        `token_s`: of all cells' engines, or of each cell's. `store`: put behind the lab's own, for another team.
+        """
+        self.lab, self.folder, self.run_id = lab, folder, f"night{int(time.time())}{store}"
+        self.store_url = lab.store_url + store
         self.log = folder / "sweep.log"
+        self.watch = SecretWatch(CANARY, STORE_CANARY, of_the_user=HOME_VARIABLE)
         shutil.copy(ROOT / "tests" / "fake_engine.py", lab.places.shared / "fake_engine.py")
         (lab.places.shared / "tests").mkdir(exist_ok=True)
         shutil.copy(ROOT / "tests" / "fake_faults.py", lab.places.shared / "tests")
+        speeds = dict(enumerate([token_s] * cells if isinstance(token_s, float) else token_s))
         names = [f"t{number}" for number in range(cells)]
         files = {
             "models/fake-model.yaml": MODEL,
             "suites/fake-suite.yaml": SUITE,
-            "sweep.yaml": _sweep(names, folder / "task.yaml", budget, visits),
+            "sweep.yaml": _sweep(names, folder / "task.yaml", budget, visits, concurrency),
         }
         files["task.yaml"] = _task(places)
-        files["engines/fake.yaml"] = _engine(token_s)
-        files |= {f"techniques/{name}.yaml": _technique(name, self.run_id) for name in names}
+        files["engines/fake.yaml"] = _engine()
+        files |= {
+            f"techniques/{name}.yaml": _technique(name, self.run_id, speeds[number])
+            for number, name in enumerate(names)
+        }
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         os.environ |= {name: value for name, value in lab.env.items() if name.startswith("AWS_")}
-        self.ledger = Ledger(open_store(lab.store_url), self.run_id)
+        os.environ["AWS_ENDPOINT_URL"] = lab.behind_url  # no weather keeps us from looking on
+        self.ledger = Ledger(open_store(self.store_url), self.run_id)
         self.planned = make_plan(str(folder / "sweep.yaml")).cells
         self.keys = [planned.cell.cell_key for planned in self.planned]
 
@@ -78,10 +93,11 @@ class Night:
         """Environment of the user's commands."""
         own = {
             "PYTHONPATH": str(ROOT),
-            "SPECSWEEP_STORE": self.lab.store_url,
+            "SPECSWEEP_STORE": self.store_url,
             "COLUMNS": "160",
             "SPECSWEEP_STATE": str(self.folder / "state"),
             "HF_TOKEN": CANARY,
+            "AWS_SECRET_ACCESS_KEY": STORE_CANARY,  # the lab's cloud asks for none
         }
         return os.environ | self.lab.env | own
 
@@ -123,7 +139,7 @@ class Night:
         return f"{own}\n--- flow\n{self.flow_log[-6000:]}"
 
     def cluster(self, cell: int) -> str:
-        return cluster_name(self.lab.store_url, self.run_id, self.keys[cell])
+        return cluster_name(self.store_url, self.run_id, self.keys[cell])
 
     def living(self, cell: int) -> list[Instance]:
         """The cell's instances that would be billed."""
@@ -135,6 +151,11 @@ class Night:
         for body in doomed:
             self.lab.preempt(body.name)
         wait_until(lambda: not any(body.exists() for body in doomed), "the reclaimed node is dead")
+
+    def notice(self, cell: int) -> None:
+        """Tell the cell's node that it will be taken back."""
+        for each in self.living(cell):
+            self.lab.notice(each.instance_id)
 
     def leases(self, cell: int) -> Leases:
         return Leases(self.ledger, self.keys[cell])
@@ -172,15 +193,29 @@ class Night:
         return path
 
 
+def orchestrators(folder: Path) -> list[int]:
+    """Processes of the command, its flow and its Prefect; not SkyPilot's API server, which serves others too."""
+    ours = processes_with(str(folder / "state"))
+    return [pid for pid in ours if "flows.terminal" in command_of(pid) or pid in processes_with("SPECSWEEP_SESSION=")]
+
+
+def command_of(pid: int) -> str:
+    """Its command line; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def wait_for(
-    true: Callable[[], bool], what: str, night: Night, process: subprocess.Popen[bytes], seconds: float
+    true: Callable[[], bool], what: str, night: Night, process: subprocess.Popen[bytes] | None, seconds: float
 ) -> None:
     """Ask until it is so; fails when the sweep ends first, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while not true():
-        assert process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"
+        assert process is None or process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}\n{night.said()}"
-        time.sleep(0.2)
+        time.sleep(0.5)  # each look asks the lab's store for dozens of objects
 
 
 def _task(places: Sequence[Mapping[str, str]]) -> str:
@@ -192,20 +227,22 @@ def _task(places: Sequence[Mapping[str, str]]) -> str:
     return yaml.safe_dump(task)
 
 
-def _sweep(names: list[str], task: Path, budget: str, visits: str) -> str:
+def _sweep(names: list[str], task: Path, budget: str, visits: str, concurrency: int) -> str:
     cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
-    head = f"name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nvisits: {visits}\nconcurrency: 2\n"
+    head = f"name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nvisits: {visits}\n"
     cloud = f"cloud: {{task: {task}, wait_h: 0.2, on_demand_after: 3{budget}}}\n"
+    head += f"concurrency: {concurrency}\n"
     return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
 
 
-def _engine(token_s: float) -> str:
+def _engine() -> str:
     command = ["python3", str(INSIDE.shared / "fake_engine.py")]
-    env = {"PYTHONPATH": ON_THE_NODE, "FAKE_ENGINE_TOKEN_S": str(token_s)}
-    return yaml.safe_dump({"name": "fake", "command": command, "env": env, "start_timeout_s": 120})
+    env = {"PYTHONPATH": ON_THE_NODE}
+    return yaml.safe_dump({"name": "fake", "command": command, "env": env, "start_timeout_s": 600})
 
 
-def _technique(name: str, run_id: str) -> str:
+def _technique(name: str, run_id: str, token_s: float) -> str:
     files = {"FAKE_ENGINE_COUNT": "jsonl", "FAKE_ENGINE_HOLD": "hold"}
     env = {variable: str(INSIDE.shared / f"{run_id}-{name}.{ending}") for variable, ending in files.items()}
+    env["FAKE_ENGINE_TOKEN_S"] = str(token_s)
     return yaml.safe_dump({"name": name, "method": "ngram", "takes_k": True, "engine_env": env})

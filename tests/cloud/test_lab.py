@@ -196,6 +196,23 @@ class TestBody:
         assert body.bash(f"{command} placement/availability-zone") == "us-east-2b"
         assert body.bash(f"{command} instance-id") == body.instance_id
 
+    def test_reads_in_its_metadata_that_it_is_taken_back_and_then_is(self, lab: Lab, boot: Boot) -> None:
+        body = boot().wait_booted()
+        base, code = "http://169.254.169.254", body.bring("tasks", "configs")
+        look = f"import sys; sys.path.insert(0, '{code}'); import tasks.notice as n; print(n.Metadata('{base}').look())"
+        google = f"curl --silent --header 'Metadata-Flavor: Google' {base}/computeMetadata/v1/instance/preempted"
+        both = f"$PYTHON -c {shlex.quote(look)} && {google}"
+        assert body.bash(both) == "None\nFALSE"
+        assert lab.notice(body.instance_id, in_s=None) == [body.instance_id]
+        said = body.bash(both)
+        assert "EC2 recommends to rebalance" in said and said.endswith("FALSE")
+        lab.notice(body.instance_id, in_s=3600.0)
+        said = body.bash(both)
+        assert '"action": "terminate"' in said and said.endswith("TRUE")
+        lab.notice(body.instance_id, in_s=0.0)
+        wait_until(lambda: not any(each.alive for each in lab.instances()), "it is taken back")
+        assert body.described()["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+
     def test_sees_the_environments_and_makes_none(self, boot: Boot, node_python: Path) -> None:
         body = boot().wait_booted()
         printed = body.bash(body.bring("bin", "configs", "tasks", "requirements") + "/bin/environment node")

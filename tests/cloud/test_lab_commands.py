@@ -8,8 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from configs.checkout import ROOT
 from lab.cloud import Lab
@@ -36,7 +39,7 @@ def typed(lab: Lab) -> Typed:
 
 
 def test_what_status_shows_can_be_reclaimed_by_name(lab: Lab, boot: Callable[..., BodyShell], typed: Typed) -> None:
-    body = boot("us-west-2a")
+    body = boot("us-west-2a").wait_booted()
     tags = [{"Key": "ray-cluster-name", "Value": f"{NAME}-{user_hash(lab.places.root)}"}]
     lab.client("ec2", body.region).create_tags(Resources=[body.instance_id], Tags=tags)
     (line,) = [line for line in typed("status").stdout.splitlines() if NAME in line]
@@ -44,6 +47,7 @@ def test_what_status_shows_can_be_reclaimed_by_name(lab: Lab, boot: Callable[...
     assert [each["instance_id"] for each in json.loads(typed("status", "--json").stdout)["instances"]] == [
         body.instance_id
     ]
+    assert typed("notice", NAME, "--rebalance").stdout.split() == [body.instance_id]
     assert typed("preempt", NAME).stdout.split() == [body.instance_id]
     assert not any(each.alive for each in lab.instances())
     again = typed("preempt", NAME)
@@ -60,6 +64,35 @@ def test_capacity_is_limited_shown_and_lifted(lab: Lab, typed: Typed) -> None:
     wrong = typed("capacity", "us-east-1a", "many")
     assert wrong.returncode == 2
     assert "count is 'many'" in wrong.stdout
+
+
+def test_weather_is_made_shown_and_cleared(lab: Lab, boot: Callable[..., BodyShell], typed: Typed) -> None:
+    def door(region: str) -> Any:
+        keys = {"aws_access_key_id": "lab", "aws_secret_access_key": "lab"}
+        return boto3.client("ec2", region_name=region, endpoint_url=lab.env["AWS_ENDPOINT_URL"], **keys)
+
+    assert typed("weather").stdout.strip() == "fine weather"
+    typed("weather", "us-east-1", "unauthorized")
+    typed("weather", "us-east-2", "quota", "--for", "10m")
+    shown = typed("weather", "machines", "setup", "0.1").stdout
+    assert "us-east-1: unauthorized" in shown and "us-east-2: quota, " in shown and "machines: setup 0.1 s" in shown
+    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        door("us-east-1").describe_instances()
+    rent = {"ImageId": "ami-1e749f67", "InstanceType": "p5.4xlarge", "MinCount": 1, "MaxCount": 1}
+    with pytest.raises(ClientError, match="VcpuLimitExceeded"):
+        door("us-east-2").run_instances(**rent)
+    assert lab.instances() is not None, "who looks on is not refused"
+    body = boot("us-west-2a").wait_booted()
+    body.bash("echo true > /tmp/sky_setup_1 && bash -i /tmp/sky_setup_1 && test -d ~/.slow-setup")
+    signed = "Authorization: AWS4-HMAC-SHA256 Credential=lab/20260101/us-east-1/s3/aws4_request"
+    ask = f"curl --silent --output /dev/null --header '{signed}' $AWS_ENDPOINT_URL/"
+    body.bash(ask)
+    typed("weather", "store", "away")
+    assert body.bash(f"{ask} || echo cut off") == "cut off", "the store is away for machines, too"
+    assert typed("weather", "clear").stdout.strip() == "fine weather"
+    body.bash(ask)
+    wrong = typed("weather", "store", "rain")
+    assert wrong.returncode == 1 and "there is no weather 'rain' at store" in " ".join(wrong.stdout.split())
 
 
 def test_env_points_a_shell_at_the_lab(lab: Lab, typed: Typed) -> None:

@@ -21,8 +21,9 @@ from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
 from tests.fake_run import FakeRun
 from warehouse.ledger import Ledger
+from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name
-from warehouse.placement import FlowHeartbeat, Offer, Placements
+from warehouse.placement import Offer, Placements
 
 pytestmark = pytest.mark.cloud
 
@@ -56,9 +57,10 @@ class RentedCell:
         self.placements.ask(self.name, offer, owner_name(), "2026-11-20T10:00:00.000+00:00")
 
     def flow_beats(self, *, alive: bool) -> None:
-        host, boot, pid, tick = owner_name().split("/")
-        owner = "/".join([host, boot, pid, tick if alive else "1"])  # another process once had this id
-        self.placements.beat(FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00"))
+        where, tick = owner_name().rsplit("/", 1)
+        owner = f"{where}/{tick if alive else 1}"  # another process once had this id
+        said = FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00", epoch=1)
+        self.placements.store.put(f"{self.placements.root}/flow.json", said.model_dump_json().encode())
 
     def ended(self) -> str | None:
         end = self.placements.stories()[-1].end

@@ -16,6 +16,7 @@ from flows.clusters.names import cluster_name
 from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
+from tests.cloud.calm import SAME_WHEREVER
 from tests.cloud.night import CANARY
 from tests.tasks.test_cell import wait_until
 from warehouse.lease import Leases
@@ -25,35 +26,7 @@ from warehouse.store import open_store
 
 pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow]
 
-SAME_WHATEVER_THE_NODE = [
-    "cell_key",
-    "model",
-    "precision",
-    "technique",
-    "k",
-    "engine",
-    "gpu",
-    "weights",
-    "step",
-    "condition",
-    "mode",
-    "context_tokens",
-    "output_tokens",
-    "concurrency",
-    "repeats",
-    "metric",
-    "score",
-    "n",
-    "truncated",
-    "blank",
-    "extractor",
-    "parity_equal",
-    "parity_n",
-    "first_divergence",
-    "instance_type",
-    "spot",
-    "config_hash",
-]
+SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique", "instance_type", "spot", "config_hash"]
 """Columns of the dataset that hold no clock and no place."""
 
 

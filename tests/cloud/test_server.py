@@ -21,7 +21,7 @@ from flows.clusters.skypilot.leftovers import SERVER
 from lab.control.ports import api_port
 from tests.cloud.checks import SHORT, wait_until
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.slow
 
 ASK = "from flows.clusters.skypilot import api as sky_api; print('clusters:', sky_api.rented())"
 

@@ -12,7 +12,7 @@ import pytest
 from configs.schema import Cloud
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
-from flows.clusters.protocol import CellJob, Ending, Launch, LaunchFailed, Wait
+from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, Wait
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
@@ -20,9 +20,11 @@ from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import SYSTEM
 from warehouse.lease import Attempt
+from warehouse.managing.claims import Claims
 from warehouse.outcomes import Ended
 from warehouse.owner import owner_name
-from warehouse.placement import FlowHeartbeat, MachineEnd, Placements
+from warehouse.placement import MachineEnd, Placements
+from warehouse.store import StoreAway
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
 
@@ -137,6 +139,37 @@ def test_places_asked_in_vain_are_part_of_the_wait_that_a_sweep_allows(run: Fake
     assert set(ends(run)) == {"no_capacity"}
 
 
+@pytest.mark.parametrize("store_blips", [False, True])
+def test_machines_that_never_come_up_are_part_of_that_wait_whatever_the_store_does(
+    run: FakeRun, node_python: Path, store_blips: bool
+) -> None:
+    """Each is taken away while it boots, which is not the cell's fault; each look for the next meets a store's blip."""
+    clock = JumpingClock()
+
+    class TakenAway(FakeCluster):
+        def launch(self, job: CellJob) -> None:
+            clock.sleep(120)
+            raise LaunchFailed("taken away while it was set up", Ended.PREEMPTED)
+
+    class Blips(PolicySite):
+        blipped = False
+
+        def choose(self, need: CellNeed) -> Decision:
+            self.blipped = store_blips and not self.blipped
+            if self.blipped:
+                raise StoreAway("away for a moment")
+            return super().choose(need)
+
+    taken = TakenAway(run, node_python)
+    offers = [offer("east-1a"), offer("east-1b")]
+    cloud = Cloud(task="t", wait_h=0.5, on_demand_after=1000)
+    site = Blips(lambda: offers, lambda key, where: taken, cloud, [], clock.now_s, random.Random(1))
+    outcome = measured(run, context(run, FakeSite([]))._replace(site=site, clock=clock, wait_h=0.5))
+    assert outcome.ended == "failed" and outcome.reason.startswith("no machine for 0.5 h (cloud.wait_h): ")
+    assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < 0.9
+    assert set(ends(run)) == {"preempted"}
+
+
 def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun, node_python: Path) -> None:
     broken = FakeCluster(run, node_python, fail=LaunchFailed("setup failed: no space left", Ended.SETUP_FAILED))
     outcome = measured(run, context(run, FakeSite([broken])))
@@ -247,17 +280,19 @@ def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_pyth
 
 
 def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> None:
-    placements = Placements(run.ledger, run.key)
-    placements.beat(FlowHeartbeat(owner=owner_name(), at=SYSTEM.now_iso()))
+    placements, claims = Placements(run.ledger, run.key), Claims(run.ledger, run.key)
+    first = claims.take(owner_name())
     said: list[str] = []
     outcomes: list[CellOutcome] = []
     with FlowHeartbeatSender(run.ledger, print) as heartbeat:
         hands = context(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=heartbeat.managing)
         thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
         thread.start()
-        wait_for(lambda: any("another flow" in line for line in said), "the second flow says that it waits")
+        wait_for(
+            lambda: any(f"another flow works on it ({owner_name()})" in line for line in said), "it says whose it is"
+        )
         assert placements.stories() == []
-        placements.beat(FlowHeartbeat(owner=owner_name(), at=SYSTEM.now_iso(), released=True))
+        claims.release(first)
         thread.join(120)
     assert outcomes[0].ended == "measured"
-    assert not placements.managed(), "released at the end"
+    assert claims.manager() is None, "released at the end"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import threading
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from flows.cell import measure_cell
 from flows.clock import StoppableClock
-from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.flow_heartbeat import FlowHeartbeatSender, HeldCells
+from flows.sweep import publish_results
+from flows.terminal.live_view import RunWatcher
 from tests.fake_cloud import FakeCluster, FakeSite, context
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import BUCKET, S3Server
 from warehouse.placement import Placements
+from warehouse.store import StoreAway, StoreError
 
 
 class Restarter(StoppableClock):
@@ -65,3 +71,64 @@ def test_no_node_is_taken_down_for_it_and_its_records_are_written_later(
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
     (story,) = Placements(run.ledger, run.key).stories()
     assert story.end is not None and story.end.outcome == "done"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> FakeRun:
+    return FakeRun(tmp_path)
+
+
+def test_no_error_ends_a_flow_s_heartbeat_nor_its_run(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    beat, heard, told = HeldCells.beat, threading.Event(), list[str]()
+    troubles: list[Exception] = []
+
+    def troubled(cells: HeldCells) -> None:
+        if troubles:
+            raise troubles.pop()
+        beat(cells)
+        if told:
+            heard.set()
+
+    monkeypatch.setattr(HeldCells, "beat", troubled)
+    monkeypatch.setattr("flows.flow_heartbeat.BEAT_EVERY_S", 0.01)
+    with FlowHeartbeatSender(run.ledger, told.append) as heartbeat, heartbeat.managing(run.key):
+        troubles += [ValueError("odd"), StoreError("refused"), StoreAway("away")]
+        assert heard.wait(60)
+    assert [line.rpartition(" ")[2] for line in told] == ["away", "refused", "odd"]
+
+
+def test_what_is_measured_is_published_when_the_store_is_back(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, away = run.ledger.store.put, ["once", "twice"]
+
+    def put_when_there(key: str, data: bytes) -> None:
+        if away:
+            raise StoreAway(away.pop())
+        put(key, data)
+
+    monkeypatch.setattr(run.ledger.store, "put", put_when_there)
+    monkeypatch.setattr("flows.sweep.AWAY_POLL_S", 0.0)
+    for name in ("create_table_artifact", "create_link_artifact"):
+        monkeypatch.setattr(f"flows.sweep.{name}", lambda **_: None)
+    assert publish_results.fn(run.ledger.store, "r1").endswith("report.html")
+    assert away == []
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_who_watches_a_run_does_not_end_it(run: FakeRun, monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    plan = run.ledger.plan()
+    real, looks, console = run.ledger.store.list, [0], Console(file=io.StringIO(), force_terminal=is_terminal)
+
+    def ended() -> bool:
+        looks[0] += 1
+        return looks[0] == 4
+
+    def listed(prefix: str) -> list[str]:
+        if looks[0] < 3:
+            raise StoreAway("nobody answers")
+        return real(prefix)
+
+    monkeypatch.setattr(run.ledger.store, "list", listed)
+    monkeypatch.setattr("flows.terminal.live_view.POLL_S", 0.0)
+    progress = RunWatcher(run.ledger, plan, console).watch(ended)
+    assert (looks[0], progress.measured) == (4, 0)
+    assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("can't see how the run stands") == 1

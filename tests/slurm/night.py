@@ -14,6 +14,7 @@ from flows.clusters.names import cluster_name
 from flows.plans import make_plan
 from tests.cloud.night import CANARY
 from tests.fake_run import MODEL, ROOT, SUITE
+from tests.secret_watch import SecretWatch
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
 from warehouse.lease import Attempt, Heartbeat, Leases
@@ -35,6 +36,7 @@ class SlurmNight:
         self.machine, self.home, self.run_id = machine, machine.places.home, "night"
         self.folder, self.store_url = self.home / "sweeps", str(self.home / "results")
         self.log = self.home / "sweep.log"
+        self.watch = SecretWatch(CANARY, of_the_user="COLUMNS")
         shutil.copy(ROOT / "tests" / "fake_engine.py", self.home)
         (self.home / "tests").mkdir(exist_ok=True)
         shutil.copy(ROOT / "tests" / "fake_faults.py", self.home / "tests")
@@ -125,10 +127,11 @@ class SlurmNight:
 
 
 def _task() -> str:
-    """The shipped task, in the partition that can be preempted, with an engine that needs no installing."""
+    """The shipped task, in the partition that can be preempted, an engine that needs no installing, and a secret."""
     task = yaml.safe_load((ROOT / "sky" / "slurm.yaml").read_text(encoding="utf-8"))
     task["resources"]["infra"] = f"slurm/{CLUSTER}/{SPOT}"
     task["envs"]["SPECSWEEP_VLLM"] = ""
+    task["secrets"] = {"HF_TOKEN": None}
     return yaml.safe_dump(task)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
 
@@ -29,10 +32,12 @@ def main() -> None:
     file = file._replace(config=file.config | {"setup": "true", "run": "sleep infinity"})
     offer = offers(sky_task(file))[0]
 
-    def task_of(job: CellJob) -> Any:
-        return task_for(file, Rental(job, offer, None, time.time() + 3600, None, None))
+    @contextmanager
+    def task_of(job: CellJob) -> Iterator[Any]:
+        yield task_for(file, Rental(job, offer, None, time.time() + 3600, None, None), {})
 
-    cluster = SkyCluster(NAME, task_of, offer, Path.home() / "unheard" / "launch.log", lambda: False)
+    bounds = LaunchBounds(1.0, lambda: None, lambda: True)
+    cluster = SkyCluster(NAME, task_of, offer, Path.home() / "unheard" / "launch.log", lambda: False, bounds)
     cluster.launch(JOB)
     (rented,) = sky_api.rented([NAME])
     print("up", flush=True)

@@ -18,7 +18,7 @@ from tests.fake_run import FakeRun
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
@@ -27,7 +27,7 @@ def wait_until(true: Callable[[], object], what: str, timeout_s: float = 60) -> 
 
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=240)
 
 
 def processes_with(text: str) -> list[int]:
@@ -139,7 +139,8 @@ def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
 
 def test_counters_under_other_names_are_not_counters_at_zero(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    code, said = run.finish(node_python, "renamed_counters")
+    # at 2 ms a token a busy machine's streams are suspect of their own
+    code, said = run.finish(node_python, "renamed_counters", FAKE_ENGINE_TOKEN_S="0.01")
     assert code == 0, said
     commit = run.commit("throughput")
     assert (commit.verdict, "counters_vanished" in commit.reasons) == ("suspect", True), said
@@ -207,7 +208,7 @@ def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, 
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
     runner.send_signal(signal.SIGTERM)
-    runner.communicate(timeout=60)
+    runner.communicate(timeout=240)
     assert runner.returncode == 143
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
     assert processes_with(str(run.counts)) == []
@@ -221,7 +222,7 @@ def test_a_runner_whose_words_nobody_hears_any_more_still_ends_its_engine(tmp_pa
     assert runner.stdout
     runner.stdout.close()  # from now on a printed line is an error
     runner.send_signal(signal.SIGTERM)
-    runner.wait(timeout=60)
+    runner.wait(timeout=240)
     assert processes_with(str(run.counts)) == []
 
 
@@ -234,7 +235,7 @@ def test_a_node_whose_engine_leaves_first_was_asked_to_stop_too(tmp_path: Path, 
         os.kill(engine, signal.SIGTERM)
     wait_until(lambda: not list((tmp_path / "state").rglob(ENGINE_RECORD)), "the runner to see that its engine is gone")
     runner.send_signal(signal.SIGTERM)
-    runner.communicate(timeout=60)
+    runner.communicate(timeout=240)
     assert runner.returncode == 143
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
@@ -266,7 +267,7 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
         assert code == 0, said
     finally:
         os.kill(frozen.pid, signal.SIGCONT)
-    said, _ = frozen.communicate(timeout=60)
+    said, _ = frozen.communicate(timeout=240)
     assert frozen.returncode == 76, said
     assert "another runner took the cell over" in said
     assert {run.commit(step).attempt for step in STEPS[1:]} == {2}

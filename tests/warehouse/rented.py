@@ -52,7 +52,8 @@ def rent(
     if up is not None:
         placements.up(number, at(up), None if rented is None else START_S + rented)
     if down is not None:
-        word = MachineEnd(None if ended is None else START_S + ended, interrupted)
+        ended_s, rented_s = (None if each is None else START_S + each for each in (ended, rented))
+        word = MachineEnd(ended_s, interrupted, rented_s)
         placements.end(number, PlacementEnd(at=at(down), outcome=outcome, detail="", attempt=attempt), word)
 
 

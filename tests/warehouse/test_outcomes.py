@@ -23,6 +23,7 @@ RECORDED = {
     "no_capacity",
     "refused",
     "preempted",
+    "notice",
     "setup_failed",
     "silent",
     "autodowned",
@@ -80,14 +81,17 @@ def test_the_next_flow_reads_off_the_record_what_this_one_has_seen(row: EndingRo
 
 @pytest.mark.parametrize("row", ENDINGS.values(), ids=list(ENDINGS))
 def test_the_columns_of_a_row_agree(row: EndingRow) -> None:
-    assert row.is_lost_machine <= (row.outcome in ("failed", "lost")), "nothing was rented, or it did not fail"
+    lost = ("failed", "lost", "notice")
+    assert row.is_lost_machine <= (row.outcome in lost), "nothing was rented, or it did not fail"
     assert row.is_lost_machine <= (row.avoided_s > 0), "who was lost may be lost there again"
     assert not (row.is_failed_try and row.fault is Fault.CLOUD), "spot nodes vanish, and the policy bounds how often"
 
 
 def test_exit_codes_are_promised() -> None:
     codes = {row.exit_code: row.ended for row in ENDINGS.values() if row.exit_code is not None}
-    assert codes == {0: "done", 1: "failed", 3: "rejected", 75: "lease_held", 76: "superseded", 143: "stopped"}
+    assert codes == {
+        0: "done", 1: "failed", 3: "rejected", 75: "lease_held", 76: "superseded", 77: "notice", 143: "stopped",
+    }  # fmt: skip
     assert {ended_with(code) for code in codes} == set(codes.values())
     assert all(ended.exit_code == code for code, ended in codes.items())
     assert [ended_with(code) for code in (-9, 137, 2)] == [Ended.KILLED] * 3

@@ -2,7 +2,8 @@
 
 A placement is billed at the price of its offer, from the moment the cloud says that its machine was launched until the
 moment it says that the machine ended. Where a cloud doesn't say (all but AWS; AWS too, for the end of a machine that it
-takes back), the bill runs from asking until our flow knew that it was down: a little more than is charged.
+takes back), the bill runs from asking until our flow knew that it was down: a little more than is charged. Where nobody
+saw the end, it runs until the last that was heard plus what the machine's timers give it (`PlacementEnd.estimated`).
 `no_capacity` and `refused` cost nothing, because nothing was rented. Neither does a spot machine that its cloud takes
 back so soon that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
 
@@ -174,9 +175,11 @@ def is_free(story: PlacementStory) -> bool:
 def _launched_s(story: PlacementStory) -> float:
     """When a machine began to cost: never before it was asked for or after its runner was submitted, by any clock."""
     asked_s = moment_s(story.asked.asked_at)
-    if story.up is None or story.up.rented_at is None:
-        return asked_s
-    return max(asked_s, min(moment_s(story.up.rented_at), moment_s(story.up.at)))
+    if story.up is not None and story.up.rented_at is not None:
+        return max(asked_s, min(moment_s(story.up.rented_at), moment_s(story.up.at)))
+    if story.end is not None and story.end.machine_launched_at is not None:  # its flow died before it could say so
+        return max(asked_s, moment_s(story.end.machine_launched_at))
+    return asked_s
 
 
 def month_of(now_s: float) -> tuple[float, float]:

@@ -59,6 +59,7 @@ def _billed(line: BillLine, story: PlacementStory) -> Row:
         "tried": line.tried or None,
         "ended": None if story.end is None else story.end.outcome,
         "rented_s": line.rented_s,
+        "estimated": (story.end is not None and story.end.estimated) or None,
         "charged": line.is_charged,
         "cost_usd": line.cost_usd,
         **{f"{phase}_s": seconds for phase, seconds in phases.items()},

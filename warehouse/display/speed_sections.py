@@ -22,15 +22,15 @@ def baseline_section(view: View) -> Markup | None:
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
     )
-    if rows:
-        return section("ar", "AR baseline", lead, table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows))
+    tables = [table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows)] if rows else []
+    shown = {(row["model"], row["precision"]) for row in rows}
     timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
-    starts = [start for start in timed if start["role"] == "control"]
-    if not starts:
-        return section("ar", "AR baseline", lead, tag("p", "No AR cell has been measured."))
-    beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
-    columns = [*CONTROL_COLUMNS, Heading("beside", lambda start: beside.get(start["cell_key"], NOTHING), "")]
-    return section("ar", "AR baseline", lead, table("AR as the control of other cells", columns, starts))
+    starts = [each for each in timed if each["role"] == "control" and (each["model"], each["precision"]) not in shown]
+    if starts:
+        beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
+        columns = [*CONTROL_COLUMNS, Heading("beside", lambda start: beside.get(start["cell_key"], NOTHING), "")]
+        tables.append(table("AR as the control of other cells", columns, starts))
+    return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
 
 CONTROL_COLUMNS = (

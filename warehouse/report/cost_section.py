@@ -81,6 +81,7 @@ def _summed(run_id: str, rows: Sequence[Row]) -> Row:
         "rented_s": fsum(row["rented_s"] for row in rows),
         "cost_usd": total if is_priced else None,
         "free": sum(row["charged"] is False for row in rows),
+        "estimated": sum(bool(row["estimated"]) for row in rows),
         "share": phases["measure"] / total if total else 0.0,
         "endings": ", ".join(f"{number} {ended}" for ended, number in endings.most_common()),
     }
@@ -91,6 +92,7 @@ def _sentence(run: Row) -> str:
     hours = f"{figure(run['rented_s'] / 3600)} hours of {plural(run['machines'], 'rented machine')}"
     what = "the bill" if run["is_priced"] else "the hours (not every machine has a known price)"
     how = f"{run['endings']}; {run['free']} not charged" if run["free"] else run["endings"]
+    how += f"; nobody saw {run['estimated']} end, which is estimated" if run["estimated"] else ""
     return f"Run {run['run_id']}: {paid}{hours} ({how}); {run['share']:.1%} of {what} measured something."
 
 

@@ -64,7 +64,9 @@ td.n, th.n { text-align:right; }
 td.wrap { white-space:normal; min-width:20em; max-width:44em; overflow-wrap:anywhere; }
 tbody th small { font-size:12px; font-weight:400; color:var(--soft); margin-left:.7em; }
 tbody td small { display:block; font-size:12px; color:var(--warn); }
-tbody th { font-weight:600; position:sticky; left:0; background:var(--card); }
+tbody th {
+  font-weight:600; position:sticky; left:0; background:var(--card); white-space:normal; min-width:min(16em,42vw);
+}
 .ok { color:var(--ok); }
 .suspect { color:var(--warn); }
 .rejected { color:var(--bad); }

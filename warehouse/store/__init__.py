@@ -4,6 +4,7 @@ Listing is used to find work, never as truth.
 """
 
 from warehouse.store.opening import open_store
+from warehouse.store.patience import until_back
 from warehouse.store.protocol import Store, StoreAway, StoreError
 
-__all__ = ["Store", "StoreAway", "StoreError", "open_store"]
+__all__ = ["Store", "StoreAway", "StoreError", "open_store", "until_back"]

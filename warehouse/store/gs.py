@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import boto3
 import urllib3
 
+from configs.secrets.held import secret
 from warehouse.store.patience import Passing
 from warehouse.store.protocol import StoreError
-from warehouse.store.s3 import S3Store, client_config
+from warehouse.store.s3 import S3Store, client_config, connections, quick_session
 
 GOOGLE = "https://storage.googleapis.com"
 
@@ -39,18 +39,20 @@ class GsStore(S3Store):
         Raises:
             StoreError: there is no HMAC key in the environment.
         """
-        self._key_id, self._secret = (os.environ.get(name, "") for name in (KEY_VARIABLE, SECRET_VARIABLE))
+        self._key_id, self._secret = (secret(name) or "" for name in (KEY_VARIABLE, SECRET_VARIABLE))
         if not self._key_id or not self._secret:
             raise StoreError(
                 f"no HMAC key for gs://{bucket}: set {KEY_VARIABLE} and {SECRET_VARIABLE} "
                 "(`gcloud storage hmac create SERVICE_ACCOUNT` makes one)"
             )
-        self._http = urllib3.PoolManager(timeout=urllib3.Timeout(connect=10, read=60), retries=False)
+        self._http = urllib3.PoolManager(
+            maxsize=connections(), timeout=urllib3.Timeout(connect=10, read=60), retries=False
+        )
         super().__init__(bucket, prefix, is_known=is_known)
 
     def _connect(self) -> Any:
         self.endpoint = os.environ.get(self.endpoint_variable, GOOGLE).rstrip("/")
-        return boto3.client(
+        return quick_session().client(
             "s3",
             endpoint_url=self.endpoint,
             region_name="auto",

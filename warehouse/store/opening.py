@@ -28,10 +28,15 @@ def open_store(url: str, *, is_known: bool = False) -> Store:
         from warehouse.store.gs import GsStore
 
         return GsStore(bucket=parts.netloc, prefix=parts.path, is_known=is_known)
-    from warehouse.store.local import LocalStore
-
     if parts.scheme == "file":
-        return LocalStore(Path(unquote(parts.path)))
+        return _folder(Path(unquote(parts.path)), is_known)
     if parts.scheme and "://" in url:
         raise StoreError(f"store {url!r} has the scheme {parts.scheme!r}: use a folder, s3://bucket/prefix or gs://...")
-    return LocalStore(Path(url))
+    return _folder(Path(url), is_known)
+
+
+def _folder(path: Path, is_known: bool) -> Store:
+    from warehouse.store.local import LocalStore
+    from warehouse.store.patience import Patience
+
+    return LocalStore(path, patience=Patience(str(path), is_known=is_known))

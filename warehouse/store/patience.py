@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from configs.errors import SpecsweepError
 from warehouse.clock import duration
+from warehouse.store.protocol import StoreAway
 
 AWAY_VARIABLE = "SPECSWEEP_STORE_AWAY_S"
 """Environment variable: for how long a store that was there may be away before what needs it fails."""
@@ -83,7 +84,7 @@ class Patience:
                 away_s, most_s = time.monotonic() - since_s, self._most_s()
                 if away_s >= min(TOLD_AFTER_S, most_s):
                     self._tell_away(error, since_s, most_s)
-                if away_s >= most_s and tried >= FEWEST_TRIES:
+                if away_s >= most_s and (tried >= FEWEST_TRIES or self._hurried.is_set()):
                     raise
                 self._pause(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -125,6 +126,15 @@ class Patience:
             if self._is_told:
                 self._is_told, self._back_s = False, self._answered_s
                 _say(f"the store {self._url} is back after {duration(self._answered_s - since_s)}")
+
+
+def until_back(call: Callable[[], _Answer], pause: Callable[[], None]) -> _Answer:
+    """The answer of `call`, however long its store is away; `pause` is waited for whenever patience is over."""
+    while True:
+        try:
+            return call()
+        except StoreAway:
+            pause()
 
 
 def _say(line: str) -> None:

@@ -1,15 +1,22 @@
-"""Proof that a store honours create-only, before anything is trusted to it."""
+"""Proof that a store honours create-only, before anything is trusted to it.
+
+Probe objects are removed where that is allowed; keys that may only write and read prove as much, and are accepted.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from warehouse.store.protocol import Store, StoreError
+from warehouse.store.protocol import Store, StoreAway, StoreError
 
 RACERS = 8
 """Writers that race for one key; more than a run ever has on one key."""
+
+
+STAY_REMEDY = "give the keys DeleteObject below probe/, a lifecycle rule there, or leave it: nothing else is deleted"
 
 
 class Check(NamedTuple):
@@ -31,19 +38,19 @@ def check_store(store: Store) -> list[Check]:
     folder = f"probe/{uuid.uuid4().hex}"
     keys = [f"{folder}/once", f"{folder}/race"]
     try:
-        return [*_second_write(store, keys[0]), _race(store, keys[1]), _age(store, keys[0]), _listing(store, folder)]
+        checks = [*_second_write(store, keys[0]), _race(store, keys[1]), _age(store, keys[0]), _listing(store, folder)]
     except StoreError as error:
+        _left_behind(store, keys)
         return [Check("store can be written and read", False, str(error), "fix the address or the credentials")]
-    finally:
-        for key in keys:
-            try:
-                store.delete(key)
-            except StoreError:
-                break  # the store is already known to be broken, and its first error is reported
+    left = _left_behind(store, keys)
+    return checks if left is None else [*checks, Check("probe objects stay", True, left, STAY_REMEDY, remark=True)]
 
 
-def require_create_only(store: Store) -> None:
+def require_create_only(store: Store) -> str | None:
     """Refuse a store on which two writers of one key can both win.
+
+    Returns:
+        A sentence about what stays behind where nothing may be deleted; None: nothing does.
 
     Raises:
         StoreError: the store can't be written, or it overwrites.
@@ -54,7 +61,20 @@ def require_create_only(store: Store) -> None:
             if not check.ok:
                 raise StoreError(f"{store.url}: {check.detail}; {check.remedy}")
     finally:
-        store.delete(key)
+        left = _left_behind(store, [key])
+    return left
+
+
+def _left_behind(store: Store, keys: Sequence[str]) -> str | None:
+    """Remove probe objects; what stays where that is refused, as a sentence, None if nothing does."""
+    try:
+        for key in keys:
+            store.delete(key)
+    except StoreAway:
+        return None  # whoever goes on with this store hears of it
+    except StoreError as error:
+        return f"{len(keys)} probe objects of a few bytes stay below {store.uri(keys[0].rsplit('/', 1)[0])}: {error}"
+    return None
 
 
 def _second_write(store: Store, key: str) -> list[Check]:

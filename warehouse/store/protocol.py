@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 from configs.errors import SpecsweepError
 
@@ -13,6 +14,14 @@ class StoreError(SpecsweepError):
 
 class StoreAway(StoreError):
     """The store has not answered for as long as we wait for it: nobody knows what it holds, and nothing follows."""
+
+
+class Seen(NamedTuple):
+    """An object as a listing shows it: `tag` changes with its bytes, `silence_s` is as in `Store.silence_s`."""
+
+    key: str
+    tag: str
+    silence_s: float
 
 
 class Store(Protocol):
@@ -45,6 +54,9 @@ class Store(Protocol):
 
     def list(self, prefix: str) -> list[str]:
         """Keys below `prefix`, sorted. May lag behind writes on some stores."""
+
+    def seen(self, prefix: str) -> Iterator[Seen]:
+        """What `list` lists, in no particular order and asked for page by page, with what a listing tells of each."""
 
     def age_s(self, key: str) -> float | None:
         """Seconds since `key` was written, by the store's own clock; None: there is no such key."""

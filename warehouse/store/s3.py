@@ -6,26 +6,51 @@ It is the one conditional write that AWS, Ceph, moto and ministack share; no If-
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    IncompleteReadError,
+    TokenRetrievalError,
+    UnauthorizedSSOTokenError,
+)
+from botocore.session import get_session
 
+from configs.secrets.held import secret
 from warehouse.store.patience import Passing, Patience
-from warehouse.store.protocol import StoreAway, StoreError
+from warehouse.store.protocol import Seen, StoreAway, StoreError
 
 _Answer = TypeVar("_Answer")
 
 PASSING = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
 """S3's words for an answer that may be another one soon, which look-alikes send with other statuses, too."""
 
+EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
+"""Keys for some hours have run out (400 or 403): whoever logs in again, or the machine's role, brings new ones."""
+
+CONNECTIONS_VARIABLE = "SPECSWEEP_STORE_CONNECTIONS"
+"""Environment variable: how many connections the threads of a process share."""
+
+CONNECTIONS = 32
+"""Unless it says otherwise. One more than these is made anew, TLS and all, for each request."""
+
+
+NO_KEYS_NOW = (CredentialRetrievalError, UnauthorizedSSOTokenError, TokenRetrievalError)
+"""The same before S3 is asked; also when a machine's metadata service does not answer."""
+
 
 class S3Store:
-    """Objects below `s3://bucket/prefix`. Credentials come from the environment, as boto3 finds them."""
+    """Objects below `s3://bucket/prefix`. Credentials are those held for it, else those that boto3 finds."""
 
     endpoint_variable = "AWS_ENDPOINT_URL"
     """Environment variable that errors tell the user to check."""
@@ -45,7 +70,15 @@ class S3Store:
         self._client = self._connect()
 
     def _connect(self) -> Any:
-        return boto3.client("s3", endpoint_url=self.endpoint, config=client_config(self.endpoint))
+        key_id, key, token = map(secret, ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
+        return quick_session().client(
+            "s3",
+            endpoint_url=self.endpoint,
+            config=client_config(self.endpoint),
+            aws_access_key_id=key_id,
+            aws_secret_access_key=key,
+            aws_session_token=token,
+        )
 
     @property
     def url(self) -> str:
@@ -107,14 +140,28 @@ class S3Store:
 
     def list(self, prefix: str) -> list[str]:
         """Keys below the folder `prefix`, sorted."""
-        skip = len(self.prefix) + 1 if self.prefix else 0
+        return sorted(
+            self._relative(entry["Key"]) for page in self._pages(prefix) for entry in page.get("Contents", [])
+        )
+
+    def seen(self, prefix: str) -> Iterator[Seen]:
+        """See `Store.seen`."""
+        for page in self._pages(prefix):
+            now, back_s = _date(page), self._patience.back_s()
+            for entry in page.get("Contents", []):
+                age_s = (now - entry["LastModified"]).total_seconds()
+                yield Seen(self._relative(entry["Key"]), entry["ETag"], min(age_s, back_s))
+
+    def _pages(self, prefix: str) -> Iterator[Any]:
+        """Answers of one listing, up to a thousand keys each; each is asked for until the store is back."""
         folder = self._full(prefix.rstrip("/") + "/" if prefix else "")
-
-        def listed() -> list[str]:
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=folder)
-            return sorted(entry["Key"][skip:] for page in pages for entry in page.get("Contents", []))
-
-        return self._asked("list", prefix, listed)
+        asked = {"Bucket": self.bucket, "Prefix": folder}
+        while True:
+            page: Any = self._asked("list", prefix, partial(self._client.list_objects_v2, **asked))
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            asked = {**asked, "ContinuationToken": page["NextContinuationToken"]}
 
     def age_s(self, key: str) -> float | None:
         """Seconds between the object's write and now, both by the server's clock; None: there is no such key."""
@@ -126,8 +173,7 @@ class S3Store:
                 if _status(error) != 404:
                     raise
                 return None
-            now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
-            return float((now - head["LastModified"]).total_seconds())
+            return float((_date(head) - head["LastModified"]).total_seconds())
 
         return self._asked("read", key, age)
 
@@ -145,8 +191,7 @@ class S3Store:
 
         def skew() -> float:
             answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._full("none"), MaxKeys=1)
-            theirs = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-            return (theirs - datetime.now(UTC)).total_seconds()
+            return (_date(answer) - datetime.now(UTC)).total_seconds()
 
         return self._asked("list", "", skew)
 
@@ -183,12 +228,20 @@ class S3Store:
         except Passing as error:
             raise StoreAway(self._why(verb, key, error)) from error
 
+    def _relative(self, full: str) -> str:
+        return full[len(self.prefix) + 1 :] if self.prefix else full
+
     def _full(self, key: str) -> str:
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def _why(self, verb: str, key: str, error: Exception) -> str:
         advice = f"check the bucket, the credentials and {self.endpoint_variable}"
         return f"can't {verb} {self.url}/{key}: {error}; {advice}"
+
+
+def _date(answer: Any) -> datetime:
+    """When the server answered, by its own clock, in whole seconds."""
+    return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
 
 def _status(error: ClientError) -> int:
@@ -198,13 +251,41 @@ def _status(error: ClientError) -> int:
 def _may_pass(error: ClientError | BotoCoreError) -> bool:
     """No answer, half of one, a busy or broken server, or another conditional write of the key in flight (409)."""
     if isinstance(error, ClientError):
-        return _status(error) in (408, 409, 429) or _status(error) >= 500 or error.response["Error"]["Code"] in PASSING
-    return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError))
+        code = error.response["Error"]["Code"]
+        return _status(error) in (408, 409, 429) or _status(error) >= 500 or code in (*PASSING, *EXPIRED)
+    return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError, *NO_KEYS_NOW))
+
+
+def connections() -> int:
+    """Connections that a process keeps open to its store.
+
+    Raises:
+        StoreError: `CONNECTIONS_VARIABLE` is no number of them.
+    """
+    asked = os.environ.get(CONNECTIONS_VARIABLE) or str(CONNECTIONS)
+    if not asked.isdecimal() or int(asked) < 1:
+        raise StoreError(f"{CONNECTIONS_VARIABLE}={asked!r}: give a number, such as {CONNECTIONS}")
+    return int(asked)
+
+
+def quick_session() -> boto3.Session:
+    """A session that reads the moments of a listing in 15 ms of CPU a page, not in 64, as dateutil does."""
+    core = get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
+    return boto3.Session(botocore_session=core)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # a header's
+        return parsedate_to_datetime(text)
 
 
 def client_config(endpoint: str | None) -> Config:
     """How boto3 talks to S3 and its look-alikes; those with an `endpoint` get path-style addresses."""
     return Config(
+        max_pool_connections=connections(),
         # we ask again ourselves: botocore's tries end within seconds, and threads share them
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=10,

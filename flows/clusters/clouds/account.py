@@ -74,3 +74,10 @@ class Account(Protocol):
         Raises:
             CloudError: some are still there; the others are terminated all the same.
         """
+
+    def label(self, instances: Sequence[Instance], labels: Mapping[str, str]) -> None:
+        """Set labels of machines of this cloud, beside those that they have; one that is gone is fine.
+
+        Raises:
+            CloudError: some have them not; the others do.
+        """

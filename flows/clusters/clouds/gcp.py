@@ -6,7 +6,7 @@ https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -58,12 +58,29 @@ class GcpProject:
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Delete by name (see `Account.terminate`)."""
+        self._each(instances, lambda http, path: http.delete(path))
+
+    def label(self, instances: Sequence[Instance], labels: Mapping[str, str]) -> None:
+        """Set labels by name (see `Account.label`); Google wants to be told all of them, and which ones it had."""
+
+        def set_labels(http: httpx.Client, path: str) -> httpx.Response:
+            answer = http.get(path)
+            if answer.is_error:
+                return answer
+            had = answer.json()
+            body = {"labels": {**had.get("labels", {}), **labels}, "labelFingerprint": had.get("labelFingerprint")}
+            return http.post(f"{path}/setLabels", json=body)
+
+        self._each(instances, set_labels)
+
+    def _each(self, instances: Sequence[Instance], do: Callable[[httpx.Client, str], httpx.Response]) -> None:
+        """Do something to each machine by its path; one that is gone is fine."""
         project, http = self._connect()
         failed = []
         with http:
             for each in instances:
                 try:
-                    answer = http.delete(f"/projects/{project}/zones/{each.zone}/instances/{each.instance_id}")
+                    answer = do(http, f"/projects/{project}/zones/{each.zone}/instances/{each.instance_id}")
                 except httpx.TransportError as error:
                     failed.append(f"{each.where} {each.instance_id}: {error}")
                     continue

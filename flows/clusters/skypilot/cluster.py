@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.clock import FlowStopped
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
-from flows.clusters.skypilot.launch_watch import LaunchWatch
-from flows.clusters.skypilot.remedies import explain, refuses
+from flows.clusters.skypilot.launch_watch import LaunchBounds, LaunchWatch
+from flows.clusters.skypilot.remedies import cloud_words, explain, refuses
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
@@ -41,6 +41,13 @@ CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 
 CODE_TAIL_LINES = 40
 
+RACED = "InvalidPermission.Duplicate"
+"""EC2's word to the second of two launches that open a port of a region's new security group: it is open by now."""
+
+
+class _Submitted(Exception):
+    """A launch that would be sent again has submitted its job: a second one would wait behind it on the same node."""
+
 
 class SkyCluster:
     """A cluster whose name follows from its run and cell."""
@@ -48,24 +55,26 @@ class SkyCluster:
     def __init__(
         self,
         name: str,
-        task_of: Callable[[CellJob], Any],
+        task_of: Callable[[CellJob], AbstractContextManager[Any]],
         offer: Offer | None,
         log_path: Path,
         stopped: Callable[[], bool],
+        bounds: LaunchBounds,
     ) -> None:
         """Prepare a cluster; SkyPilot is not asked yet.
 
         Args:
             name: from `names.cluster_name`.
-            task_of: makes the SkyPilot task of a job.
+            task_of: makes the SkyPilot task of a job, good for a launch within its block.
             offer: what will be rented, for messages.
             log_path: file that gets what SkyPilot prints about the launch.
             stopped: whether the flow is asked to end; a launch is then cut short.
+            bounds: what a launch may take; else it is cut short, too.
         """
         self.name = name
         self._task_of = task_of
         self._offer = offer
-        self._log_path, self._stopped = log_path, stopped
+        self._log_path, self._stopped, self._bounds = log_path, stopped, bounds
         self._job = Job(None, None)
         self._asked_at = 0.0
         self._was_autostopping = False
@@ -82,23 +91,42 @@ class SkyCluster:
 
     def launch(self, job: CellJob) -> float | None:
         """Rent the cluster and submit the runner (see `Cluster.launch`)."""
-        task = self._task_of(job)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        begun = self._log_path.stat().st_size if self._log_path.exists() else 0
         requests: list[Any] = []
-        watch = LaunchWatch(self.name, self._offer, self._stopped, lambda: sky_server.cancel_request(requests[-1]))
-        with watch.watching():
+
+        def cancel() -> None:
+            with suppress(*sky_server.any_error()):  # the watch asks again
+                for request_id in requests[-1:]:
+                    sky_server.cancel_request(request_id)
+
+        def send(sky: Any) -> Any:
+            if requests and self.adopt():  # what the server has forgotten had come as far as the job
+                raise _Submitted
+            return sky.launch(task, cluster_name=self.name)
+
+        watch = LaunchWatch(self.name, self._offer, self._bounds, self._stopped, cancel)
+
+        def submit() -> Any:
+            return sky_server.call(send, self._log_path, requests.append)[0]
+
+        with self._task_of(job) as task, watch.watching():
             try:
-                job_id, _ = sky_server.call(
-                    lambda sky: sky.launch(task, cluster_name=self.name), self._log_path, requests.append
-                )
+                try:
+                    job_id = submit()
+                except sky_server.sdk().exceptions.ResourcesUnavailableError:
+                    if watch.cut is not None or RACED not in cloud_words(self._launch_log(begun)):
+                        raise
+                    job_id = submit()  # no place failed: another launch was there first
+                self._job = Job(None if job_id is None else int(job_id), None)
+            except _Submitted:
+                pass
             except Exception as error:
-                if watch.was_stopped:
-                    raise FlowStopped("the flow ends") from error
-                if watch.vanished:
-                    text = f"{self._where}: the machine was taken away while it was set up"
-                    raise LaunchFailed(text, Ended.PREEMPTED) from error
-                raise self._launch_failed(error) from error
-        self._job = Job(None if job_id is None else int(job_id), None)
+                if watch.cut is not None:
+                    raise watch.cut from error
+                raise self._launch_failed(error, begun) from error
+        if watch.cut is not None:
+            raise watch.cut
         return watch.rented_at_s
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
@@ -126,7 +154,11 @@ class SkyCluster:
                 return sky_api.job_log(self.name, self._job.job_id, lines)
             except sky_server.any_error() as error:
                 return [f"(the job's log can't be had: {sky_server.text_of(error)})"]
-        return self._launch_log(lines)
+        return self._launch_log()[-lines:]
+
+    def is_there(self) -> bool:
+        """Whether its machine is still rented, as its cloud says (see `Cluster.is_there`)."""
+        return bool(sky_api.rented([self.name], refresh=True))
 
     def down(self) -> None:
         """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).
@@ -151,19 +183,23 @@ class SkyCluster:
     def _where(self) -> str:
         return self._offer.where if self._offer else self.name
 
-    def _launch_failed(self, error: Exception) -> LaunchFailed:
-        """Why a launch failed, by SkyPilot's exception and by what is left of the cluster."""
+    def _launch_failed(self, error: Exception, begun: int) -> LaunchFailed:
+        """Why a launch failed, by SkyPilot's exception, its log from `begun` on, and what is left of the cluster."""
         where = self._where
         said = sky_server.text_of(error)
-        text = explain(said)
         errors = sky_server.sdk().exceptions
-        if isinstance(error, errors.ResourcesUnavailableError) and refuses(said):
-            return LaunchFailed(f"{where}: refused ({text})", Ended.REFUSED)
         if isinstance(error, errors.ResourcesUnavailableError):
-            return LaunchFailed(f"{where}: no capacity ({text})", Ended.NO_CAPACITY)
+            said = f"{said} {cloud_words(self._launch_log(begun))}"  # the error itself leaves out what EC2 said
+            if refuses(said):
+                return LaunchFailed(f"{where}: refused ({explain(said)})", Ended.REFUSED)
+            return LaunchFailed(f"{where}: no capacity ({explain(said)})", Ended.NO_CAPACITY)
+        text = explain(said)
         left = sky_api.rented([self.name], refresh=True)
         if isinstance(error, sky_server.SkyUnavailable):  # it answers again; no cloud took anything away
             return LaunchFailed(f"{where}: {text}", Ended.LAUNCH_FAILED)
+        mended_by_a_person = (errors.NotSupportedError, errors.InvalidCloudConfigs, errors.InvalidCloudCredentials)
+        if not left and (refuses(said) or isinstance(error, mended_by_a_person)):
+            return LaunchFailed(f"{where}: refused ({text})", Ended.REFUSED)
         if not left:
             return LaunchFailed(f"{where}: the cluster vanished while it was set up ({text})", Ended.PREEMPTED)
         if left[0].status == "INIT":
@@ -193,8 +229,9 @@ class SkyCluster:
             return Ending.of_runner(codes[-1] if codes else 0, last)
         return Ending(None, Ended.JOB_FAILED, f"SkyPilot says {job.status}: {last}")
 
-    def _launch_log(self, lines: int) -> list[str]:
+    def _launch_log(self, begun: int = 0) -> list[str]:
+        """Lines of the launch's log, from a byte on."""
         if not self._log_path.exists():
             return []
-        text = sky_server.ANSI.sub("", self._log_path.read_text(encoding="utf-8", errors="replace"))
-        return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+        text = sky_server.ANSI.sub("", self._log_path.read_bytes()[begun:].decode("utf-8", errors="replace"))
+        return [line.rstrip() for line in text.splitlines() if line.strip()]

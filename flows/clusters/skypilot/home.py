@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 HOME_VARIABLE = "SPECSWEEP_SKY_HOME"
 """Folder that SkyPilot takes for the user's home: .sky, .aws, .ssh, .slurm and .config lie in it."""
 
 LONGEST_TMPDIR = 75
 """Characters: a unix socket's path may have 107, and `/pymp-12345678/listener-12345678` is below the folder."""
+
+
+GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"
+"""SkyPilot's variables for its two configurations. The second lies on top, and goes along with each request."""
+
+OURS = "specsweep.yaml"
+"""Name of our project configuration, beside the user's own in `.sky`."""
+
+WITH_A_ROLE = ("aws", "gcp", "azure", "kubernetes", "ssh")
+"""Clouds whose machines have a role of their own, with which they end themselves: no file of the user's has to be
+copied to any node. Machines of other clouds have nothing but the user's key to end themselves with, and get it."""
 
 
 def environment() -> dict[str, str]:
@@ -42,5 +56,31 @@ def server_environment() -> dict[str, str]:
 
 
 def enter() -> None:
-    """Set `environment()` in this process; nothing changes if no home is asked for."""
+    """Set `environment()` in this process, and a configuration with which no node gets the user's credential files."""
     os.environ.update(environment())
+    path = Path.home() / ".sky" / OURS
+    if os.environ.get(PROJECT_VARIABLE) != str(path):
+        theirs = _read(os.environ.get(PROJECT_VARIABLE) or ".sky.yaml")
+        merged = without_uploads(_read(os.environ.get(GLOBAL_VARIABLE) or "~/.sky/config.yaml"), theirs)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.touch(mode=0o600)
+        temporary.write_text(yaml.safe_dump(merged), encoding="utf-8")
+        temporary.rename(path)
+        os.environ[PROJECT_VARIABLE] = str(path)
+
+
+def without_uploads(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
+    """A project configuration with `remote_identity: NO_UPLOAD`, except where the user's two say something else."""
+    merged = dict(project)
+    for cloud in WITH_A_ROLE:
+        if not any("remote_identity" in (config.get(cloud) or {}) for config in (user, project)):
+            merged[cloud] = {**(merged.get(cloud) or {}), "remote_identity": "NO_UPLOAD"}
+    return merged
+
+
+def _read(path: str) -> dict[str, Any]:
+    """A configuration of SkyPilot's; what is wrong with it SkyPilot itself says best."""
+    file = Path(path).expanduser()
+    config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return config if isinstance(config, dict) else {}

@@ -1,22 +1,31 @@
-"""Notice that a machine is taken away while SkyPilot still waits for its ssh, which it does for ten minutes.
+"""Cuts a launch short: its machine was taken away, it takes too long, its money is spent, or its flow ends.
 
-SkyPilot asks nobody during that time, so we ask the cloud, and cancel SkyPilot's request once the machine that was
-there is gone. Where the cloud can't be asked (no credentials, not AWS), SkyPilot's own patience decides. The cloud also
-says since when the machine costs money.
+SkyPilot waits for a machine's ssh for ten minutes, and for an image or a file without limit, and asks nobody meanwhile.
+So we ask the cloud, the clock and the purse; when one says so, the machine is ended at the cloud and SkyPilot's request
+is cancelled. Where the cloud can't be asked (no credentials, not AWS), SkyPilot ends the machine afterwards. The cloud
+also says since when the machine costs money.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from flows.clock import FlowStopped
+from flows.clusters.protocol import LaunchFailed
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer
+from warehouse.store import StoreAway
 
 if TYPE_CHECKING:
     from flows.clusters.clouds.account import Instance
     from flows.clusters.clouds.aws import Machines
+
+LOG = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 5.0
 """Pause between two questions to the cloud: one call of its API."""
@@ -28,29 +37,51 @@ LOOKS_GONE = 2
 """How often in a row the machine must be missing: a cloud's list may lag behind its own changes."""
 
 
+class LaunchBounds(NamedTuple):
+    """What a launch may take.
+
+    `longest_h`: hours of waiting for it (`cloud.launch_h`). `over` says why no money is left, None to go on. `holds`:
+    whether the cell is still this flow's; else a cluster of its name may be another's.
+    """
+
+    longest_h: float
+    over: Callable[[], str | None]
+    holds: Callable[[], bool]
+
+
 class LaunchWatch:
     """Watches one launch.
 
-    Afterwards `vanished` and `was_stopped` say why it was cut short, if it was, and `rented_at_s` since when the
-    machine costs money (seconds since 1970; None if the cloud did not say).
+    Afterwards `cut` is the error that it was cut short with, if it was, and `rented_at_s` says since when the machine
+    costs money (seconds since 1970; None if the cloud did not say).
     """
 
     def __init__(
-        self, cluster: str, offer: Offer | None, stopped: Callable[[], bool], cancel: Callable[[], None]
+        self,
+        cluster: str,
+        offer: Offer | None,
+        bounds: LaunchBounds,
+        stopped: Callable[[], bool],
+        cancel: Callable[[], None],
     ) -> None:
         """Prepare a watch; `watching` begins it.
 
         Args:
             cluster: name of the cluster.
             offer: what is being rented.
+            bounds: what the launch may take.
             stopped: whether the flow is asked to end.
-            cancel: cancels SkyPilot's request.
+            cancel: cancels SkyPilot's request, as far as that can be done now; called again until the launch is over.
         """
-        self.vanished = self.was_stopped = False
+        self.cut: LaunchFailed | FlowStopped | None = None
         self.rented_at_s: float | None = None
-        self._cluster, self._offer, self._stopped, self._cancel = cluster, offer, stopped, cancel
+        self._cluster, self._offer, self._bounds, self._stopped = cluster, offer, bounds, stopped
+        self._cancel = cancel
+        self._begun_s = time.monotonic()
         self._over = threading.Event()
         self._missing = 0
+        self._mortal: set[str] = set()
+        self._said = ""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -73,12 +104,54 @@ class LaunchWatch:
 
     def _watch(self, machines: Machines | None, before: dict[str, Instance] | None) -> None:
         while not self._over.wait(LOOK_EVERY_S):
-            known = machines.known() if machines is not None and before is not None else None
-            self.was_stopped = self._stopped()
-            self.vanished = not self.was_stopped and self._is_gone(known, before or {})
-            if self.was_stopped or self.vanished:
-                self._cancel()
-                return
+            try:
+                self._look(machines, before)
+            except Exception as error:  # whatever it is, the bounds are looked at again
+                said = f"{type(error).__name__}: {error}"
+                if said != self._said:
+                    LOG.warning("the watch over the launch of %s goes on after %s", self._cluster, said)
+                self._said = said
+
+    def _look(self, machines: Machines | None, before: dict[str, Instance] | None) -> None:
+        known = machines.known() if machines is not None and before is not None else None
+        if machines is not None:
+            self._end_when_off(machines, _new(known or {}, before or {}))
+        self.cut = self.cut or self._why_cut(known, before or {})
+        if self.cut is not None:
+            self._end(machines)
+
+    def _why_cut(
+        self, known: dict[str, Instance] | None, before: dict[str, Instance]
+    ) -> LaunchFailed | FlowStopped | None:
+        """Why the launch must not go on; None: it may."""
+        where, longest_h = self._offer.where if self._offer else self._cluster, self._bounds.longest_h
+        if self._stopped():
+            return FlowStopped("the flow ends")
+        if self._is_gone(known, before):
+            return LaunchFailed(f"{where}: the machine was taken away while it was set up", Ended.PREEMPTED)
+        if time.monotonic() - self._begun_s > longest_h * 3600:
+            return LaunchFailed(f"{where}: not launched within {longest_h:g} h (cloud.launch_h): cut short")
+        try:
+            over = self._bounds.over()
+        except StoreAway:
+            return None  # it says nothing about the money; the deadline holds all the same
+        return None if over is None else LaunchFailed(over, Ended.STOPPED)
+
+    def _end_when_off(self, machines: Machines, ours: list[Instance]) -> None:
+        """A rented machine's own timer powers it off: on demand, it would keep its disk then, and pay for it."""
+        others = {each.instance_id for each in ours if not each.spot and each.state in ALIVE} - self._mortal
+        if others and machines.end_when_off(sorted(others)):
+            self._mortal |= others
+
+    def _end(self, machines: Machines | None) -> None:
+        """End what the launch costs: the cloud is told first, since SkyPilot may take its time, or be gone."""
+        try:
+            is_ours = self._bounds.holds()
+        except StoreAway:
+            is_ours = False  # perhaps; asked again at the next look
+        if machines is not None and is_ours:
+            machines.terminate()
+        self._cancel()
 
     def _is_gone(self, known: dict[str, Instance] | None, before: dict[str, Instance]) -> bool:
         """Whether machines were made for this launch, and none of them lives."""

@@ -6,6 +6,7 @@ The patterns are SkyPilot 0.14.1's own sentences and the error codes of AWS and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from flows.clusters.skypilot.server import ANSI
@@ -97,7 +98,34 @@ KNOWN: tuple[_Known, ...] = (
     ),
     _Known(
         r"No image found (?:in catalog )?for region [\w-]+|Image '[^']+' not found in (?:AWS region [\w-]+|GCP)",
+        "name an image_id that exists there (or let the account look: ec2:DescribeImages), or remove the region from "
+        "any_of of the task",
+        refuses=True,
+    ),
+    _Known(
+        r"InvalidAMIID\.\w+",
         "name an image_id that exists there, or remove the region from any_of of the task",
+        "the image is not to be had there",
+        refuses=True,
+    ),
+    _Known(
+        r"\(Unsupported\w*\)|requested instance type \S+ is not supported in your requested Availability Zone"
+        r"|Machine type with name '[^']+' does not exist in zone '[^']+'|Invalid value '[^']*' for InstanceType"
+        r"|The following features are not supported by [^.?:]+|Docker image is currently not supported on [\w ]+",
+        "remove that zone or cloud from any_of of the task, or ask it for another machine",
+        "the cloud does not offer that there",
+        refuses=True,
+    ),
+    _Known(
+        r"\((?:OptInRequired|Blocked|PendingVerification)\)",
+        "sign in to the AWS console: the region has to be enabled, or the account verified or unblocked",
+        "AWS keeps the account from renting there",
+        refuses=True,
+    ),
+    _Known(
+        r"SERVICE_DISABLED|accessNotConfigured|Compute Engine API has not been used in project|BILLING_DISABLED",
+        "enable the Compute Engine API and billing of the Google Cloud project",
+        "the Google Cloud project may not rent",
         refuses=True,
     ),
     _Known(
@@ -106,7 +134,9 @@ KNOWN: tuple[_Known, ...] = (
         "SKYPILOT_DOCKER_PASSWORD and SKYPILOT_DOCKER_SERVER under secrets of the task and set them",
     ),
     _Known(
-        r"UnauthorizedOperation|AccessDenied\w*|You are not authorized to perform|does not have permission",
+        r"UnauthorizedOperation|AccessDenied\w*|You are not authorized to perform|does not have permission"
+        r"|IAM_PERMISSION_DENIED|Required '[\w.]+' permission|Policy update access denied"
+        r"|is not found or access is unauthorized",
         _PERMISSIONS,
         "the cloud account lacks a permission",
         refuses=True,
@@ -145,6 +175,18 @@ KNOWN: tuple[_Known, ...] = (
 
 NO_QUOTA = re.compile(r"vCPU limit of 0 |Limit: 0(?:\.0)?(?: |$)")
 """A quota that is used up comes back; one of 0 does not."""
+
+
+CLOUD_SAID = re.compile(r"(?:An error occurred \(|HttpError |Quota ')[^\n]*")
+"""The words of AWS's and Google's own libraries in what SkyPilot prints."""
+
+
+def cloud_words(lines: Iterable[str]) -> str:
+    """What the cloud itself said in the log of a launch, each sentence once.
+
+    An error of SkyPilot's about a launch names the zone and leaves the cloud's reason to its log.
+    """
+    return " ".join(dict.fromkeys(found[0] for line in lines if (found := CLOUD_SAID.search(line))))
 
 
 def refuses(error_text: str) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from configs.errors import SpecsweepError
+from configs.secrets.held import TOKEN
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot.leftovers import end_leftovers
 from tasks.host import process_group
@@ -47,6 +48,9 @@ SERVER_PAUSE_S = 3.0
 """Pause before the next try; a server that has just been restarted answers 500 for some seconds."""
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
+"""Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
 
 _starting = threading.Lock()
 
@@ -140,7 +144,10 @@ def _start(sky: Any, log_path: Path) -> None:
 def _run_start(log_path: Path) -> int | None:
     """Run `sky api start` and return its exit code; None if it did not end."""
     marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
-    env = {name: value for name, value in os.environ.items() if name not in marks}
+    env = {name: value for name, value in os.environ.items() if name not in (*marks, *NOT_FOR_SKYPILOT)}
+    private = Path.home() / ".sky" / "api_server"  # its database has what each request brought, keys of a cloud as well
+    private.mkdir(parents=True, exist_ok=True)
+    private.chmod(0o700)
     try:
         with log_path.open("ab") as log:
             done = subprocess.run(
@@ -194,6 +201,9 @@ def call(
 ) -> Any:
     """The result of one SDK request; it raises what the request raises.
 
+    A request that the server took is asked for again when its answer is cut off; it is sent again only if the server
+    has forgotten it.
+
     Args:
         request: given the `sky` module, returns a request id.
         log: file that gets what SkyPilot prints meanwhile.
@@ -202,18 +212,21 @@ def call(
     Raises:
         SkyUnavailable: the API server was gone `SERVER_TRIES` times.
     """
-    sky = sdk()
+    sky, request_id = sdk(), None
     for tried in range(1, SERVER_TRIES + 1):
         ensure_server()
         try:
-            request_id = request(sky)
-            started(request_id)
+            if request_id is None:
+                request_id = request(sky)
+                started(request_id)
             if log is None:
                 return sky.get(request_id)
             with log.open("a", encoding="utf-8") as stream:
                 return sky.stream_and_get(request_id, output_stream=stream)
         except Exception as error:
-            if not _is_about_server(sky, error):
+            if _is_forgotten(sky, error):
+                request_id = None
+            elif not _is_about_server(sky, error):
                 raise
             if tried == SERVER_TRIES:
                 raise SkyUnavailable(f"SkyPilot's API server went away {tried} times: {text_of(error)}") from error
@@ -242,11 +255,15 @@ def _is_about_server(sky: Any, error: Exception) -> bool:
     gone = (
         sky.exceptions.ApiServerConnectionError,
         sky.exceptions.ServerTemporarilyUnavailableError,
-        sky.exceptions.RequestInterruptedError,
         requests.exceptions.ConnectionError,
         requests.exceptions.ChunkedEncodingError,
     )
     answer = error.response if isinstance(error, requests.exceptions.HTTPError) else None
-    broken = answer is not None and answer.status_code >= 500
-    forgotten = isinstance(error, RuntimeError) and "Failed to get request" in str(error)
-    return isinstance(error, gone) or broken or forgotten
+    return isinstance(error, gone) or (answer is not None and answer.status_code >= 500)
+
+
+def _is_forgotten(sky: Any, error: Exception) -> bool:
+    """Whether the API server does not know the request, or has given it up: it was started anew meanwhile."""
+    unknown = (RuntimeError, "Failed to get request"), (sky.exceptions.ClientError, "Failed to stream logs")
+    said = any(isinstance(error, kind) and text in str(error) for kind, text in unknown)
+    return said or isinstance(error, sky.exceptions.RequestInterruptedError)

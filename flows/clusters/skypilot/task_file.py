@@ -1,6 +1,7 @@
 """A SkyPilot task of sky/ (or a user's own YAML), and one cell's copy of it: one exact offer, labels, secrets.
 
-What a cell's copy pins is not left to SkyPilot's optimizer: our policy alone decides where a cell runs.
+What a cell's copy pins is not left to SkyPilot's optimizer: our policy alone decides where a cell runs. Secrets go to
+its node as a file (`carried.py`); SkyPilot's own way for them leads through command lines.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import getpass
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from configs.checkout import ROOT
+from configs.secrets.held import hold, redacted
 from flows.clusters.names import LABEL, store_hash
 from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.skypilot.carried import FOR_SKYPILOT
+from flows.clusters.skypilot.first_boot import TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
+from tasks.attended import TIME_TO_LIVE_VARIABLE
 from warehouse.placement import Offer
 
 FOLDER = ROOT / "sky"
@@ -35,6 +41,9 @@ DOCKER = "docker:"
 
 IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"
 """Tells the node which image it runs in, where it runs in one."""
+
+BUILD_VARIABLE, NAMED_COMMIT = "SPECSWEEP_VLLM", re.compile(r"@[0-9a-f]{40}(#.*)?$")
+"""The requirement that a node builds its engine from, and how one ends that names a commit."""
 
 LABEL_LENGTH = 63
 
@@ -54,6 +63,11 @@ class TaskFile(NamedTuple):
         """Secrets that the task asks for."""
         return tuple(self.config.get("secrets") or {})
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds without a job after which a cluster removes itself."""
+        return float(self.config["resources"]["autostop"]["idle_minutes"]) * 60
+
     def wrong(self, field: str, value: object, remedy: str) -> TaskFileError:
         """An error about one field, on one line."""
         return TaskFileError(f"{_shown(self.path)}: {field} is {value!r}: {remedy}")
@@ -69,6 +83,7 @@ class Rental(NamedTuple):
         expires_s: seconds since 1970 after which anybody may remove the cluster.
         git_sha: commit of this checkout; the node gets no .git.
         git_dirty: whether the checkout has uncommitted changes.
+        unattended_h: hours after which a machine that has a timer ends itself, if its flow is not heard of.
     """
 
     job: CellJob
@@ -77,6 +92,7 @@ class Rental(NamedTuple):
     expires_s: float
     git_sha: str | None
     git_dirty: bool | None
+    unattended_h: float | None = None
 
 
 def load_task(name_or_path: str) -> TaskFile:
@@ -111,8 +127,8 @@ def sky_task(file: TaskFile) -> Any:
     return _task(file, copy.deepcopy(file.config))
 
 
-def task_for(file: TaskFile, rental: Rental) -> Any:
-    """The `sky.Task` of one cell, on one offer. Secrets are this process's, by the names that the file lists.
+def task_for(file: TaskFile, rental: Rental, mounts: Mapping[str, str]) -> Any:
+    """The `sky.Task` of one cell, on one offer, with files of ours mounted (their place on the node: here).
 
     Raises:
         TaskFileError: SkyPilot refuses it, or a node could not reach the store.
@@ -122,6 +138,7 @@ def task_for(file: TaskFile, rental: Rental) -> Any:
     config["workdir"] = str(ROOT)
     config["name"] = f"cell-{rental.job.cell_key[:8]}"
     config["envs"] = {**(config.get("envs") or {}), **_envs(rental)}
+    config["file_mounts"] = {**(config.get("file_mounts") or {}), **mounts}
     return _task(file, config, rental)
 
 
@@ -137,6 +154,10 @@ def _check(file: TaskFile) -> None:
         raise file.wrong("num_nodes", file.config["num_nodes"], "a cell runs on one node; leave it out")
     if not file.config.get("run"):
         raise file.wrong("run", file.config.get("run"), "write run: exec bin/node run")
+    build = str((file.config.get("envs") or {}).get(BUILD_VARIABLE) or "")
+    if "git+" in build and not NAMED_COMMIT.search(build):
+        remedy = "let it end in @ and the 40 hex digits of a commit: what else git names may be other code tomorrow"
+        raise file.wrong(f"envs.{BUILD_VARIABLE}", build, remedy)
     secrets = file.config.get("secrets") or {}
     if not isinstance(secrets, dict):
         raise file.wrong("secrets", secrets, "list them as NAME: null")
@@ -208,15 +229,19 @@ def _envs(rental: Rental) -> dict[str, str]:
             "SPECSWEEP_PRICE_USD_H": "" if price is None else str(price),  # empty: rented, and nobody knows its price
             "SPECSWEEP_PRICE_SOURCE": offer.price_source,
         }
+    if offer is not None and offer.cloud in TIMED_CLOUDS and rental.unattended_h is not None:
+        known[TIME_TO_LIVE_VARIABLE] = str(rental.unattended_h * 3600)
     known |= {name: os.environ.get(name) for name in FORWARDED}
     return {name: value for name, value in known.items() if value is not None}
 
 
 def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) -> Any:
-    """SkyPilot's own reading of the config. Secret values go in separately: the text that it keeps has none."""
+    """SkyPilot's own reading of the config. Of secrets it gets those that it needs itself, and not in its text."""
     sky = sdk()
     config.pop("secrets", None)
-    secrets = {name: os.environ[name] for name in file.secret_names if os.environ.get(name)}
+    names = [name for name in file.secret_names if name.startswith(FOR_SKYPILOT)]
+    secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
+    hold(secrets)
     try:
         task = sky.Task.from_yaml_config(config)
         if rental is not None:
@@ -226,10 +251,7 @@ def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) 
             task.update_envs({IMAGE_VARIABLE: image} if image and "@sha256:" in image else {})
         task.update_secrets(secrets)
     except (ValueError, TypeError, AssertionError) as error:
-        text = text_of(error)
-        for value in secrets.values():
-            text = text.replace(value, "...")
-        raise TaskFileError(f"{_shown(file.path)}: SkyPilot refuses it: {text}") from None
+        raise TaskFileError(f"{_shown(file.path)}: SkyPilot refuses it: {redacted(text_of(error))}") from None
     return task
 
 

@@ -79,7 +79,7 @@ def _secrets() -> list[Check]:
         if os.environ.get(name):
             checks.append(Check(f"secret {name}", True, "set"))
         elif name.startswith("AWS") and aws_file.exists():
-            checks.append(Check(f"secret {name}", True, f"not set; SkyPilot brings {aws_file.name} of ~/.aws to nodes"))
+            checks.append(Check(f"secret {name}", True, f"not set; the keys in {aws_file} go to nodes"))
         elif name == "HF_TOKEN" and (token := hub_home(os.environ) / "token").exists():
             detail = f"not set; engines of this machine find the one in {token}"
             checks.append(remark(f"secret {name}", detail, f"export {name}=... for rented nodes and gated datasets"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+from flows.terminal.doctor.keys import node_keys
 from warehouse.store import Store, StoreError, open_store
 from warehouse.store.proof import Check, check_store
 from warehouse.store.s3 import S3Store
@@ -22,6 +23,7 @@ def store_checks(url: str) -> list[Check]:
     checks = check_store(store)
     if all(check.ok for check in checks):
         checks += [check for check in (_skew(store), _reach(store)) if check is not None]
+        checks += [node_keys(store)] if isinstance(store, S3Store) else []
     return [check._replace(name=f"store {store.url}: {check.name}") for check in checks]
 
 

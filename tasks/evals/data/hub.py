@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from configs.checkout import ROOT
 from configs.evals.suites import Framework
+from configs.secrets.held import TOKEN, secret, without_secrets
 from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
+from tasks.host.hub_token import token_variables
 
 NEWEST = "newest"
 """Folder of a dataset whose commit nobody pinned: what was the newest when this node first asked."""
@@ -113,8 +116,17 @@ def _fetch(
 
 def _watched(argv: list[str], hub_id: str, tell: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
     """Run to the end; the process does not outlive an error out of `tell`, nor `FETCH_S`."""
-    started, env = time.monotonic(), {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    started = time.monotonic()
+    with (
+        TemporaryDirectory() as folder,
+        subprocess.Popen(
+            argv,
+            env=without_secrets(os.environ) | token_variables(Path(folder)) | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         try:
             while (waited_s := time.monotonic() - started) < FETCH_S:
                 with suppress(subprocess.TimeoutExpired):
@@ -132,7 +144,7 @@ def explained(suite: HubDataset, revision: str, kind: str, said: str, subset: st
     if kind == "unreachable":
         return f"can't reach the hub for {name}: {said}; connect this node, {REMEDY}"
     if kind == "refused" and suite.gated:
-        token = "HF_TOKEN has no access to it yet" if os.environ.get("HF_TOKEN") else "there is no HF_TOKEN"
+        token = "HF_TOKEN has no access to it yet" if secret(TOKEN) else "there is no HF_TOKEN"
         return f"{suite.title} is gated and {token}: accept its terms at {page} and set HF_TOKEN, {REMEDY}"
     if kind == "refused":
         return f"the hub refused {name} ({said}): check HF_TOKEN, {REMEDY}"

@@ -9,6 +9,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,20 +20,23 @@ import pytest
 from rich.console import Console
 
 from configs.checkout import ROOT
-from flows.clusters.clouds.account import CLUSTER_TAG
+from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
+from flows.clusters.clouds.gcp import GcpProject, Login
 from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper import ReapReport, reap_store
 from flows.reaper.reap import SECOND_LOOK_S
 from flows.reaper.report import Reaped
+from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
 from flows.terminal.prefect_session import our_environment
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import KEYS, S3Server, make_server
 from warehouse.lease import Heartbeat
+from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name
-from warehouse.placement import FlowHeartbeat, Offer, Placements, PlacementStory
+from warehouse.placement import Offer, Placements, PlacementStory
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
 """An owner that can't be asked whether it lives, so that only its silence tells."""
@@ -48,6 +52,8 @@ class Ec2:
 
     def __init__(self, server: S3Server) -> None:
         self.server = server
+        self.account = AwsAccount()
+        self._clients: dict[str, Any] = {}
 
     def rent(self, name: str, region: str = "us-east-1", **labels: str) -> str:
         """A machine of a cluster; its id."""
@@ -86,9 +92,12 @@ class Ec2:
 
     def _client(self, region: str) -> Any:
         """The control plane, whatever the test makes of this process's environment."""
-        return boto3.client(
-            "ec2", region_name=region, endpoint_url=self.server.url, aws_access_key_id="x", aws_secret_access_key="y"
-        )
+        url = self.server.url
+        if region not in self._clients:
+            self._clients[region] = boto3.client(
+                "ec2", region_name=region, endpoint_url=url, aws_access_key_id="x", aws_secret_access_key="y"
+            )
+        return self._clients[region]
 
 
 class FakeSky:
@@ -138,7 +147,8 @@ class Scene:
         self.placements.ask(self.name, OFFER, ELSEWHERE, "2026-11-20T10:00:00.000+00:00")
 
     def flow_beats(self, owner: str = ELSEWHERE) -> None:
-        self.placements.beat(FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00"))
+        said = FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00", epoch=1)
+        self.store.put(f"{self.placements.root}/flow.json", said.model_dump_json().encode())
 
     def silence(self, word: str, seconds: float = 600) -> None:
         """Set the store's clock forward for one object."""
@@ -148,7 +158,7 @@ class Scene:
 
     def reap(self, *, dry_run: bool = False) -> ReapReport:
         return reap_store(
-            self.store, self.sky, [AwsAccount()], time.time(), dry_run=dry_run, pause=self._until_the_second_look
+            self.store, self.sky, [self.ec2.account], time.time(), dry_run=dry_run, pause=self._until_the_second_look
         )
 
     def _until_the_second_look(self, seconds: float) -> None:
@@ -160,19 +170,19 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2]:
     """A control plane for all tests of this file; each leaves it empty."""
     server = make_server("moto", tmp_path_factory.mktemp("moto"))
     server.start()
-    yield server
+    yield Ec2(server)
     server.kill()
 
 
 @pytest.fixture
-def scene(tmp_path: Path, cloud: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
+def scene(tmp_path: Path, cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.server.url}.items():
         monkeypatch.setenv(name, value)
-    made = Scene(tmp_path, Ec2(cloud))
+    made = Scene(tmp_path, cloud)
     yield made
     for region in ("us-east-1", "us-west-2"):
         made.ec2.terminate("*", region)
@@ -190,7 +200,7 @@ def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene)
     scene.ask()
     lease = scene.run.leases.acquire(ELSEWHERE)
     scene.run.leases.beat(Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z"))
-    scene.silence("heartbeat.json")
+    scene.silence("*.json")
     report = scene.reap()
     assert scene.ec2.state(instance, "us-west-2") in ("shutting-down", "terminated")
     reaped = the_one(report, scene.name)
@@ -268,8 +278,8 @@ def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, wh
 def test_a_flow_that_is_known_dead_owns_nothing(scene: Scene) -> None:
     scene.ec2.rent(scene.name)
     scene.ask()
-    host, boot, pid, tick = owner_name().split("/")
-    scene.flow_beats(f"{host}/{boot}/{pid}/{int(tick) + 1}")  # another process had this id
+    where, tick = owner_name().rsplit("/", 1)
+    scene.flow_beats(f"{where}/{int(tick) + 1}")  # another process had this id
     assert the_one(scene.reap(), scene.name).done == "down"
 
 
@@ -419,3 +429,61 @@ def test_the_scheduled_flow_leaves_skypilot_alone_for_a_store_that_never_rented(
     assert done.returncode == 0, done.stderr
     assert "'clusters': []" in done.stdout and "nothing was ever rented" in done.stderr + done.stdout
     assert list(home.iterdir()) == []
+
+
+def test_a_living_flow_keeps_its_clusters_from_the_reapers_of_other_stores_however_old_they_are(scene: Scene) -> None:
+    """Launched long ago, label run out: the flow of the other store has just found it again."""
+    other = FakeRun(scene.run.folder / "other")
+    name = cluster_name(other.ledger.store.url, other.ledger.run_id, other.key)
+    expired = {EXPIRY_LABEL: str(int(time.time()) - 60), LABEL: store_hash(other.ledger.store.url)}
+    alive, lookalike = scene.ec2.rent(name, "us-west-2", **expired), scene.ec2.rent(f"{name}0", **expired)
+    said: list[str] = []
+    renewer = ExpiryRenewer([name], [scene.ec2.account, GcpProject(log_in=_no_login)], said.append)
+    renewer.renew()
+    report = scene.reap()
+    assert the_one(report, name).fate.why.startswith("of another store, expires in 23h") and not said
+    assert scene.ec2.state(alive, "us-west-2") == "running" and scene.ec2.state(lookalike) != "running"
+
+
+def test_a_laptop_that_wakes_between_the_two_looks_keeps_its_clusters(scene: Scene) -> None:
+    other = cluster_name("s3://other/results", "r1", scene.run.key)
+    instance = scene.ec2.rent(other, **{EXPIRY_LABEL: str(int(time.time()) - 60)})
+    scene.meanwhile = ExpiryRenewer([other], [scene.ec2.account], print).renew
+    assert the_one(scene.reap(), other).done == "left" and scene.paused_s == [SECOND_LOOK_S]
+    assert scene.ec2.state(instance) == "running"
+
+
+def _no_login() -> Login:
+    raise NotAsked("no credentials")
+
+
+@pytest.mark.parametrize("kind", [CloudError, RuntimeError])
+def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> None:
+    class Denied(AwsAccount):
+        def look(self) -> Sighting:
+            raise kind("aws: allow ec2:CreateTags")
+
+    said: list[str] = []
+    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Denied()], said.append)
+    renewer.renew()
+    renewer.renew()
+    assert len(said) == 1 and "any store's reaper may take" in said[0] and "allow ec2:CreateTags" in said[0]
+
+
+def test_labels_are_renewed_by_the_clock_that_goes_on_while_a_laptop_sleeps() -> None:
+    looked = list[float]()
+    moments = iter([0.0, 0.0, 0.0, 100.0, RENEW_EVERY_S, RENEW_EVERY_S, RENEW_EVERY_S])
+
+    class Looked(AwsAccount):
+        def look(self) -> Sighting:
+            looked.append(1.0)
+            raise NotAsked("no credentials")
+
+    class Skipping(threading.Event):
+        """Time goes by in leaps; the third look is the last."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            return len(looked) == 2
+
+    ExpiryRenewer([], [Looked()], lambda _: None, lambda: next(moments)).run(Skipping())
+    assert len(looked) == 2

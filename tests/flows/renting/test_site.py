@@ -220,14 +220,20 @@ def test_offers_are_listed_again_after_ten_minutes() -> None:
     assert len(calls) == 2
 
 
+def test_where_every_spot_offer_is_refused_the_log_says_why_a_cell_is_on_demand() -> None:
+    site = site_of([A, ON_DEMAND], Hands())
+    site.ended("c1", A, Ended.REFUSED, "no spot quota")
+    assert site.choose(need("c1")) == Launch(ON_DEMAND, "on demand: every spot offer was refused")
+
+
 def test_what_the_account_may_not_rent_is_not_asked_again_and_the_run_ends_when_nothing_else_is_left() -> None:
     hands = Hands()
     site = site_of([A, B], hands, PATIENT)
-    site.ended("c1", A, Ended.REFUSED)
+    site.ended("c1", A, Ended.REFUSED, "us-east-1a: no quota; remedy: ask for it")
     for _ in range(3):
         hands.at_s += 24 * 3600
         assert site.choose(need("c1")) == Launch(B), "neither a rest nor another cell makes it allowed"
         site.ended("c1", B, Ended.NO_CAPACITY)
-    site.ended("c2", B, Ended.REFUSED)
-    with pytest.raises(NothingToRent, match="refused by its clouds"):
+    site.ended("c2", B, Ended.REFUSED, "us-east-1b: lacks a permission")
+    with pytest.raises(NothingToRent, match=r"1a: no quota; remedy: ask for it; us-east-1b: lacks a permission"):
         site.choose(need("c3"))

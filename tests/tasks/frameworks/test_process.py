@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import pytest
 
 from tasks.host import environment_install, environments
 from tasks.host.environment_install import Installer, InstallError, check_machine, make_importable
-from tasks.host.environment_spec import ENVIRONMENTS
+from tasks.host.environment_spec import ENVIRONMENTS, pins_in
 
 BACKEND = """
 import pathlib, time, zipfile
@@ -52,6 +53,9 @@ class Clone:
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repo / file, self.root / file)
         shutil.copytree(repo / "tasks" / "host", self.root / "tasks" / "host")
+        shutil.copytree(
+            repo / "configs" / "secrets", self.root / "configs" / "secrets"
+        )  # what an installer does not get
         shutil.copytree(repo / "requirements", self.root / "requirements")
         self.package.mkdir()
         (self.package / "backend.py").write_text(BACKEND)
@@ -181,22 +185,41 @@ def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pyte
     assert installer.add(tmp_path / "unused.txt") == "g++ is not installed, and it is built from source"
 
 
-def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path) -> None:
-    wheel = tmp_path / "laid-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """A package of one empty module."""
+    path = tmp_path / "laid-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("laid.py", "")
         archive.writestr("laid-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: laid\nVersion: 1\n")
         archive.writestr("laid-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr("laid-1.dist-info/RECORD", "")
-    pins, folder = tmp_path / "pins.txt", tmp_path / "overlay"
-    pins.write_text(f"laid @ {wheel.as_uri()}\n")
-    spec = replace(ENVIRONMENTS["engine-diffusion"], pins=str(pins), imports="laid")
-    installer = Installer("engine-diffusion", spec, folder, tmp_path / "log", lambda _: None)
-    assert installer.lay_over(Path(sys.executable)) == "pip"
+    return path
+
+
+def laid_over(folder: Path, pins: str) -> str:
+    """Install pins as an overlay of this Python; says which installer did."""
+    file = folder / "pins.txt"
+    file.write_text(pins + "\n")
+    spec = replace(ENVIRONMENTS["engine-diffusion"], pins=str(file), imports="laid")
+    installer = Installer("engine-diffusion", spec, folder / "overlay", folder / "log", lambda _: None)
+    return installer.lay_over(Path(sys.executable))
+
+
+def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path, wheel: Path) -> None:
+    folder = tmp_path / "overlay"
+    assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}") == "pip"
     assert (folder / "laid.py").exists() and list(folder.rglob("laid.*.pyc"))
     seen = subprocess.run([sys.executable, "-c", "import laid"], env={"PYTHONPATH": str(folder)}, check=False)
     assert seen.returncode == 0
     assert subprocess.run([sys.executable, "-c", "import laid"], env={}, stderr=-3, check=False).returncode == 1
+
+
+def test_nothing_is_installed_that_is_not_what_was_pinned(tmp_path: Path, wheel: Path) -> None:
+    pin, right = f"laid @ {wheel.as_uri()}", hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64} --hash=sha256:{right}") == "pip"
+    with pytest.raises(InstallError, match="DO NOT MATCH THE HASHES"):
+        laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64}")
 
 
 @pytest.mark.parametrize(("has_ops", "registered"), [(False, []), (True, ["torchvision::nms"])])
@@ -214,17 +237,37 @@ def test_torchvision_describes_only_ops_that_it_has(tmp_path: Path, has_ops: boo
     assert names == registered
 
 
-def test_no_python_is_said_in_one_line(repo_root: Path) -> None:
-    done = subprocess.run(
-        [repo_root / "bin" / "environment", "node"],
-        env={**os.environ, "PYTHON": "/nowhere/python3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
+def refused(repo: Path, python: Path) -> str:
+    """The one line that a Python is refused with."""
+    argv, env = [repo / "bin" / "environment", "node"], {**os.environ, "PYTHON": str(python)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     assert "Remedy: " in done.stderr
+    return done.stderr
+
+
+def test_no_python_is_said_in_one_line(repo_root: Path) -> None:
+    assert "(/nowhere/python3)" in refused(repo_root, Path("/nowhere/python3"))
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.14"])
+def test_a_python_that_was_not_tried_is_refused_by_its_version(repo_root: Path, tmp_path: Path, version: str) -> None:
+    python = tmp_path / "python3"
+    pretend = f"import sys; sys.version_info = ({version.replace('.', ', ')}, 0, 'final', 0)"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -c "{pretend}; $2"\necho asked >&2; exit 3\n')
+    python.chmod(0o755)
+    assert f"{python} is {version}" in refused(repo_root, python)
+
+
+UNHASHED = {"engine-suffix.txt", "hret-overrides.txt", "lab-runtime.txt", "torch-cpu.txt"}
+"""Why: requirements/compile.sh."""
+
+
+def test_every_pin_has_its_hashes_and_a_new_hash_reinstalls_nothing(repo_root: Path) -> None:
+    for file in (repo_root / "requirements").glob("*.txt"):
+        lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+        assert all(" --hash=sha256:" in line for line in lines) == (file.name not in UNHASHED), file
+        assert not any("--hash" in pin for pin in pins_in(file)), file
 
 
 def test_pin_files_name_no_host_and_no_folder(repo_root: Path) -> None:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, close, rent, rent_a_bad_night
+from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, at, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import demo_plan
 from warehouse.bill.bill import BillLine, bill, month_of
 from warehouse.bill.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
 from warehouse.build import consolidate
 from warehouse.dataset import data_dictionary
-from warehouse.lease import Leases
+from warehouse.lease import Heartbeat, Leases
 from warehouse.ledger import Ledger
 from warehouse.placement import Offer, Placements
 from warehouse.snapshot import publish, read_current
@@ -127,6 +127,13 @@ def test_a_flow_killed_before_it_could_say_submitted(ledger: Ledger) -> None:
     assert line.seconds == (150.0, 0.0, 100.0, 5.0, 600.0, 145.0, 0.0)
 
 
+def test_what_a_dead_flow_launched_costs_from_its_launch_by_the_clouds_word(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, None, 300, "done", ON_DEMAND, 1, rented=60, ended=290)
+    close(ledger, KEY, 1, 120, 280)
+    (line,) = lines(ledger)
+    assert (line.rented_s, line.cost_usd) == (230.0, pytest.approx(0.46))
+
+
 @pytest.mark.parametrize("skew", [-5000.0, -120.0, 120.0, 5000.0])
 def test_clocks_that_disagree_never_make_a_bill_longer(ledger: Ledger, skew: float) -> None:
     rent(ledger, KEY, 0, 100, 1000, attempt=1)
@@ -189,6 +196,7 @@ def test_the_dictionary_explains_every_column_of_the_bill() -> None:
 def test_spending_follows_the_clock_while_a_machine_is_up(ledger: Ledger) -> None:
     rent(ledger, KEY, 0, 100, 1000, attempt=1)
     rent(ledger, OTHER, 500, 600, None)
+    Leases(ledger, OTHER).beat(Heartbeat(attempt=1, phase="measuring", at=at(1495)))
     clock = Clock(1500)
     spending = Spending(ledger.store, clock.now_s)
     spent = spending.of_run(ledger.run_id)
@@ -212,7 +220,10 @@ def test_spending_reads_what_is_down_once(ledger: Ledger) -> None:
     rent(ledger, KEY, 2010, 2020, None)
     clock.s += RUN_REFRESH_S
     assert spending.of_run(ledger.run_id).up == (f"cluster-{KEY[:4]}",)
-    assert counting.gets == 12
+    assert counting.gets == 9, "the new one"
+    clock.s += RUN_REFRESH_S
+    spending.of_run(ledger.run_id)
+    assert counting.gets == 9, "an open one, while it is billed anyway"
 
 
 def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:

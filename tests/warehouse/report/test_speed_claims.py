@@ -7,7 +7,7 @@ import pytest
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.consolidate.parity_bar import barred, cells_that_fail_parity
-from warehouse.display.speed_sections import acceptance_section, speed_section
+from warehouse.display.speed_sections import acceptance_section, baseline_section, speed_section
 from warehouse.display.view import View
 from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
@@ -175,3 +175,12 @@ def test_what_controls_cost_is_told_beside_what_the_rows_cost() -> None:
     shown = cost_section(View(rows, [], [rented], 0, [visit(1), *controls])) or ""
     assert "Its rows on this page took 1.50 hours ($3.00), of which controls 0.50 hours ($1.00)." in shown
     assert "on this page took" not in (cost_section(View(rows, [], [rented], 0)) or ""), "old rows don't add up"
+
+
+def test_controls_are_shown_beside_ar_s_own_rows_where_those_are_of_another_model() -> None:
+    control = {"role": "control", "precision": "bf16", "cell_key": "mtp"}
+    others = visit(1, **control, model="other", tok_s=268.0)
+    own = visit(1, **control, model="m", tok_s=83.0)
+    shown = baseline_section(seen(AR, MTP, visits=(others, own))) or ""
+    assert '<td class="n">80.0</td>' in shown and '<td class="n">268</td>' in shown
+    assert "83.0" not in shown, "AR's own rows speak for their model"

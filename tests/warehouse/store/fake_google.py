@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -60,8 +61,13 @@ class FakeGoogle(BaseHTTPRequestHandler):
 
     def listing(self, bucket: str, prefix: str) -> bytes:
         keys = sorted(key.removeprefix(f"{bucket}/") for key in self.objects if key.startswith(f"{bucket}/{prefix}"))
-        return f"<ListBucketResult>{''.join(f'<Contents><Key>{escape(key)}</Key></Contents>' for key in keys)}\
-</ListBucketResult>".encode()
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entries = (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{now}</LastModified>"
+            f"<ETag>{hashlib.md5(self.objects[f'{bucket}/{key}']).hexdigest()}</ETag></Contents>"
+            for key in keys
+        )
+        return f"<ListBucketResult>{''.join(entries)}</ListBucketResult>".encode()
 
     def allowed(self, body: bytes) -> bool:
         dialects = {name.lower()[:6] for name in self.headers} & {"x-amz-", "x-goog"}

@@ -24,6 +24,7 @@ class MoodyS3(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     guard: threading.Lock
     troubles: list[int]
+    code = ""
     asked: list[str]
 
     def do_PUT(self) -> None:
@@ -40,6 +41,8 @@ class MoodyS3(BaseHTTPRequestHandler):
         with self.guard:
             self.asked.append(self.command)
             status = self.troubles.pop() if self.troubles else 200
+        if status != 200 and self.code:
+            body = f"<Error><Code>{self.code}</Code></Error>".encode()
         self.send_response_only(status)
         self.send_header("Date", formatdate(NOW_S, usegmt=True))
         self.send_header("Last-Modified", formatdate(BEATEN_AT_S, usegmt=True))
@@ -129,6 +132,13 @@ def test_a_write_is_tried_again_after_what_may_pass(store: Store, moody: type[Mo
     assert moody.asked == ["PUT"] * 3
 
 
+@pytest.mark.parametrize("code", ["SlowDown", "ExpiredToken"])
+def test_a_word_that_may_pass_is_believed_with_any_status(store: Store, moody: type[MoodyS3], code: str) -> None:
+    moody.code, moody.troubles = code, [400, 403]
+    assert store.put_new("key", b"mine")
+    assert moody.asked == ["PUT"] * 3
+
+
 def test_a_refusal_is_no_absence(store: Store, moody: type[MoodyS3]) -> None:
     moody.troubles += [403]
     with pytest.raises(StoreError, match="can't write s3://bucket/prefix/key") as refused:
@@ -157,9 +167,14 @@ def test_silence_counts_from_the_stores_return(store: Store, moody: type[MoodyS3
     assert store.age_s("heartbeat.json") == NOW_S - BEATEN_AT_S
 
 
-def test_a_patience_that_is_no_number_is_named(moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch) -> None:
-    s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "soon")
-    with pytest.raises(SpecsweepError, match="SPECSWEEP_STORE_AWAY_S='soon'"):
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SPECSWEEP_STORE_AWAY_S", "soon"), ("SPECSWEEP_STORE_CONNECTIONS", "0")]
+)
+def test_a_setting_that_is_no_number_is_named(
+    moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    s3_environment.setenv(variable, value)
+    with pytest.raises(SpecsweepError, match=f"{variable}='{value}'"):
         open_store("s3://bucket/prefix")
 
 

@@ -33,10 +33,15 @@ class Compute:
             "status": "RUNNING",
             "creationTimestamp": "2026-11-20T02:00:00.000-08:00",
             "labels": {CLUSTER_TAG: cluster},
+            "labelFingerprint": "a1",
             "scheduling": {"provisioningModel": "SPOT"},
         }
 
     def get(self, path: str, query: dict[str, list[str]]) -> tuple[int, dict[str, object]]:
+        head, _, name = path.rpartition("/")
+        if head.endswith("/instances"):
+            found = self.machines.get(name)
+            return (404, {"error": {"message": "not found"}}) if found is None else (200, found)
         assert path == "/projects/p1/aggregated/instances"
         assert query["filter"] == [f"labels.{CLUSTER_TAG}:*"]
         if self.answers_get != 200:
@@ -60,6 +65,14 @@ class Compute:
         gone = self.machines.pop(name, None)
         return (404, {"error": {"message": "not found"}}) if gone is None else (200, {"kind": "compute#operation"})
 
+    def post(self, path: str, body: dict[str, object]) -> tuple[int, dict[str, object]]:
+        name = path.removesuffix("/setLabels").rpartition("/")[2]
+        assert path.endswith("/setLabels")
+        if body["labelFingerprint"] != self.machines[name]["labelFingerprint"]:
+            return 412, {"error": {"message": "Labels fingerprint either invalid or resource labels have changed"}}
+        self.machines[name] |= {"labels": body["labels"], "labelFingerprint": "b2"}
+        return 200, {"kind": "compute#operation"}
+
 
 @pytest.fixture
 def compute() -> Compute:
@@ -72,6 +85,10 @@ def project(compute: Compute) -> Iterator[GcpProject]:
         def do_GET(self) -> None:
             parts = urlparse(self.path)
             self._answer(*compute.get(parts.path, parse_qs(parts.query)))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._answer(*compute.post(urlparse(self.path).path, body))
 
         def do_DELETE(self) -> None:
             self._answer(*compute.delete(self.path))
@@ -114,6 +131,17 @@ def test_terminated_machines_are_gone_and_one_that_was_gone_is_fine(compute: Com
     project.terminate([machine])
     project.terminate([machine])
     assert project.look().instances == () and compute.machines == {}
+
+
+def test_a_label_is_set_beside_the_others_and_on_what_is_gone_it_is_not(compute: Compute, project: GcpProject) -> None:
+    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
+    compute.add("m2", f"{PREFIX}aaaa-2-12ab34cd")
+    machines = project.look().instances
+    del compute.machines["m2"]
+    project.label(machines, {"specsweep-expires": "1795168800"})
+    project.label(machines, {"specsweep-expires": "1795172400"})
+    (machine,) = project.look().instances
+    assert machine.labels == {CLUSTER_TAG: f"{PREFIX}aaaa-1-12ab34cd", "specsweep-expires": "1795172400"}
 
 
 def test_a_zone_that_does_not_answer_and_a_refusal_are_told(compute: Compute, project: GcpProject) -> None:

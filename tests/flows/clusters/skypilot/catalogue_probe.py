@@ -21,6 +21,7 @@ from unittest import mock
 from flows.clusters.protocol import CellJob
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot import server as sky_server
+from flows.clusters.skypilot.carried import ON_THE_NODE, carried, values_of
 from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import FOLDER, ROOT, Rental, TaskFile, load_task, sky_task, task_for
 from warehouse.placement import Offer
@@ -72,7 +73,12 @@ def _dumped(task: Any) -> str:
 
 
 def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
-    task = task_for(file, Rental(JOB, offer, IMAGE, 1_800_000_000.5, "c0ffee", True))
+    rental = Rental(JOB, offer, IMAGE, 1_800_000_000.5, "c0ffee", True)
+    with carried(values_of(file.secret_names, JOB.store_url)) as mounts:
+        return _said(task_for(file, rental, mounts)) | {"carried": Path(mounts[ON_THE_NODE]).read_text()}
+
+
+def _said(task: Any) -> dict[str, Any]:
     resources = next(iter(task.resources))
     return {
         "resources": resources.to_yaml_config(),
@@ -81,16 +87,21 @@ def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
         "workdir": task.workdir,
         "chosen": _chosen(task),
         "dump": _dumped(task),
+        "mounts": task.file_mounts,
         "shown": f"{task!r} {task.secrets!r}",
         "autostop": resources.autostop_config.to_yaml_config(),
     }
 
 
-def _of_task(name: str) -> dict[str, Any]:
+def _of_task(path: Path) -> dict[str, Any]:
     sky = sky_server.sdk()
-    file = load_task(name)
+    named = Path.home() / path.name  # as shipped, the one for a pull request names no commit
+    named.write_text(path.read_text(encoding="utf-8").replace("@COMMIT", "@" + "ab" * 20), encoding="utf-8")
+    file = load_task(str(named))
     found = offers(sky_task(file))
+    tier = next(iter(sky_task(file).resources)).disk_tier
     return {
+        "aws_disk_mib_s": sky.clouds.AWS._get_disk_specs(tier)["disk_throughput"],
         "plain": sorted(sky.Task.from_yaml(str(file.path)).envs),
         "chosen": _chosen(sky_task(file)),
         "offers": [offer.model_dump() for offer in found],
@@ -98,11 +109,21 @@ def _of_task(name: str) -> dict[str, Any]:
     }
 
 
+def _remote_identities() -> dict[str, Any]:
+    """What each request tells SkyPilot's server about whom a node is; of Azure the user's own configuration says it."""
+    from sky.server.requests import payloads
+
+    with mock.patch("sky.utils.annotations.is_on_api_server", False):  # as any call of the SDK does
+        config = payloads.RequestBody().override_skypilot_config or {}
+    return {cloud: settings.get("remote_identity") for cloud, settings in config.items() if isinstance(settings, dict)}
+
+
 def main() -> None:
     """Print what SkyPilot says of every task, and of h100-spot with other limits and clouds."""
     with tempfile.TemporaryDirectory() as home:
         shutil.copytree(CATALOGUE, Path(home) / ".sky" / "catalogs")
-        os.environ[sky_home.HOME_VARIABLE] = home
+        os.environ |= {sky_home.HOME_VARIABLE: home, "SPECSWEEP_STATE": f"{home}/state"}
+        (Path(home) / ".sky" / "config.yaml").write_text("azure: {remote_identity: my-role}\naws: {vpc_name: mine}\n")
         sky_server.sdk()
         import pandas
 
@@ -111,10 +132,11 @@ def main() -> None:
         with mock.patch("sky.catalog.aws_catalog._get_az_mappings", lambda _: zones), _clouds("aws", "gcp"):
             document = {
                 "tasks": {
-                    path.stem: _of_task(path.stem) for path in sorted(FOLDER.glob("*.yaml")) if path.stem not in OWNED
+                    path.stem: _of_task(path) for path in sorted(FOLDER.glob("*.yaml")) if path.stem not in OWNED
                 },
                 "capped": _asked(spot, max_hourly_cost=2.3),
                 "on_demand_only": _asked(spot, use_spot=False),
+                "remote_identity": _remote_identities(),
                 "one_region": _asked(spot, any_of=[{"infra": "aws/us-east-2"}]),
             }
             with _clouds("aws"):

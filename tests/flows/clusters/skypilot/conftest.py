@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-CANARIES = {"HF_TOKEN": "hf_canary0123456789", "AWS_SECRET_ACCESS_KEY": "aws/canary+0123456789"}
+CANARIES = {
+    "HF_TOKEN": "hf_canary0123456789",
+    "AWS_ACCESS_KEY_ID": "AKIACANARY0123456789",
+    "AWS_SECRET_ACCESS_KEY": "aws/canary+0123456789",
+}
 """Secrets that the probing process has, and that may show up nowhere."""
 
 

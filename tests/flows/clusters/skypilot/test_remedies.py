@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.clusters.skypilot.remedies import LONGEST, explain, refuses
+from flows.clusters.skypilot.remedies import LONGEST, cloud_words, explain, refuses
 
 MET = [
     (
@@ -118,9 +118,35 @@ def test_an_unknown_error_is_quoted_and_shortened_from_the_middle() -> None:
         ("(VcpuLimitExceeded) You have requested more vCPU capacity than your current vCPU limit of 64 allows", False),
         ("An error occurred (UnauthorizedOperation) when calling the RunInstances operation", True),
         ("No image found in catalog for region us-west-2. Try setting a valid image_id.", True),
+        ("An error occurred (InvalidAMIID.NotFound) when calling the RunInstances operation: The image id", True),
+        (
+            "(Unsupported) Your requested instance type (p5.4xlarge) is not supported in your requested Availability",
+            True,
+        ),
+        ("(OptInRequired) You are not subscribed to this service. Please go to http://aws.amazon.com", True),
+        ("The following features are not supported by AWS:\n\tspot_instance", True),
+        ("Machine type with name 'a3-highgpu-1g' does not exist in zone 'us-central1-f'.", True),
+        ("Required 'compute.instances.create' permission for 'projects/p1/zones/us-central1-a/instances/x'", True),
+        ("Compute Engine API has not been used in project 123 before or it is disabled.", True),
+        ("UNSUPPORTED_OPERATION: the machine was preempted while it was created", False),
         ("An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation", False),
         ("something that nobody knows", False),
     ],
 )
 def test_what_only_a_person_can_mend_is_told_from_a_want_of_machines(said: str, is_refusal: bool) -> None:
     assert refuses(said) is is_refusal
+
+
+def test_what_the_cloud_said_is_found_in_the_log_of_the_launch_where_skypilots_error_leaves_it_out() -> None:
+    """SkyPilot 0.14.1 on AWS: the error names the zone, the reason is a warning of its provisioner."""
+    error = "Failed to acquire resources in us-west-2a for {AWS(p5.4xlarge)}."
+    denied = "(VcpuLimitExceeded) when calling the RunInstances operation: ... your current vCPU limit of 0 allows"
+    log = [
+        "Launching on AWS us-west-2 (us-west-2a).",
+        f"W 11-23 07:50:00 instance.py:412] create_instances: Attempt failed with An error occurred {denied}",
+        f"W 11-23 07:50:02 instance.py:412] create_instances: Attempt failed with An error occurred {denied}",
+    ]
+    assert not refuses(error)
+    assert cloud_words(log) == f"An error occurred {denied}"
+    assert refuses(f"{error} {cloud_words(log)}") and "on-demand quota" in explain(f"{error} {cloud_words(log)}")
+    assert cloud_words(["rsync: Quota is fine", "setup: An error of the user's"]) == ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from configs.checkout import ROOT
+from flows.forecast.estimates import DOWNLOAD_GB_S
 from tests.flows.clusters.skypilot.conftest import CANARIES
 
 FOLDER = ROOT / "sky"
@@ -97,6 +99,11 @@ def test_the_node_is_told_what_it_is_and_what_it_costs(asked: dict[str, Any], na
     assert (envs["SPECSWEEP_GIT_SHA"], envs["SPECSWEEP_GIT_DIRTY"]) == ("c0ffee", "1")
 
 
+@pytest.mark.parametrize("name", sorted({*TASKS} - {"lab"}))
+def test_the_disk_takes_the_weights_as_fast_as_the_forecast_assumes(asked: dict[str, Any], name: str) -> None:
+    assert asked["tasks"][name]["aws_disk_mib_s"] * 1024**2 / 1e9 >= DOWNLOAD_GB_S
+
+
 def test_a_container_task_runs_the_pinned_image_and_says_so(asked: dict[str, Any]) -> None:
     rented = asked["tasks"]["h100-spot"]["rented"]
     pinned = "vllm/vllm-openai@sha256:" + "ab" * 32
@@ -105,9 +112,17 @@ def test_a_container_task_runs_the_pinned_image_and_says_so(asked: dict[str, Any
     assert "SPECSWEEP_IMAGE_DIGEST" not in asked["tasks"]["h100-pip"]["rented"]["envs"]
 
 
+def test_no_cloud_copies_the_users_credential_files_unless_the_user_says_so(asked: dict[str, Any]) -> None:
+    said = asked["remote_identity"]
+    assert {said[cloud] for cloud in ("aws", "gcp", "kubernetes", "ssh")} == {"NO_UPLOAD"}
+    assert said["azure"] == "my-role"
+
+
 @pytest.mark.parametrize("name", TASKS)
-def test_secrets_travel_as_secrets_and_are_shown_nowhere(asked: dict[str, Any], name: str) -> None:
+def test_secrets_travel_in_a_file_and_are_shown_nowhere(asked: dict[str, Any], name: str) -> None:
     rented = asked["tasks"][name]["rented"]
-    assert rented["secrets"] == sorted(CANARIES)
-    everywhere = f"{rented['dump']} {rented['shown']} {rented['envs']} {rented['resources']} {asked['printed']}"
+    assert rented["secrets"] == [], "SkyPilot writes those into command lines"
+    assert json.loads(rented["carried"]) == CANARIES
+    shown = ("dump", "shown", "envs", "resources", "mounts")
+    everywhere = " ".join([*(str(rented[each]) for each in shown), asked["printed"]])
     assert not [value for value in CANARIES.values() if value in everywhere]

@@ -52,6 +52,10 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown(tmp_path: Path)
     ("text", "field"),
     [
         (GOOD + "num_nodes: 2", "num_nodes is 2"),
+        (
+            GOOD + "envs: {SPECSWEEP_VLLM: git+https://x.y/vllm.git@refs/pull/1/head}",
+            "envs.SPECSWEEP_VLLM is 'git+https",
+        ),
         (GOOD.replace("run: exec bin/node run", ""), "run is None"),
         ("run: true", "resources is None"),
         ("- a list", "is no SkyPilot task"),
@@ -62,7 +66,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, field: str) -> None:
     assert field in _refused(tmp_path, text)
 
 
+def test_an_engine_built_from_a_pull_request_needs_a_commit() -> None:
+    with pytest.raises(TaskFileError, match=r"^sky/h100-pr\.yaml: envs\.SPECSWEEP_VLLM is .*COMMIT': .*40 hex digits"):
+        load_task("h100-pr")
+
+
 def test_a_store_that_no_node_can_reach_is_refused_before_anything_is_rented() -> None:
     rental = Rental(CellJob("/home/me/results", "run-1", "0123456789abcdef"), None, None, 0.0, None, None)
     with pytest.raises(TaskFileError, match=r"'/home/me/results' is a folder of this machine.*--store s3://"):
-        task_for(load_task("h100-spot"), rental)
+        task_for(load_task("h100-spot"), rental, {})

@@ -1,0 +1,99 @@
+"""Secrets on their way to a node: a file that only we can read, there no longer than the launch.
+
+SkyPilot writes a task's `secrets` and `envs` into the job's script, which stands in the arguments of `ssh` here and of
+`bash` there while the job is submitted. A file is copied with its mode, and `bin/node run` reads and removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from configs.secrets import held
+from configs.secrets.held import FOR_NODES
+from tasks.engine.machine import state_dir
+
+ON_THE_NODE = "~/.specsweep-secrets"
+"""Where `bin/node run` finds them."""
+
+FOR_SKYPILOT = "SKYPILOT_"
+"""How the names of secrets begin that SkyPilot itself needs, for a private registry: they go its own way."""
+
+
+def values_of(names: tuple[str, ...], store_url: str) -> dict[str, str]:
+    """The secrets that a node of this store gets: those of the names that are set here, nodes' own before the user's.
+
+    Where a store's keys lie in a file of the user's, they go along by value: no file of the user's is copied.
+    """
+    found, known = dict[str, str](), dict[str, str]()
+    for name in names:
+        has_own = any(each.startswith(FOR_NODES + name.partition("_")[0]) for each in os.environ)
+        value = os.environ.get(FOR_NODES + name if has_own else name)
+        if value and not name.startswith(FOR_SKYPILOT):
+            found[name] = value
+            known[FOR_NODES + name if has_own else name] = value
+    if urlsplit(store_url).scheme == "s3" and "AWS_ACCESS_KEY_ID" in names and "AWS_ACCESS_KEY_ID" not in found:
+        of_files = _keys_of_files()
+        found, known = found | of_files, known | of_files
+    held.hold(known)
+    return found
+
+
+@contextmanager
+def carried(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The `file_mounts` that bring secrets to a node; their file is there within the block.
+
+    A process that is killed leaves its file; whoever comes next removes it. A living one's is locked.
+    """
+    folder = state_dir() / "secrets"
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    path = folder / uuid.uuid4().hex
+    with _alone_in(folder):
+        _remove_left(folder)
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    with file:
+        try:
+            json.dump(dict(values), file)
+            file.flush()
+            yield {ON_THE_NODE: str(path)} if values else {}
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Nobody else makes or removes a file here meanwhile: a new one is not locked yet."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _remove_left(folder: Path) -> None:
+    for path in folder.iterdir():
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # a launch that goes on, or that has just ended
+
+
+def _keys_of_files() -> dict[str, str]:
+    """The keys in ~/.aws, which don't expire as a login's do; none if there are none."""
+    import boto3
+
+    credentials = boto3.Session().get_credentials()
+    if credentials is None or credentials.method not in ("shared-credentials-file", "config-file"):
+        return {}
+    keys = (credentials.access_key, credentials.secret_key, credentials.token)
+    return {name: value for name, value in zip(held.STORE_KEYS, keys, strict=False) if value}

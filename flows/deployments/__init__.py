@@ -1,0 +1,1 @@
+"""Our deployments on a Prefect server that others use, too: which they are, how they beat, when they are scheduled."""

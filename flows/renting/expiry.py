@@ -1,0 +1,105 @@
+"""The label that says from when on any store's reaper may take a cluster, renewed while its flow lives.
+
+A reaper can't read the leases of other stores, so it has only this label to go by. However long a run takes, its label
+stays ahead of the clock; of a cluster whose flow is gone it runs out, and then anybody may end the bill.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from configs.schema import Plan
+from flows.clusters.clouds.account import Account, CloudError, NotAsked
+from flows.clusters.names import cluster_name
+from flows.clusters.skypilot.task_file import EXPIRY_LABEL
+from warehouse.ledger import Ledger
+
+EXPIRES_AFTER_S = 24 * 3600.0
+"""How far ahead the label is set, at the launch and with each renewal."""
+
+RENEW_EVERY_S = 3600.0
+"""Pause between two renewals: a cloud may fail twenty of them in a row."""
+
+LOOK_EVERY_S = 10.0
+"""Pause between two looks at the clock, which goes on while a laptop sleeps; a third of the reaper's before its second
+look."""
+
+
+class ExpiryRenewer:
+    """Sets the label of every machine of some clusters anew, by asking the clouds themselves."""
+
+    def __init__(
+        self,
+        clusters: Collection[str],
+        accounts: Sequence[Account],
+        tell: Callable[[str], None],
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            clusters: their names.
+            accounts: clouds where they may be.
+            tell: gets what a cloud failed with, each sentence once in a row.
+            now_s: seconds since 1970.
+        """
+        self._prefixes = tuple(f"{name}-" for name in clusters)  # SkyPilot appends a hash of its user
+        self._accounts, self._tell, self._now_s = accounts, tell, now_s
+        self._said = ""
+
+    def renew(self) -> None:
+        """Renew the label of every machine that is there now."""
+        labels = {EXPIRY_LABEL: str(int(self._now_s() + EXPIRES_AFTER_S))}
+        failed = [said for account in self._accounts if (said := self._renewed(account, labels))]
+        said = "; ".join(failed)
+        if said and said != self._said:
+            after = f"{EXPIRES_AFTER_S / 3600:.0f} h after the last renewal"
+            self._tell(
+                f"{EXPIRY_LABEL} can't be renewed, so any store's reaper may take machines of this run {after}: {said}"
+            )
+        self._said = said
+
+    def _renewed(self, account: Account, labels: dict[str, str]) -> str:
+        """What one cloud failed with; empty if it did not, or if nothing can be rented there."""
+        try:
+            sighting = account.look()
+            account.label([each for each in sighting.instances if each.cluster.startswith(self._prefixes)], labels)
+        except NotAsked:
+            return ""
+        except CloudError as error:
+            return str(error)
+        except Exception as error:  # of a library: the next renewal may go through
+            return f"{account.cloud}: {type(error).__name__}: {error}"
+        return "; ".join(sighting.problems)
+
+    def run(self, ended: threading.Event) -> None:
+        """Renew now, and every hour until `ended` is set."""
+        due_s = self._now_s()
+        while True:
+            if self._now_s() >= due_s:
+                due_s = self._now_s() + RENEW_EVERY_S
+                self.renew()
+            if ended.wait(LOOK_EVERY_S):
+                return
+
+
+@contextmanager
+def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> Iterator[None]:
+    """Keep the labels of a run's clusters ahead of the clock during the block, if it rents any."""
+    if plan.cloud is None:
+        yield
+        return
+    from flows.clusters.clouds.accounts import accounts  # boto3 takes a while to import
+
+    names = [cluster_name(ledger.store.url, ledger.run_id, planned.cell.cell_key) for planned in plan.cells]
+    ended = threading.Event()
+    renewer = ExpiryRenewer(names, accounts(), tell)
+    thread = threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()  # not joined: a cloud that hangs does not hold up a flow that has ended

@@ -1,0 +1,71 @@
+"""What an earlier flow left open: adopted if it still works, else buried, before anybody counts what it cost."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from configs.schema import Plan, PlannedCell
+from flows.attempt import AttemptRun
+from flows.run_context import RunContext, require_budget
+from warehouse.ledger import Ledger
+from warehouse.managing.claims import ManagedElsewhere
+from warehouse.placement import Placements, PlacementStory
+
+AT_ONCE = 8
+"""Cells that are asked about at the same time; each takes SkyPilot a second or two."""
+
+
+def settle_and_require_budget(ledger: Ledger, plan: Plan, context: RunContext) -> None:
+    """Refuse a run that would cost more than it may, by what its machines cost indeed.
+
+    Raises:
+        BudgetExceeded: it would.
+    """
+    if plan.cloud is not None:
+        settle(ledger, plan, context)
+    require_budget(ledger, plan)
+
+
+def settle(ledger: Ledger, plan: Plan, context: RunContext) -> None:
+    """Close the records of what is gone, so that a budget counts what was spent and not what nobody looked after.
+
+    What still works stays open, and is adopted when its cell's turn comes; what another flow manages is that flow's.
+    """
+    cells = open_cells(ledger)
+    left = [planned for planned in plan.cells if planned.cell.cell_key in cells]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(partial(_settle_cell, ledger, context), left))
+
+
+def left_open(ledger: Ledger, planned: PlannedCell, context: RunContext, story: PlacementStory) -> AttemptRun | None:
+    """The attempt of an open placement whose cluster still works; None if it doesn't: then it goes down."""
+    attempt = AttemptRun(ledger, planned, context, story.asked.offer, placement=story.asked)
+    if attempt.adopt():
+        return attempt
+    attempt.bury()
+    return None
+
+
+def _settle_cell(ledger: Ledger, context: RunContext, planned: PlannedCell) -> None:
+    try:
+        with context.managing(planned.cell.cell_key):
+            story = Placements(ledger, planned.cell.cell_key).open()
+            if story is not None:
+                left_open(ledger, planned, context, story)
+    except ManagedElsewhere:
+        return  # that flow follows it
+    except Exception as error:  # SkyPilot's and the clouds' own, too: its cell tries again, and fails alone
+        said = f"{type(error).__name__}: {error}"
+        context.tell(f"{planned.cell.label}: what an earlier flow left open can't be settled now: {said}")
+
+
+def open_cells(ledger: Ledger) -> set[str]:
+    """Keys of cells with a placement whose end is not recorded: one listing."""
+    asked, ended = set[tuple[str, str]](), set[tuple[str, str]]()
+    for key in ledger.keys():
+        parts = key.split("/")
+        if len(parts) == 6 and parts[4] == "placements":
+            number, _, word = parts[5].partition(".")
+            (ended if word == "end.json" else asked).add((parts[3], number))
+    return {cell_key for cell_key, _ in asked - ended}

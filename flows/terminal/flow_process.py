@@ -1,0 +1,76 @@
+"""The process in which `sweep run` executes its flow, and what it starts: Prefect's ephemeral server, runners, engines.
+
+A flow that is killed leaves that server behind (200 MB). So all of them are marked, the mark is written down first, and
+the next start ends what has no flow any more. Flows beside this one, of the same state folder, are left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+from configs.checkout import ROOT
+from flows.terminal.prefect_session import our_environment
+from tasks.host import process_group
+from tasks.host.process_group import ProcessGroup
+
+MODULE = "flows.terminal.run_flow"
+"""What the flow's process runs."""
+
+
+class FlowProcess:
+    """A flow that has been started, with everything of its group."""
+
+    def __init__(self, home: Path, arguments: list[str]) -> None:
+        """End what killed flows of this home left, and start one.
+
+        Args:
+            home: Prefect's, which also gets the log and the record of the group.
+            arguments: of `MODULE`.
+        """
+        home.mkdir(parents=True, exist_ok=True)
+        self.log_path = home / "flow.log"
+        self.group = process_group.new_group(process_group.SESSION_VARIABLE)
+        self._record = home / f"{self.group.mark[:12]}{process_group.RECORD_SUFFIX}"
+        with (home / "starting.lock").open("ab") as lock, self.log_path.open("wb") as log:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a record whose flow is about to be started is no orphan's
+            end_orphans(home)
+            process_group.record(self.group, self._record)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, *arguments],
+                cwd=ROOT,
+                env=our_environment(home, None) | self.group.env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def end(self, *, asks_first: bool) -> None:
+        """End everything of the group; if asked for, with time to close what they do."""
+        _stop(self.group, asks_first=asks_first)
+        self.process.wait()
+        self._record.unlink(missing_ok=True)
+
+
+def end_orphans(home: Path) -> None:
+    """End what flows of this home started that do not live any more."""
+    for path in home.glob(f"*{process_group.RECORD_SUFFIX}"):
+        group = process_group.recorded(path)
+        if group is not None and not any(_is_flow(pid) for pid in process_group.members(group)):
+            _stop(group, asks_first=True)
+            path.unlink(missing_ok=True)
+
+
+def _stop(group: ProcessGroup, *, asks_first: bool) -> None:
+    asked = process_group.members(group, without=process_group.ENGINE_VARIABLE) if asks_first else []
+    process_group.stop(group, terminate=asked)
+
+
+def _is_flow(pid: int) -> bool:
+    try:
+        return MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # ended while we looked

@@ -1,0 +1,184 @@
+"""The promise of a night that nobody watches: everything goes wrong, and its rows, its bill and its peace are calm's.
+
+Four cells on the pocket cloud. The store is away for 90 s while they are launched, and again while they measure; one
+machine is taken back with a notice and one without; SkyPilot's API server is killed, and so is the orchestrator, which
+is started again after a pause; another team, with a store of its own, measures beside.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.clusters.skypilot.leftovers import SERVER
+from lab.cloud import Lab
+from lab.home import CATALOGS
+from lab.places import REGIONS
+from lab.weather.settings import set_weather
+from tests.cloud.calm import CalmRun, by_step, comparable
+from tests.cloud.checks import nothing_left
+from tests.cloud.night import CANARY, Night, command_of, orchestrators, wait_for
+from warehouse.snapshot import read_current
+
+pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+
+NOTICED, LOST, *UNHURT = range(4)
+AWAY_S = 90.0
+TOKEN_S = (0.015, 0.015, 0.04, 0.04)
+"""Of each cell's engine: the last two, held until then, still measure when the store goes away again."""
+
+PATIENCE_S = 900.0
+
+
+def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: Lab, tmp_path: Path) -> None:
+    calm = CalmRun(tmp_path / "calm")
+    others = Night(lab, tmp_path / "others", 1, token_s=TOKEN_S[NOTICED], store="-others")
+    night = Night(lab, tmp_path / "night", 4, token_s=TOKEN_S, concurrency=4)
+    holds = [night.hold_engine(cell) for cell in UNHURT]
+    flow, beside = night.start(), others.start()
+    try:
+        rented = lambda: len([*filter(night.living, range(4))]) > 1 and bool(others.living(0))  # noqa: E731
+        _wait(night, flow, rented, "machines are rented, the neighbour's too")
+        _store_away_while_they_are_launched(night, flow)
+        _two_machines_go(night, flow)
+        for hold in holds:
+            hold.unlink()
+        _store_away_while_they_measure(night, flow)
+        flow = night.start()
+        flow.wait(PATIENCE_S)
+        assert flow.returncode == 0, night.said()
+        beside.wait(PATIENCE_S)
+        assert beside.returncode == 0, others.said()
+    finally:
+        for process in (flow, beside, calm.process):
+            if process.poll() is None:
+                process.terminate()
+                process.wait(120)
+    _has_the_rows_of(calm, night, others)
+    _asked_nothing_committed_again(night, others)
+    _adopted_what_was_up(night)
+    _costs_what_the_cloud_says(night)
+    _leaves_nothing(night, others)
+
+
+def _store_away_while_they_are_launched(night: Night, flow: subprocess.Popen[bytes]) -> None:
+    set_weather(night.lab.weather, "store", "away", lasts_s=AWAY_S)
+    _wait(night, flow, lambda: not night.lab.weather.now(), "the store is back")
+    assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"nothing goes down for a store\n{night.said()}"
+
+
+def _two_machines_go(night: Night, flow: subprocess.Popen[bytes]) -> None:
+    """Two cells lose their machines as soon as they have windows in the store, one with a notice, one without."""
+    strikes = {NOTICED: night.notice, LOST: night.reclaim}
+    measuring = lambda: [cell for cell in strikes if night.parts(cell, "throughput")]  # noqa: E731
+    while strikes:
+        _wait(night, flow, lambda: bool(measuring()), "one of them measures")
+        for cell in measuring():
+            strikes.pop(cell)(cell)
+    gone = lambda: all({*night.ends(cell)} - {"open"} for cell in (NOTICED, LOST))  # noqa: E731
+    _wait(night, flow, gone, "both losses are on record")
+
+
+def _store_away_while_they_measure(night: Night, flow: subprocess.Popen[bytes]) -> None:
+    """With it SkyPilot's server and the orchestrator: nobody is left but nodes, and they go on."""
+    asked = [len(night.requests(cell)) for cell in UNHURT]
+    set_weather(night.lab.weather, "store", "away", lasts_s=AWAY_S)
+    (server,) = [pid for pid in night.lab.processes() if SERVER in command_of(pid)]
+    os.kill(server, signal.SIGKILL)
+    goes_on = lambda: all(len(night.requests(cell)) > asked[cell - UNHURT[0]] + 4 for cell in UNHURT)  # noqa: E731
+    _wait(night, flow, goes_on, "they go on measuring without the store")
+    assert night.lab.weather.now(), "it is still away"
+    for pid in orchestrators(night.folder):
+        os.kill(pid, signal.SIGKILL)
+    flow.wait()
+    _wait(night, None, lambda: not night.lab.weather.now(), "the store is back")
+
+
+def _has_the_rows_of(calm: CalmRun, night: Night, others: Night) -> None:
+    wanted = calm.rows()
+    assert wanted.height > 0
+    for each in (night, others):
+        rows = read_current(each.ledger.store).filter(pl.col("run_id") == each.run_id)
+        for key in each.keys:
+            ours = comparable(rows.filter(pl.col("cell_key") == key))
+            assert ours.equals(wanted), (each.run_id, key, ours, wanted)
+
+
+def _asked_nothing_committed_again(night: Night, others: Night) -> None:
+    once = [*(night.requests(cell) for cell in UNHURT), others.requests(0)]
+    assert all(max(Counter(asked).values()) == 1 for asked in once), "where no machine was lost, nothing is asked twice"
+    for cell in (NOTICED, LOST):
+        asked, first = Counter(night.requests(cell)), min(attempt.attempt for attempt in night.attempts(cell))
+        assert max(asked.values()) <= 2
+        for step, prompts in by_step(night.requests(UNHURT[0])).items():
+            commit = night.ledger.read_commit(night.keys[cell], step)
+            assert commit is not None
+            if commit.attempt == first:
+                assert {asked[prompt] for prompt in prompts} == {1}, f"{step} of cell {cell} was committed already"
+
+
+def _adopted_what_was_up(night: Night) -> None:
+    for cell in UNHURT:
+        assert night.ends(cell) == ["done"], "one cluster, launched once"
+        assert [attempt.outcome for attempt in night.attempts(cell)] == ["completed"]
+
+
+def _costs_what_the_cloud_says(night: Night) -> None:
+    """EC2's list of machines, and the catalogue's prices, read without our code."""
+    said = night.sweep("report", "--json")
+    assert said.returncode == 0, said.stderr
+    store = night.ledger.store
+    frames = [pl.read_parquet(store.get(key) or b"") for key in store.list("snapshots") if "attempts.parquet" in key]
+    rows = max(frames, key=lambda each: each.height).filter(pl.col("run_id") == night.run_id)
+    catalog = pl.read_csv(CATALOGS / "v8" / "aws" / "vms.csv")
+    zones = pl.read_csv(next((CATALOGS / "v8" / "aws").glob("az_mappings-*.csv")))
+    priced = catalog.join(zones, on="AvailabilityZone")
+    usd, machines = 0.0, 0
+    clusters = tuple(night.cluster(cell) for cell in range(4))
+    for region in REGIONS:
+        for reservation in night.lab.client("ec2", region).describe_instances()["Reservations"]:
+            for each in reservation["Instances"]:
+                tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
+                if not tags.get("ray-cluster-name", "").startswith(clusters):
+                    continue
+                machines += 1
+                if each["StateReason"]["Code"] == "Server.SpotInstanceTermination":
+                    continue  # in its first hour EC2 does not charge what it takes back
+                ended = datetime.fromisoformat(each["StateTransitionReason"][-24:-5] + "+00:00")
+                rented_s = (ended - each["LaunchTime"]).total_seconds()
+                offer = priced.filter(
+                    InstanceType=each["InstanceType"], AvailabilityZoneName=each["Placement"]["AvailabilityZone"]
+                )
+                usd += rented_s / 3600 * offer["SpotPrice"].item()
+    assert machines >= 6
+    assert rows["cost_usd"].sum() == pytest.approx(usd, abs=0.0005), f"{machines} machines\n{rows}"
+
+
+def _leaves_nothing(night: Night, others: Night) -> None:
+    nothing_left(night.lab)
+    rented = [each for each in night.lab.instances() if night.lab.name_of(each) == others.cluster(0)]
+    assert len(rented) == 1, "the neighbour's one machine"
+    assert others.ends(0) == ["done"] and [each.outcome for each in others.attempts(0)] == ["completed"]
+    assert [story.end is not None for cell in range(4) for story in night.stories(cell)].count(False) == 0
+    assert orchestrators(night.folder) == orchestrators(others.folder) == []
+    assert str(night.lab.places.fleet) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    needle, found = CANARY.encode(), list[str]()
+    for folder in (night.folder / "state", others.folder / "state", night.lab.places.home, night.lab.places.fleet):
+        found += [str(path) for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
+    for each in (night, others):
+        found += [key for key in each.ledger.store.list("") if needle in (each.ledger.store.get(key) or b"")]
+    night.watch.look()
+    found += night.watch.leaks
+    assert found == [], "secrets"
+
+
+def _wait(night: Night, flow: subprocess.Popen[bytes] | None, true: object, what: str) -> None:
+    assert callable(true)
+    wait_for(true, what, night, flow, PATIENCE_S)

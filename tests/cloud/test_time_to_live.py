@@ -1,0 +1,81 @@
+"""Everybody who could take a machine down dies in the middle of its launch: it ends itself, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+from flows.clusters.skypilot.leftovers import SERVER, end_leftovers
+from flows.plans import make_plan, record_run
+from lab.cloud import Lab
+from lab.places import INSIDE
+from tests.cloud.checks import server_log
+from tests.cloud.night import Night, command_of
+
+pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+
+TIME_TO_LIVE_S = 90.0
+"""Of a machine that is launched here: long enough for SkyPilot to reach it, also where two cores are busy."""
+
+PATIENCE_S = 400.0
+
+
+@pytest.fixture
+def launches() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that launch; killed after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _wait(done: Callable[[], bool], what: str, night: Night) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline, f"{what}\n{night.log.read_text()[-3000:]}\n{server_log(night.lab)}"
+        time.sleep(0.05)
+
+
+def _has(night: Night, cell: int, name: str) -> bool:
+    """Whether something lies in the home of the cell's machine by now."""
+    inside = INSIDE.home.relative_to("/")
+    return any((night.lab.places.fleet / each.instance_id / inside / name).exists() for each in night.living(cell))
+
+
+def _kill_skypilot(lab: Lab) -> None:
+    """The API server with all that it started: nobody finishes a launch, or sets its autostop."""
+    for pid in lab.processes():
+        if SERVER in command_of(pid):
+            os.kill(pid, signal.SIGKILL)
+    end_leftovers(lab.places.home)
+
+
+def test_no_machine_outlives_those_who_launched_it(
+    lab: Lab, tmp_path: Path, launches: list[subprocess.Popen[bytes]]
+) -> None:
+    night = Night(lab, tmp_path, 2, budget=f", unattended_h: {TIME_TO_LIVE_S / 3600}")
+    sweep = str(tmp_path / "sweep.yaml")
+    record_run(night.ledger, make_plan(sweep))
+    for cell in (0, 1):
+        argv = [sys.executable, "-m", "tests.cloud.only_launch", sweep, lab.store_url, night.run_id, night.keys[cell]]
+        with night.log.open("ab") as log:
+            launches.append(subprocess.Popen(argv, cwd=ROOT, env=night.env, stdout=log, stderr=log))
+    _wait(lambda: all(night.living(cell) for cell in (0, 1)), "both machines are rented", night)
+    _wait(lambda: any(_has(night, cell, ".sky") for cell in (0, 1)), "SkyPilot has reached the first of them", night)
+    for process in launches:
+        process.kill()
+        process.wait()
+    _kill_skypilot(lab)
+    assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "both are billed, and nobody knows of them"
+    _wait(lambda: not any(each.alive for each in lab.instances()), "no machine is left, and nobody ended one", night)
+    ours = [each for each in lab.instances() if each.cluster.startswith((night.cluster(0), night.cluster(1)))]
+    assert {each.state for each in ours} == {"terminated"}

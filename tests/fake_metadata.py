@@ -1,0 +1,80 @@
+"""A metadata service as EC2's and Google's machines have: real HTTP, the real paths, a notice when a test gives one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+TERMINATE = json.dumps({"action": "terminate", "time": "2026-11-23T09:30:00Z"})
+REBALANCE = json.dumps({"noticeTime": "2026-11-23T09:20:00Z"})
+EC2, GOOGLE, BROKEN = "ec2", "google", "broken"
+
+
+class FakeMetadata:
+    """What one machine's service says; `notice`, `rebalance` and `token` may be changed at any time."""
+
+    def __init__(self, cloud: str, url: str) -> None:
+        self.cloud, self.url = cloud, url
+        self.notice = self.rebalance = False
+        self.token = "first"
+        self.asked: list[str] = []
+
+    def answer(self, method: str, path: str, headers: Any) -> tuple[int, str]:
+        """Status and body."""
+        self.asked.append(f"{method} {path}")
+        if self.cloud == BROKEN:
+            return 500, "an error page"
+        if self.cloud == GOOGLE:
+            known = path == "/computeMetadata/v1/instance/preempted" and headers["Metadata-Flavor"] == "Google"
+            return (200, "TRUE" if self.notice else "FALSE") if known else (404, "")
+        if path == "/latest/api/token":
+            is_right = method == "PUT" and 1 <= int(headers["X-aws-ec2-metadata-token-ttl-seconds"]) <= 21600
+            return (200, self.token) if is_right else (405, "")
+        if headers["X-aws-ec2-metadata-token"] != self.token:
+            return 401, ""
+        said = {
+            "/latest/meta-data/spot/instance-action": TERMINATE if self.notice else None,
+            "/latest/meta-data/events/recommendations/rebalance": REBALANCE if self.rebalance else None,
+        }
+        found = said.get(path)
+        return (404, "") if found is None else (200, found)
+
+
+@contextmanager
+def metadata_of(cloud: str) -> Iterator[FakeMetadata]:
+    """A service on a port of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.serve()
+
+        def do_PUT(self) -> None:
+            self.serve()
+
+        def serve(self) -> None:
+            status, text = service.answer(self.command, self.path, self.headers)
+            data = text.encode()
+            self.send_response(status)
+            if service.cloud == GOOGLE:
+                self.send_header("Metadata-Flavor", "Google")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    service = FakeMetadata(cloud, f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield service
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

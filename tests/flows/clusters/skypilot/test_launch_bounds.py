@@ -1,0 +1,187 @@
+"""A launch that hangs is cut short: a real EC2 control plane on loopback (moto), SkyPilot's server is a fake.
+
+The real SkyPilot's turn is in tests/cloud.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from flows.clock import FlowStopped
+from flows.clusters.clouds.account import CLUSTER_TAG
+from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.launch_watch import LaunchBounds
+from tests.flows.reaper.test_reap import OFFER, Ec2
+from tests.warehouse.store.conftest import KEYS, S3Server, make_server
+from warehouse.outcomes import Ended
+from warehouse.store import StoreAway, StoreError
+
+NAME, JOB = "specsweep-ab12c-night-0123456789abcdef", CellJob("s3://b/p", "night", "0123456789abcdef")
+SPENT = "run night spent 3.61 of 3.60 USD: stopped"
+PATIENCE_S = 60.0
+
+
+class HangingSky:
+    """SkyPilot's server: it rents, and waits for a machine that never answers until the request is cancelled."""
+
+    def __init__(self, ec2: Ec2) -> None:
+        self.ec2, self.cancelled, self.machine = ec2, threading.Event(), ""
+        self.deaf = 0
+        """How often it does not hear that it shall cancel."""
+
+    def call(self, request: object, log: Path, started: Callable[[str], None]) -> Any:
+        self.machine = self.ec2.rent(NAME)
+        started("request-1")
+        assert self.cancelled.wait(PATIENCE_S), "nobody cuts the launch short"
+        raise RuntimeError("the request was cancelled")
+
+    def cancel(self, request_id: str) -> None:
+        if self.deaf:
+            self.deaf -= 1
+            raise ConnectionError("the API server does not answer")
+        self.cancelled.set()
+
+    @property
+    def state(self) -> str:
+        """EC2's word about the machine."""
+        return self.ec2.state(self.machine)
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    server = make_server("moto", tmp_path_factory.mktemp("moto"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def sky(cloud: S3Server, monkeypatch: pytest.MonkeyPatch) -> HangingSky:
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
+        monkeypatch.setenv(name, value)
+    fake, server = HangingSky(Ec2(cloud)), "flows.clusters.skypilot.server"
+    monkeypatch.setattr(f"{server}.call", fake.call)
+    monkeypatch.setattr(f"{server}.cancel_request", fake.cancel)
+    monkeypatch.setattr(f"{server}.any_error", lambda: (ConnectionError,))
+    monkeypatch.setattr("flows.clusters.skypilot.launch_watch.LOOK_EVERY_S", 0.05)
+    return fake
+
+
+def launch(folder: Path, bounds: LaunchBounds, *, stopped: bool = False) -> LaunchFailed | FlowStopped:
+    """Launch, and return what it was cut short with."""
+    cluster = SkyCluster(NAME, lambda job: nullcontext(), OFFER, folder / "launch.log", lambda: stopped, bounds)
+    with pytest.raises((LaunchFailed, FlowStopped)) as raised:
+        cluster.launch(JOB)
+    return raised.value
+
+
+NO_TIME, NO_MONEY = LaunchBounds(0.0, lambda: None, lambda: True), LaunchBounds(1.0, lambda: SPENT, lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "how", "said"),
+    [
+        (NO_TIME, Ended.LAUNCH_FAILED, "aws/us-east-1a spot: not launched within 0 h (cloud.launch_h): cut short"),
+        (NO_MONEY, Ended.STOPPED, SPENT),
+    ],
+    ids=["deadline", "purse"],
+)
+def test_a_launch_that_takes_too_much_is_cut_short_and_its_machine_ended(
+    sky: HangingSky, tmp_path: Path, bounds: LaunchBounds, how: Ended, said: str
+) -> None:
+    cut = launch(tmp_path, bounds)
+    assert isinstance(cut, LaunchFailed) and (cut.how, str(cut)) == (how, said)
+    assert sky.state == "terminated"
+
+
+def test_a_flow_that_ends_ends_the_machine_that_it_is_launching(sky: HangingSky, tmp_path: Path) -> None:
+    bounds = LaunchBounds(1.0, lambda: None, lambda: True)
+    assert isinstance(launch(tmp_path, bounds, stopped=True), FlowStopped)
+    assert sky.state == "terminated"
+
+
+def test_a_server_that_does_not_hear_is_told_again(sky: HangingSky, tmp_path: Path) -> None:
+    sky.deaf = 2
+    launch(tmp_path, NO_TIME)
+    assert sky.deaf == 0 and sky.state == "terminated"
+
+
+def test_the_machine_of_a_cell_that_another_flow_has_taken_over_is_left_to_it(sky: HangingSky, tmp_path: Path) -> None:
+    launch(tmp_path, NO_TIME._replace(holds=lambda: False))
+    assert sky.cancelled.is_set() and sky.state == "running"
+
+
+def test_an_odd_error_does_not_end_the_watch(sky: HangingSky, tmp_path: Path) -> None:
+    troubles = [StoreError("403 RequestTimeTooSkewed"), ValueError("odd")]
+
+    def over() -> str | None:
+        if troubles:
+            raise troubles.pop()
+        return SPENT
+
+    assert str(launch(tmp_path, LaunchBounds(1.0, over, lambda: True))) == SPENT
+    assert sky.state == "terminated"
+
+
+def test_a_machine_on_demand_is_terminated_not_stopped_when_it_powers_itself_off(
+    sky: HangingSky, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ec2 = boto3.client("ec2")
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": CLUSTER_TAG, "Value": f"{NAME}-12ab34cd"}]}]
+
+    def rent(name: str) -> str:
+        answer = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=tags)
+        return str(answer["Instances"][0]["InstanceId"])
+
+    monkeypatch.setattr(sky.ec2, "rent", rent)
+    looks: list[str] = []
+
+    def over() -> str | None:
+        looks.extend([sky.machine] if sky.machine else [])
+        return SPENT if len(looks) > 1 else None  # the look before this one has seen it
+
+    launch(tmp_path, LaunchBounds(1.0, over, lambda: False))
+    name = "instanceInitiatedShutdownBehavior"
+    said = ec2.describe_instance_attribute(InstanceId=sky.machine, Attribute=name)
+    ec2.terminate_instances(InstanceIds=[sky.machine])
+    ec2.close()
+    assert said["InstanceInitiatedShutdownBehavior"] == {"Value": "terminate"}
+
+
+def test_a_store_that_is_away_ends_nothing_and_the_deadline_holds_all_the_same(sky: HangingSky, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def away() -> str | None:
+        asked.append("purse")
+        if len(asked) < 3:
+            raise StoreAway("s3://b/p does not answer")
+        return SPENT
+
+    cut = launch(tmp_path, LaunchBounds(1.0, away, lambda: True))
+    assert str(cut) == SPENT and len(asked) == 3, "it is asked until it answers"
+
+    def gone() -> str | None:
+        raise StoreAway("s3://b/p does not answer")
+
+    sky.cancelled.clear()
+    assert "cloud.launch_h" in str(launch(tmp_path, LaunchBounds(1e-4, gone, lambda: True)))
+    assert sky.state == "terminated"
+
+
+def test_what_ec2_never_launched_has_an_end_without_seconds(sky: HangingSky, tmp_path: Path) -> None:
+    cluster = SkyCluster(f"{NAME}-2", lambda job: nullcontext(), OFFER, tmp_path / "launch.log", lambda: False, NO_TIME)
+    asked_s = time.time()
+    end = cluster.machine_end(asked_s)
+    assert end is not None and end.is_of_none
+    assert cluster.machine_end(asked_s - 7200) is None, "EC2 may have forgotten it"
+    sky.ec2.rent(f"{NAME}-2")
+    assert cluster.machine_end(asked_s) is None, "it is up"

@@ -1,0 +1,206 @@
+"""A Prefect server that others use, too: our automations leave their flows alone, deploying leaves schedules alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from configs.checkout import ROOT
+from flows.deployments.ours import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
+from flows.terminal.prefect_session import WORK_POOL, PrefectSession
+from tests.tasks.test_cell import wait_until
+
+SILENCE_S = 12
+"""Shorter than any heartbeat, so that each flow run looks dead: who is acted on is the question."""
+
+INNOCENT = """
+import time
+from prefect import flow
+
+@flow(name="innocent")
+def innocent():
+    time.sleep(600)
+
+innocent()
+"""
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 300.0
+"""For what takes seconds on an idle machine."""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectSession]:
+    """A real server, with everything deployed."""
+    with PrefectSession(tmp_path_factory.mktemp("prefect")) as session:
+        session.start(lambda _: None)
+        session.prefect(["work-pool", "pause", WORK_POOL])  # nobody runs what the tests below only pretend to run
+        yield session
+
+
+def api(session: PrefectSession, method: str, path: str, body: object = None) -> Any:
+    for _ in range(20):
+        answer = httpx.request(method, f"{session.url}/api/{path}", json=body, timeout=120, trust_env=False)
+        if (
+            answer.status_code != httpx.codes.SERVICE_UNAVAILABLE
+        ):  # its database is busy: Prefect's own client asks again
+            break
+    assert answer.is_success, answer.text
+    return answer.json() if answer.content else None
+
+
+def python(session: PrefectSession, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=session.env, text=True, capture_output=True, check=False
+    )
+
+
+def deployment(session: PrefectSession, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = api(session, "GET", f"deployments/name/{name}")
+    return found
+
+
+def state_of(session: PrefectSession, flow_run: str) -> dict[str, Any]:
+    state: dict[str, Any] = api(session, "GET", f"flow_runs/{flow_run}")["state"]
+    return state
+
+
+def enter(session: PrefectSession, flow_run: str, state: str) -> None:
+    body = {"state": {"type": state, "name": state.title()}, "force": False}
+    answer = api(session, "POST", f"flow_runs/{flow_run}/set_state", body)
+    assert answer["status"] == "ACCEPT", answer
+
+
+def beat(session: PrefectSession, flow_run: str) -> None:
+    """What Prefect's engine says on behalf of a flow run with our tag."""
+    related = [{"prefect.resource.id": "prefect.tag.specsweep", "prefect.resource.role": "tag"}]
+    event = {
+        "event": "prefect.flow-run.heartbeat",
+        "occurred": datetime.now(UTC).isoformat(),
+        "id": str(uuid4()),
+        "resource": {"prefect.resource.id": f"prefect.flow-run.{flow_run}"},
+        "related": related,
+    }
+    api(session, "POST", "events", [event])
+
+
+def within_s(session: PrefectSession) -> float:
+    automations = api(session, "POST", "automations/filter", {})
+    return next(each["trigger"]["within"] for each in automations if each["name"] == "specsweep: silent runs crash")
+
+
+def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_times(
+    session: PrefectSession, tmp_path: Path
+) -> None:
+    done = python(session, "-c", f"import asyncio, flows.automations as a; asyncio.run(a.replace({SILENCE_S}))")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "innocent.py").write_text(INNOCENT)
+    with subprocess.Popen([sys.executable, tmp_path / "innocent.py"], env=session.env, cwd=tmp_path) as team:
+        try:
+            innocent = theirs(session)
+            silent = new_run(session, "sweep/full")
+            start(session, silent)
+            beat(session, silent)
+            continued(session, silent)
+            assert state_of(session, innocent)["type"] == "RUNNING", "it was silent for longer than ours"
+
+            enter(session, silent, "PENDING")
+            enter(session, silent, "CRASHED")  # before it ran: as when its checkout is broken
+            looping = new_run(session, "sweep/demo")
+            for _ in range(MAX_FLOW_RUNS - 1):
+                start(session, looping)
+                enter(session, looping, "CRASHED")
+                continued(session, looping)
+            assert state_of(session, silent)["name"] == "Crashed", "what can't start would be scheduled for ever"
+            start(session, looping)
+            enter(session, looping, "CRASHED")
+            witness = new_run(session, "sweep/rehearsal")
+            start(session, witness)
+            enter(session, witness, "CRASHED")
+            continued(session, witness)
+            assert state_of(session, looping)["name"] == "Crashed", "it has been started often enough"
+            assert state_of(session, innocent)["type"] == "RUNNING"
+        finally:
+            team.kill()
+
+
+def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: PrefectSession) -> None:
+    done = python(session, "-m", "flows.automations")
+    assert done.returncode == 0, done.stderr
+    assert within_s(session) == 90
+    full = deployment(session, "sweep/full")
+    api(session, "PATCH", f"deployments/{full['id']}", {"job_variables": {}})  # then Prefect's default holds
+    try:
+        widened = python(session, "-m", "flows.automations")
+        assert widened.returncode == 0 and "540 s" in widened.stdout, widened.stderr
+        assert within_s(session) == 3 * DEFAULT_HEARTBEAT_S == 540
+        refused = python(session, "-m", "flows.automations", "90")
+        assert refused.returncode == 1
+        assert "90 s would crash live flows: sweep/full beats every 180 s" in refused.stderr
+        assert within_s(session) == 540
+    finally:
+        api(session, "PATCH", f"deployments/{full['id']}", {"job_variables": full["job_variables"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "wanted"),
+    [
+        ("sweep/nightly", ("0 2 * * *", "Europe/Berlin", False), ("30 4 * * *", "Asia/Seoul", True)),
+        ("reap/hourly", ("17 * * * *", "Etc/UTC", True), ("47 * * * *", "Etc/UTC", False)),
+    ],
+)
+def test_a_schedule_stays_as_it_was_set(
+    session: PrefectSession, name: str, first: tuple[str, str, bool], wanted: tuple[str, str, bool]
+) -> None:
+    found = deployment(session, name)
+    assert schedule_of(found) == first
+    cron, timezone, active = wanted
+    body = {"active": active, "schedule": {"cron": cron, "timezone": timezone}}
+    api(session, "PATCH", f"deployments/{found['id']}/schedules/{found['schedules'][0]['id']}", body)
+    session.prefect(["--no-prompt", "deploy", "--name", name])
+    assert schedule_of(deployment(session, name)) == wanted
+
+
+def new_run(session: PrefectSession, name: str) -> str:
+    body = {"state": {"type": "SCHEDULED"}}
+    run = api(session, "POST", f"deployments/{deployment(session, name)['id']}/create_flow_run", body)
+    assert run["tags"] == ["specsweep"]
+    run_id: str = run["id"]
+    return run_id
+
+
+def start(session: PrefectSession, flow_run: str) -> None:
+    enter(session, flow_run, "PENDING")
+    enter(session, flow_run, "RUNNING")
+
+
+def continued(session: PrefectSession, flow_run: str) -> None:
+    wait_until(
+        lambda: state_of(session, flow_run)["name"] == "AwaitingRetry", "a crashed run to be continued", PATIENCE_S
+    )
+
+
+def schedule_of(found: dict[str, Any]) -> tuple[str, str, bool]:
+    (only,) = found["schedules"]
+    return only["schedule"]["cron"], only["schedule"]["timezone"], only["active"]
+
+
+def theirs(session: PrefectSession) -> str:
+    """The other team's flow run, once it runs and has sent its first heartbeat."""
+    body = {"flows": {"name": {"any_": ["innocent"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}
+    wait_until(lambda: api(session, "POST", "flow_runs/filter", body), "the other team's flow", PATIENCE_S)
+    found: str = api(session, "POST", "flow_runs/filter", body)[0]["id"]
+    heard = {
+        "filter": {"resource": {"id": [f"prefect.flow-run.{found}"]}, "event": {"name": ["prefect.flow-run.heartbeat"]}}
+    }
+    wait_until(lambda: api(session, "POST", "events/filter", heard)["total"], "its first heartbeat", PATIENCE_S)
+    return found

@@ -1,0 +1,110 @@
+"""Two flows that begin at the same moment, each in a process of its own, on a real S3 server that is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from configs.checkout import ROOT
+from tasks.engine.server import free_port
+from tests.warehouse.store.conftest import BUCKET, S3Server
+
+ONE_WAY_S = 0.02
+"""A store far away: 40 ms for an answer."""
+
+OFFSETS_MS = (0, 5, 10, 20, 30, 40, 50, 60)
+
+
+@contextmanager
+def far_away(port: int) -> Iterator[str]:
+    """The url of a door on which everything takes `ONE_WAY_S` longer in each direction."""
+    mine, loop = free_port(), asyncio.new_event_loop()
+
+    async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await asyncio.sleep(ONE_WAY_S)
+                to.write(data)
+                await to.drain()
+        except OSError:
+            pass  # either side has gone, and the other is told below
+        to.close()
+
+    async def enter(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        back, behind = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pass_on(source, behind), pass_on(back, to))
+
+    server = loop.run_until_complete(asyncio.start_server(enter, "127.0.0.1", mine))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{mine}"
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        for each in asyncio.all_tasks(loop):
+            loop.call_soon_threadsafe(each.cancel)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class Flow:
+    """One of the two processes."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        argv = [sys.executable, "-m", "tests.flows.one_of_two_flows", str(folder)]
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+
+    def hear(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def says(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("s3_server", ["ministack"], indirect=True)
+def test_of_two_flows_that_begin_together_one_owns_the_cell_and_the_other_says_whose_it_is(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "flows.log"
+    with far_away(s3_server.port) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        flows = [Flow(tmp_path / who, log) for who in "AB"]
+        try:
+            assert [flow.says() for flow in flows] == ["ready"] * 2, log.read_text()
+            for offset_ms in OFFSETS_MS:
+                name = f"{offset_ms}ms"
+                for flow in flows:
+                    flow.hear(f"{name} s3://{BUCKET}/{name}")
+                assert [flow.says() for flow in flows] == ["set"] * 2, log.read_text()
+                begins_s = time.monotonic() + 0.1
+                for flow, late_ms in zip(flows, (0, offset_ms), strict=True):
+                    flow.hear(str(begins_s + late_ms / 1000))
+                assert [flow.says() for flow in flows] == ["over"] * 2, log.read_text()
+                said = [line.split(" ", 1) for line in (tmp_path / f"{name}.events").read_text().splitlines()]
+                owners = [who for who, what in said if what == "launches"]
+                assert len(owners) == 1, f"{name} apart: {said}"
+                (told,) = (what for who, what in said if who != owners[0])
+                assert f"another flow works on it ({owners[0]})" in told
+        finally:
+            for flow in flows:
+                flow.end()
