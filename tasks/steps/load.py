@@ -22,8 +22,8 @@ tell them apart, and it is left null.
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
 has stopped: one that is lost with its node is measured again, whole, since a part of it would be another load.
 
-A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. Asked again
-it must not come faster than the first time, with fewer in flight: else the engine remembers, whatever it counts.
+A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. An engine
+that is asked them again must not remember, whatever it counts: a few like them are asked twice (`asked_twice.py`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import prompt_seed
+from tasks.timing.asked_twice import ask_twice
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments
 from tasks.timing.timed import Timed, timed, timed_at, untimed, with_failures
@@ -93,7 +94,8 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
     run = _Run(ctx, spec, suite, [*filter(ctx.is_here, requests)], [*filter(ctx.is_here, windows)])
     for load in spec.loads:
         await run.measure(load)
-    return [each for load in spec.loads for each in run.judged(load)]
+    again = await ask_twice(ctx, [each.prompt for each in suite.prompts]) if len(spec.loads) > 1 else []
+    return [each for load in spec.loads for each in run.judged(load, [] if load == spec.loads[0] else again)]
 
 
 def schedule(load: Offered, number: int) -> list[float]:
@@ -143,13 +145,10 @@ class _Run:
             await self._window([*prompts], load, category, beside)
             beside = []
 
-    def judged(self, load: Offered) -> list[Judgement]:
-        """What the guards say about a load, all of whose windows are there."""
+    def judged(self, load: Offered, again: Sequence[Finding | None]) -> list[Judgement]:
+        """What the guards say about a load, all of whose windows are there, and what is said of prompts asked again."""
         asked = [self._ctx.stamp(row) for row in _of(load, self._requests)]
-        before = self._spec.loads[: self._spec.loads.index(load)]
-        fewer = [each for each in before if each.concurrency and each.concurrency < (load.concurrency or 0)]
-        earlier = [row for each in fewer for row in _of(each, self._requests)]
-        return judge_load(self._ctx.cell, self._ctx.planned.gpu, load, _of(load, self._windows), asked, earlier)
+        return judge_load(self._ctx.cell, self._ctx.planned.gpu, load, _of(load, self._windows), asked, again)
 
     async def _count(self, prompts: Sequence[SuitePrompt]) -> None:
         """Have the engine count prompts, once each: what it later says that it was sent must be as long."""

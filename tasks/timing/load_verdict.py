@@ -20,7 +20,6 @@ from tasks.guards.tokens import (
     failed_requests,
     ids_mismatch,
     prefix_cache_hit,
-    secretly_cached,
     token_mismatch,
 )
 from tasks.meters import Counters
@@ -36,7 +35,7 @@ def judge_load(
     load: Offered,
     windows: Sequence[Row],
     requests: Sequence[Row],
-    earlier: Sequence[Row] = (),
+    again: Sequence[Finding | None] = (),
 ) -> list[Judgement]:
     """What the guards say about the whole suite under a load, and about each of its categories.
 
@@ -49,14 +48,14 @@ def judge_load(
         load: what was offered.
         windows: rows of `load_windows` of it.
         requests: stamped rows of `load_requests` that belong to them.
-        earlier: those of the same visit that were measured before with fewer in flight.
+        again: what is said of an engine that is asked prompts again, where this load does.
     """
     counted = counted_in(windows)
     shared = [
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
         _unsteady(load, requests),
-        secretly_cached(_asked_again(requests, earlier)),
+        *again,
     ]
     categories: dict[str, list[Row]] = {}
     for row in requests:
@@ -129,20 +128,6 @@ def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
     windows = windows_of([dict(row) for row in requests])
     repeats = [row for row in windows if row["condition"] == load.name]
     return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")
-
-
-def _asked_again(requests: Sequence[Row], earlier: Sequence[Row]) -> list[tuple[float, float]]:
-    """The first time to the first token and this one, in ms, of the longer half of the prompts that were asked before.
-
-    A short prompt takes as long whether it is read or remembered.
-    """
-    first: dict[str, float] = {}
-    for row in earlier:
-        if row["ttft_ms"]:
-            first.setdefault(row["prompt_id"], row["ttft_ms"])
-    again = [row for row in requests if row["ttft_ms"] and row["prompt_id"] in first]
-    longer = sorted(again, key=lambda row: int(row["prompt_tokens"] or 0))[len(again) // 2 :]
-    return [(first[row["prompt_id"]], row["ttft_ms"]) for row in longer]
 
 
 def _starved(windows: Sequence[Row], sent: Sequence[Row]) -> Finding | None:
