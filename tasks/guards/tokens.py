@@ -84,7 +84,7 @@ def secretly_cached(seen: Sequence[tuple[float, float]]) -> Finding | None:
         return None
     sentence = (
         f"{len(seen)} new prompts took {first_ms:.0f} ms to the first token, and {again_ms:.0f} ms when each was asked "
-        "again (the shortest times): the engine keeps prompts and doesn't count that"
+        "again (the shortest times): the engine keeps prompts, whatever it counts"
     )
     return Finding(Reason.PREFIX_CACHE_HIT, "suspect", sentence)
 
