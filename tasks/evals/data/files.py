@@ -71,9 +71,11 @@ def _csv(data: bytes) -> list[Any]:
 
 
 def _parquet(data: bytes) -> list[Any]:
-    import pyarrow.parquet
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    return list(pyarrow.parquet.read_table(io.BytesIO(data)).to_pylist())
+    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # without Arrow's threads: see `warehouse.parts`
+    return list(file.read(use_threads=False).to_pylist())
 
 
 def _arrow_error() -> type[Exception]:
