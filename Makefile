@@ -35,8 +35,9 @@ test-parts: ## the tests without an engine or a cloud, side by side
 test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
 	@"$$(bin/environment dev)" -m pytest -m "cloud and not engine"
 
-test-engine: ## the tests with the real vLLM, on this machine and on the pocket cloud, one after another
-	@"$$(bin/environment dev)" -m pytest -m engine
+test-engine: ## the tests with the real vLLM: by twos, those on the pocket cloud or that want quiet rates alone
+	@"$$(bin/environment dev)" -m pytest -m "engine and (cloud or quiet)"
+	@"$$(bin/environment dev)" -m pytest -n 2 --dist loadfile -m "engine and not cloud and not quiet"
 
 test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
 	@bin/environment dev node lab >/dev/null

@@ -50,11 +50,12 @@ class Weather(NamedTuple):
     """What the night is like.
 
     `reclaimed_per_hour`: probability for each spot machine; `launch_s`: from asking for one, image included, to a node
-    runner that takes its cell.
+    runner that takes its cell; `room`: how many times the spot machines of `ZONES` there are.
     """
 
     reclaimed_per_hour: float
     launch_s: float
+    room: int = 1
 
     def life_s(self, rng: random.Random) -> float:
         """Seconds that a spot machine lives: the risk is the same in every hour."""
@@ -92,7 +93,7 @@ class SimulatedCloud:
     def rent(self, offer: Offer) -> bool:
         """Take a machine; False if there is none. On demand there always is one."""
         zone = offer.zone or ""
-        most = {name: places for _, name, _, _, places in (*ZONES, DRY_ZONE)}[zone]
+        most = {name: places for _, name, _, _, places in (*ZONES, DRY_ZONE)}[zone] * self.weather.room
         if offer.spot and (self._machines[zone] >= most or bisect.bisect(self._turns[zone], self.clock.now_s()) % 2):
             return False
         self._machines[zone] += offer.spot

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.tiny_store import measure
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.quiet]
 
 
 @pytest.fixture(scope="module")
