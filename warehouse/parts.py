@@ -72,8 +72,7 @@ def decode(data: bytes, key: str) -> list[dict[str, Any]]:
     Raises:
         StoreError: the bytes are not a Parquet file.
     """
-    rows: list[dict[str, Any]] = _opened(data, key).read(use_threads=False).to_pylist()
-    return rows
+    return _rows(_opened(data, key))
 
 
 def facts_of(data: bytes, key: str) -> dict[str, str]:
@@ -86,16 +85,34 @@ def facts_of(data: bytes, key: str) -> dict[str, str]:
     return {name.decode(): text.decode() for name, text in said.items()}
 
 
+def parquet_rows(data: bytes) -> list[dict[str, Any]]:
+    """The rows of any Parquet file.
+
+    Raises:
+        pyarrow.ArrowException: the bytes are none.
+    """
+    return _rows(_file(data))
+
+
 def _opened(data: bytes, key: str) -> Any:
-    """The file, read by this thread alone.
+    try:
+        return _file(data)
+    except pa.ArrowInvalid as error:
+        raise StoreError(f"{key} is not a readable Parquet file: {error}") from error
+
+
+def _file(data: bytes) -> Any:
+    """A file that, like `_rows`, is read by this thread alone.
 
     Arrow's own threads let go of Python's bytes when they please: in a process that ends meanwhile they wait for its
     interpreter, and abort it behind its last line (apache/arrow issue 34314). One `sweep regrade` of twelve did.
     """
-    try:
-        return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-    except pa.ArrowInvalid as error:
-        raise StoreError(f"{key} is not a readable Parquet file: {error}") from error
+    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+
+
+def _rows(file: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
+    return rows
 
 
 def sha256_hex(data: bytes) -> str:
