@@ -36,6 +36,9 @@ ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 FIRST_REGION = "us-east-1"
 """Asked for the list of regions when the user's configuration names none."""
 
+CLOCKS_AGREE_S = 5.0
+"""How long before our request a machine may have been launched, by EC2's clock."""
+
 LISTED_S = 3000.0
 """AWS lists a terminated machine for about an hour; what was launched this lately and is not listed never was."""
 
@@ -152,8 +155,8 @@ class Machines:
             return False
         return True
 
-    def last_end(self, since_s: float) -> MachineEnd | None:
-        """How the newest machine launched since then ended; None if it has not, or the cloud does not say.
+    def last_end(self, asked_s: float) -> MachineEnd | None:
+        """How the newest machine launched since we asked ended; None if it has not, or the cloud does not say.
 
         Where none was launched, and AWS would still list it, the end is that of no machine (`MachineEnd.is_of_none`).
         """
@@ -162,12 +165,13 @@ class Machines:
             return None
         launched = {(each.launched_at_s or 0.0): each.end for each in known.values()}
         newest_s = max(launched, default=0.0)
-        if newest_s >= since_s:
+        if newest_s >= asked_s - CLOCKS_AGREE_S:
             return launched[newest_s]
-        # our clock may be ahead of EC2's: then a machine of ours was there since, if not launched since
-        were_there = [end for end in launched.values() if end is None or (end.at_s or 0.0) >= since_s]
-        is_listed = time.time() - since_s < LISTED_S
-        return MachineEnd(since_s, launched_at_s=since_s) if is_listed and not were_there else None
+        # our clock may be ahead of EC2's: then a machine of ours was there since, if not launched since. One that ended
+        # before we asked is the cell's last machine, whose place this one was to take
+        were_there = [end for end in launched.values() if end is None or (end.at_s or 0.0) >= asked_s]
+        is_listed = time.time() - asked_s < LISTED_S
+        return MachineEnd(asked_s, launched_at_s=asked_s) if is_listed and not were_there else None
 
 
 def _regions(session: Any) -> list[str]:

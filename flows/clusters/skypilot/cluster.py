@@ -33,9 +33,6 @@ FRESH_S = 20.0
 ASK_EVERY_S = 10.0
 """Pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s."""
 
-CLOCKS_AGREE_S = 5.0
-"""How long before our request a machine may have been launched, by its cloud's clock."""
-
 CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 """What the tasks of sky/ print last: SkyPilot itself keeps only that a job failed, not its exit code."""
 
@@ -171,7 +168,7 @@ class SkyCluster:
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
         """EC2's word; SkyPilot keeps none (see `Cluster.machine_end`)."""
-        return None if self._machines is None else self._machines.last_end(since_s - CLOCKS_AGREE_S)
+        return None if self._machines is None else self._machines.last_end(since_s)
 
     @cached_property
     def _machines(self) -> Machines | None:

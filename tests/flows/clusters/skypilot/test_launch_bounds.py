@@ -177,6 +177,22 @@ def test_a_store_that_is_away_ends_nothing_and_the_deadline_holds_all_the_same(s
     assert sky.state == "terminated"
 
 
+def test_the_machine_that_ended_seconds_before_is_not_the_one_that_was_never_launched(
+    sky: HangingSky, tmp_path: Path
+) -> None:
+    """A replacement is asked for as soon as its predecessor, of the same name, is down."""
+    name = f"{NAME}-3"
+    cluster = SkyCluster(name, lambda job: nullcontext(), OFFER, tmp_path / "launch.log", lambda: False, NO_TIME)
+    sky.machine, rented_s = sky.ec2.rent(name), time.time()
+    while time.time() < rented_s + 2:  # EC2 tells whole seconds
+        assert sky.state == "running"
+    sky.ec2.terminate(name)
+    end = cluster.machine_end(rented_s)
+    assert end is not None and end.at_s is not None and end.at_s > rented_s
+    never = cluster.machine_end(end.at_s + 4)
+    assert never is not None and never.is_of_none
+
+
 def test_what_ec2_never_launched_has_an_end_without_seconds(sky: HangingSky, tmp_path: Path) -> None:
     cluster = SkyCluster(f"{NAME}-2", lambda job: nullcontext(), OFFER, tmp_path / "launch.log", lambda: False, NO_TIME)
     asked_s = time.time()
