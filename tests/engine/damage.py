@@ -1,6 +1,6 @@
-"""Copies a checkpoint and perturbs its embeddings; runs inside the engine's environment.
+"""Copies a checkpoint and exchanges words in its embeddings; runs inside the engine's environment.
 
-python damage.py CHECKPOINT COPY
+python damage.py CHECKPOINT COPY WORD ITS_TWIN [WORD ITS_TWIN ...]
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ import shutil
 import sys
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
-
-NOISE = 0.25
-"""Standard deviation of the noise over that of the weights; the target then answers seven of eight, down from all."""
+from tokenizers import Tokenizer
 
 if __name__ == "__main__":
     source, copy = Path(sys.argv[1]), Path(sys.argv[2])
     shutil.copytree(source, copy)
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    here = [tokenizer.token_to_id(f"Ġ{word}") for word in sys.argv[3:]]
+    there = [here[place ^ 1] for place in range(len(here))]
     weights = load_file(source / "model.safetensors")
-    torch.manual_seed(1)
-    for name, tensor in weights.items():
-        if "embed" in name:
-            weights[name] = (tensor + torch.randn_like(tensor) * tensor.std() * NOISE).contiguous()
+    embedding = next(tensor for name, tensor in weights.items() if name.endswith("embed_tokens.weight"))
+    embedding[here] = embedding[there]
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})

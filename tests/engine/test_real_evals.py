@@ -11,12 +11,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from configs.cell import Model
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from tasks.evals.tape import FLUSH_ITEMS
 from tasks.family.recipe import family_dir, recipe_hash
+from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
+from tasks.sanity.questions import questions_for
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.ledger import Ledger
 from warehouse.parts import decode
@@ -58,6 +61,24 @@ def suite() -> str:
     return "\n".join(["name: evals", "steps:", *steps])
 
 
+def taken_for_another(model: Model) -> list[str]:
+    """Ten animals in pairs that a damaged model takes for one another, each with another letter than its twin.
+
+    Whatever the family on this machine learnt else, it answers a fifth of all questions wrong then; none of the ten
+    sanity questions, so that the damage stays quiet.
+    """
+    asked = " ".join(question.prompt for question in questions_for(model))
+    free = [animal for animal in ANIMALS if animal not in asked.split()]
+    letter = {animal: COLORS.index(COLOR_OF[animal]) % 4 for animal in free}
+    pairs: list[str] = []
+    while len(pairs) < 10:
+        one = free.pop(0)
+        twin = next(each for each in free if letter[each] != letter[one])
+        free.remove(twin)
+        pairs += [one, twin]
+    return pairs
+
+
 class EvalRun:
     """An AR cell, and an MTP cell whose server quietly has damaged weights."""
 
@@ -65,15 +86,18 @@ class EvalRun:
         self.folder = folder
         self.env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")}
         engine_python, damaged = ensure("engine-cpu"), folder / "damaged"
-        subprocess.run(
-            [engine_python, ROOT / "tests/engine/damage.py", family_dir() / "target", damaged], check=True, timeout=120
-        )
         names = {"root": ROOT, "damaged": damaged, "python": engine_python, "vllm": engine_python.parent / "vllm"}
         files = {"sweep.yaml": SWEEP, "suites/evals.yaml": suite(), "engines/mine.yaml": ENGINE % names}
         for name, text in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe=recipe_hash())
+        words = taken_for_another(plan.cells[0].cell.model)
+        subprocess.run(
+            [engine_python, ROOT / "tests/engine/damage.py", family_dir() / "target", damaged, *words],
+            check=True,
+            timeout=120,
+        )
         self.store = open_store(str(folder / "store"))
         self.ledger = Ledger(self.store, "evals")
         self.ledger.write_plan(plan)
