@@ -21,7 +21,7 @@ from warehouse.clock import SYSTEM
 from warehouse.consolidate.raw import polars_schema
 from warehouse.dataset import DICTIONARY_KEY, content_hash, data_dictionary, product_files, product_rows
 from warehouse.ledger import run_ids as all_run_ids
-from warehouse.parts import sha256_hex
+from warehouse.parts import Row, sha256_hex
 from warehouse.store import Store, StoreError
 from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, SCHEMA_VERSION
 
@@ -85,31 +85,53 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
         # the number is taken before the ledger is read: anyone publishing meanwhile may have seen more, so build again
         before = current(store)
         chosen = tuple(sorted(all_run_ids(store) if run_ids is None else set(run_ids)))
-        rows = product_rows(consolidate(store, chosen))
-        content = content_hash(rows)
-        if before is not None and (before.content_sha256, before.schema_version) == (content, SCHEMA_VERSION):
-            _refresh_copies(store, before)
-            return before
-        files = product_files(rows)
-        version = _version(files)
-        stored = tuple(
-            _store_file(store, f"snapshots/{version}/{name}", data, len(rows[name.rsplit(".", 1)[0]]))
-            for name, data in files.items()
-        )
-        manifest = Manifest(
-            number=(before.number if before else 0) + 1,
-            version=version,
-            schema_version=SCHEMA_VERSION,
-            content_sha256=content,
-            built_at=SYSTEM.now_iso(),
-            run_ids=chosen,
-            git_sha=git_head(),
-            files=stored,
-        )
-        if store.put_new(_manifest_key(manifest.number), manifest.model_dump_json(indent=1).encode()):
-            _refresh_copies(store, manifest)
+        manifest = publish_rows(store, product_rows(consolidate(store, chosen)), chosen, before)
+        if manifest is not None:
             return manifest
     raise StoreError(f"{store.url}: {PUBLISH_TRIES} builds were overtaken by other publishers: publish again")
+
+
+def publish_rows(
+    store: Store, rows: Mapping[str, Sequence[Row]], run_ids: Sequence[str], before: Manifest | None
+) -> Manifest | None:
+    """Make these rows the store's current snapshot; if they are what `before` has, that one stays.
+
+    Args:
+        store: gets the snapshot.
+        rows: of every product table, by its name.
+        run_ids: the runs that they are of.
+        before: the manifest that was current when the rows were read; None: there was none.
+
+    Returns:
+        The manifest; None: another publisher was first.
+
+    Raises:
+        StoreError: something can't be read or written.
+    """
+    content = content_hash(rows)
+    if before is not None and (before.content_sha256, before.schema_version) == (content, SCHEMA_VERSION):
+        _refresh_copies(store, before)
+        return before
+    files = product_files(rows)
+    version = _version(files)
+    stored = tuple(
+        _store_file(store, f"snapshots/{version}/{name}", data, len(rows[name.rsplit(".", 1)[0]]))
+        for name, data in files.items()
+    )
+    manifest = Manifest(
+        number=(before.number if before else 0) + 1,
+        version=version,
+        schema_version=SCHEMA_VERSION,
+        content_sha256=content,
+        built_at=SYSTEM.now_iso(),
+        run_ids=tuple(run_ids),
+        git_sha=git_head(),
+        files=stored,
+    )
+    if not store.put_new(_manifest_key(manifest.number), manifest.model_dump_json(indent=1).encode()):
+        return None
+    _refresh_copies(store, manifest)
+    return manifest
 
 
 def current(store: Store) -> Manifest | None:

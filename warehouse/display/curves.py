@@ -38,7 +38,9 @@ def curves(
         has_bound: whether there is a dashed line, on which the figure is the number itself.
     """
     highest = max([value for _, points in lines for _, value in points] + ([*places] if has_bound else []))
-    across = Scale(0, max([1.0, *places.values()]), LEFT + 8, WIDTH - room_for_names([row for row, _ in lines]))
+    across = Scale(
+        0, max([1.0, *places.values()]), LEFT + 8, WIDTH - room_for_names([technique_sign(row) for row, _ in lines])
+    )
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),

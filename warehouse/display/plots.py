@@ -21,8 +21,8 @@ LABELS, MOST_LABELS = 108.0, 160.0
 NAMES, MOST_NAMES = 92.0, 130.0
 """Room for names behind lines, and the most that long ones get of it."""
 
-LETTER = 6.2
-"""Width of a name's letters, on average."""
+LETTER = 6.8
+"""Width of a name's letters, on average, in a wide font (DejaVu Sans, where a system has no other)."""
 
 BAR, GAP = 13.0, 5.0
 """Height of a bar and the space below it."""
@@ -56,9 +56,9 @@ def _label(row: Row, usual: str) -> str:
     return cell_name(row, usual) + ("" if row["verdict"] == "ok" else " !")
 
 
-def room_for_names(rows: Sequence[Row]) -> float:
-    """What the names of cells take behind their lines."""
-    return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(len(technique_sign(row)) for row in rows)))
+def room_for_names(names: Sequence[str]) -> float:
+    """What names take behind their lines."""
+    return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(map(len, names))))
 
 
 def _room(names: Sequence[str]) -> float:
@@ -123,7 +123,9 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
     """Share of drafts accepted at each draft position; names stand at the lines' ends."""
     height, bottom, left = 270.0, 230.0, 34.0
     longest = max(len(row["acceptance_by_position"]) for row in rows)
-    names = WIDTH - room_for_names(rows) + 14  # one column, also for a line that ends before others
+    names = (
+        WIDTH - room_for_names([technique_sign(row) for row in rows]) + 14
+    )  # one column, also for a line that ends before others
     across, up = Scale(1, max(longest, 2), left + 8, names - 14), Scale(0, 1, bottom, 12)
     drawn: list[Child] = [
         axis_left(up, left, WIDTH - 4),

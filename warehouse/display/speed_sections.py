@@ -11,6 +11,7 @@ from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import APART, View, bench, headline_condition
+from warehouse.verdicts import worst
 
 
 def baseline_section(view: View) -> Markup | None:
@@ -28,20 +29,35 @@ def baseline_section(view: View) -> Markup | None:
     starts = [each for each in timed if each["role"] == "control" and (each["model"], each["precision"]) not in shown]
     if starts:
         beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
-        columns = [*CONTROL_COLUMNS, Heading("beside", lambda start: beside.get(start["cell_key"], NOTHING), "")]
-        tables.append(table("AR as the control of other cells", columns, starts))
+        columns = [*CONTROL_COLUMNS, Heading("beside", lambda control: beside.get(control["cell_key"], NOTHING), "")]
+        tables.append(table("AR as the control of other cells", columns, _start_by_start(starts)))
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
 
 CONTROL_COLUMNS = (
-    Heading("model", lambda start: f"{start['model']} {start['precision']}", ""),
-    Heading("condition", lambda start: start["condition"], ""),
-    Heading("engine start of AR", lambda start: figure(start["visit"], 0)),
-    Heading("tok/s", lambda start: rate(start["tok_s"])),
-    Heading("repeats", lambda start: figure(start["repeats"], 0)),
+    Heading("model", lambda control: f"{control['model']} {control['precision']}", ""),
+    Heading("condition", lambda control: control["condition"], ""),
+    Heading("tok/s in each engine start of AR", lambda control: control["starts"]),
+    Heading("repeats", lambda control: figure(control["repeats"], 0)),
     Heading("verdict", verdict_mark, ""),
 )
 """Of the starts of AR that cells bring along: no rows of the dataset, and yet what speedups are divided by."""
+
+
+def _start_by_start(starts: Sequence[Row]) -> list[Row]:
+    """One row per cell and condition: the rates of its control's starts in their order, and the worst verdict."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for start in starts:
+        found.setdefault(tuple(start[name] for name in ("run_id", "cell_key", "condition", "mode")), []).append(start)
+    return [
+        {
+            **each[0],
+            "starts": ", ".join(rate(start["tok_s"]) for start in sorted(each, key=lambda start: int(start["visit"]))),
+            "repeats": sum(start["repeats"] or 0 for start in each),
+            "verdict": worst(start["verdict"] for start in each),
+        }
+        for each in found.values()
+    ]
 
 
 SPEED_LEAD = (

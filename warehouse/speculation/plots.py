@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from warehouse.display.drawing import LEGEND, WIDTH, axis_below, axis_left, colour, line, svg, text
 from warehouse.display.figures import Row, rate, technique_name
 from warehouse.display.markup import Child, Markup, tag
+from warehouse.display.plots import room_for_names
 from warehouse.display.scale import Scale, apart
 from warehouse.speculation.curves import AR_K
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
-NAMES = 78.0
-"""Room for names behind the lines."""
 
 
 def k_plot(curves: Sequence[Sequence[Row]]) -> Markup:
@@ -23,7 +22,8 @@ def k_plot(curves: Sequence[Sequence[Row]]) -> Markup:
     rows = [row for curve in curves for row in curve]
     most_k = max(row["k"] for row in rows)
     highest = max(max(row["tok_s_hi"] or row["tok_s"], row["tok_s_expected"] or 0.0) for row in rows)
-    across, up = Scale(0, max(most_k, 1), LEFT + 8, WIDTH - NAMES), Scale(0, highest * 1.06, BOTTOM, 20)
+    names = room_for_names([curve[-1]["technique"] for curve in curves])
+    across, up = Scale(0, max(most_k, 1), LEFT + 8, WIDTH - names), Scale(0, highest * 1.06, BOTTOM, 20)
     ticks = sorted({row["k"] for row in rows})
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
@@ -88,6 +88,6 @@ def _legend(rows: Sequence[Row]) -> tuple[list[Child], float]:
     if any(row["verdict"] != "ok" for row in rows):
         said.append("pale: not ok, in no comparison")
     if any(row["made_up"] for row in rows):
-        said.append(f"not really run: {next(row['made_up'] for row in rows if row['made_up'])}")
+        said += ["not really run:", *next(row["made_up"] for row in rows if row["made_up"]).split(", ")]
     drawn: list[Child] = [text(4, HEIGHT + LEGEND * at - 4, words, "axis") for at, words in enumerate(said, 1)]
     return drawn, HEIGHT + LEGEND * len(said)

@@ -47,30 +47,34 @@ def which_k_section(view: View) -> Markup | None:
     """Curves of the conditions that aren't single categories, and both tables of all; one point is no curve yet."""
     lengths = Counter(_curve(row) for row in view.k_curves if row["tok_s"] is not None)
     recommended = [row for row in view.recommendations if lengths[_curve(row)] >= FEWEST_POINTS]
-    if not recommended:
-        return None
     chosen = {(_curve(row), row["k"]) for row in recommended}
     points = [
         dict(row) | {"is_recommended": (_curve(row), row["k"]) in chosen}
         for row in view.k_curves
         if lengths[_curve(row)] >= FEWEST_POINTS
     ]
+    if not points:
+        return None
     single = len(view.recommendations) - len(recommended)
     drawings = [_drawn(rows) for rows in _plots(points)[:MOST_PLOTS]]
     drafting = [row for row in points if row["k"] != AR_K]
-    shown = fair_share(drafting, lambda row: (row["model"], row["technique"]))
+    shown = fair_share(drafting, _of_one_technique)
     return section(
         "which-k",
         "Which K",
         LEAD,
         plots_of(drawings),
-        table("Which K", RECOMMENDED, fair_share(recommended, lambda row: (row["model"], row["technique"]))),
+        table("Which K", RECOMMENDED, fair_share(recommended, _of_one_technique)) if recommended else None,
         more(recommended, "recommendations"),
         tag("p", SINGLE.format(plural(single, "curve"))) if single else None,
         tag("p", THEORY, class_="lead"),
         table("Theory beside measurement", BESIDE, shown),
         more(drafting, "k_curves"),
     )
+
+
+def _of_one_technique(row: Row) -> tuple[str, str]:
+    return row["model"], row["technique"]
 
 
 def _named(row: Row) -> Child:
