@@ -50,16 +50,15 @@ def newest(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Without rows of a cell that was measured again under another key."""
     results = tables[RESULTS_CONSOLIDATED.name].sort("measured_at")
     kept = results.unique(KNOWN_AS, keep="last").select(MEASURED_ONCE)
-    return {
-        name: frame.join(kept, on=[each for each in MEASURED_ONCE if each in frame.columns], how="semi")
-        if "cell_key" in frame.columns
-        else frame
-        for name, frame in tables.items()
-    }
+    shared = {name: [each for each in MEASURED_ONCE if each in frame.columns] for name, frame in tables.items()}
+    return {name: frame.join(kept, on=shared[name], how="semi") for name, frame in tables.items()}
 
 
 def main(snapshot: Path, newer: Sequence[Path]) -> None:
-    """Rewrite SNAPSHOT with what is newer: tables as Parquet, and the page."""
+    """Rewrite SNAPSHOT with what is newer: tables as Parquet, and the page. It may be an empty folder."""
+    for folder in newer:
+        if not (folder / f"{RESULTS_CONSOLIDATED.name}.parquet").exists():
+            sys.exit(f"merge: {folder} has no dataset. Remedy: bin/sweep report --store {folder}")
     tables = newest({name: merged(table, [snapshot, *newer]) for name, table in PRODUCT_TABLES.items()})
     rows = {name: frame.to_dicts() for name, frame in tables.items()}
     runs = sorted(set(tables[RESULTS_CONSOLIDATED.name]["run_id"]))

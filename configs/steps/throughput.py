@@ -25,6 +25,10 @@ PREFILL_TRIES = 3
 """Probes of the prefill beside a stream. The least of them counts: a first request of its shape may compile for longer
 than it runs (380 ms by a JIT against a TTFT of 37 on an H200, 2026-11)."""
 
+WARM_UP_LENGTHS = 4
+"""Prompts of which a warm-up wants no more than the first token. Prompts of a condition differ by some tokens, and the
+first of a kind of length may wait for a kernel: of an odd number of tokens, .9 to 1.3 s of 2.6 (8k on two H200s)."""
+
 
 class Repeats(Frozen):
     """How often a visit repeats a condition: a number, or as often as its rate needs to be known `within` a share.
@@ -145,7 +149,7 @@ class ThroughputStep(MeasuredStep):
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Per condition, at its concurrency: timed requests, warm-up, streams, and the prefill probes beside them.
+        """Per condition, at its concurrency: timed requests, warm-up, streams, and the probes of one token beside them.
 
         Of repeats that depend on what they show, the middle of the fewest and the most. A natural answer is taken to be
         as long as it may be.
@@ -156,7 +160,7 @@ class ThroughputStep(MeasuredStep):
 
 def _loads(one: Condition) -> Iterator[Load]:
     at_once = one.concurrency
-    probes = PREFILL_TRIES * at_once if one.streams else 0
+    probes = (PREFILL_TRIES * at_once if one.streams else 0) + (WARM_UP_LENGTHS if one.warmup else 0)
     for requests, output_tokens in (
         *((max(one.requests, at_once) * one.repeats.expected, one.output_tokens) for _ in one.modes),
         (one.warmup * at_once, one.output_tokens),

@@ -6,7 +6,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition
+from configs.steps.throughput import NATURAL, PREFILL_TRIES, WARM_UP_LENGTHS, Condition
 from tasks.client import EngineTruth, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.text_measures import text_columns
@@ -28,7 +28,7 @@ class WarmUp(NamedTuple):
 
 
 async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> WarmUp:
-    """Send untimed requests of the same shape, with prompts of their own."""
+    """Send untimed requests of the same shape, with prompts of their own, and some more for their lengths' sake."""
     said: list[float] = []
     failures: list[str] = []
     for number in range(condition.warmup):
@@ -38,6 +38,10 @@ async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> WarmU
         replies = [reply for _, reply in answered.each if isinstance(reply, Reply)]
         said += [reply.mean_logprob for reply in replies if reply.mean_logprob is not None]
         failures += answered.failures
+    if condition.warmup:
+        bodies = await _bodies(ctx, prompts, condition, "warm-up-lengths", WARM_UP_LENGTHS)
+        requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in bodies]
+        failures += (await untimed(ctx, "warm-up", requests, 1)).failures
     return WarmUp(fmean(said) if said else None, failures)
 
 

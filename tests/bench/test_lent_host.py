@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from configs.checkout import ROOT
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger, run_ids
+from warehouse.snapshot import publish, read_current
 from warehouse.store import open_store
 
 SCRIPTS = ROOT / "bench" / "h200"
@@ -108,6 +111,13 @@ def run(tmp_path: Path, node_python: Path) -> Run:
     return call
 
 
+def merge(*folders: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(SCRIPTS / "merge.py"), *map(str, folders)]
+    return subprocess.run(
+        argv, env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=120, check=False
+    )
+
+
 def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
@@ -134,3 +144,14 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
     assert Leases(ledger, ar).attempts() == []
     assert list((tmp_path / "here-logs").glob(f"node-{run_id}-{mtp}.log"))
     assert "3 engine starts" not in run("work.sh", "60", "mtp").split("done")[-2], "nothing is left of it"
+
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert "Remedy: bin/sweep report --store" in merge(whole, here).stderr, "it was not consolidated yet"
+    publish(store)
+    for _ in range(2):  # what was merged already is replaced, not doubled
+        done = merge(whole, here)
+        assert done.returncode == 0, done.stderr
+        for table in ("results_consolidated", "visits"):
+            assert pl.read_parquet(whole / f"{table}.parquet").height == read_current(store, table).height > 0
+    assert "gemma-4-31b-shape" in (whole / "report.html").read_text()

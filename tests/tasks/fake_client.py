@@ -49,6 +49,8 @@ class FakeClient(Client):
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
+        self.compiles_s = 0.0
+        """What the first prompt of each kind of length waits for a kernel; kinds are even and odd, in characters."""
         self.rest_s = 0.0
         """What the client needs before it can send the next timed request."""
         self.mean_logprob = -0.5
@@ -59,6 +61,7 @@ class FakeClient(Client):
         """Tokens after which an answer ends by itself, where it may; None: at its cap."""
         self.counted_after_s = 0.0
         """How long its counters lag behind its answers."""
+        self._compiled: set[int] = set()
         self._busy: set[int] = set()
         self._free = asyncio.Semaphore(len(token_s))
         self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
@@ -108,6 +111,7 @@ class FakeClient(Client):
         tokens, finish = self._length(body)
         kind = "prefill" if tokens == 1 else "fixed"
         self.bodies.append(("warm-up" if "logprobs" in body else kind, "return_token_ids" in body))
+        await self._compile(len(body["messages"][-1]["content"]) % 2)
         await self._serve(kind, tokens, self.pace(self.asked["fixed"]) if kind == "fixed" else 1.0)
         choice: dict[str, Any] = {"message": {"content": said(body, tokens)}, "finish_reason": finish}
         choice["token_ids"] = list(range(tokens))
@@ -116,6 +120,11 @@ class FakeClient(Client):
         answer = {"choices": [choice], "usage": {"prompt_tokens": read(body), "completion_tokens": tokens}}
         content = json.dumps(answer).encode()
         return Heard(body, 200, content, Arrivals(sent_s, [self.clock.now_s], [len(content)], self.clock.now_s))
+
+    async def _compile(self, kind_of_length: int) -> None:
+        if kind_of_length not in self._compiled:
+            self._compiled.add(kind_of_length)
+            await asyncio.sleep(self.compiles_s)
 
     async def _heard_stream(self, ready: Ready) -> Heard:
         body, sent_s = ready.body, self.clock.now_s
