@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.steps.throughput import WARM_UP_LENGTHS
 from tests.fake_run import FakeRun, ended
 from warehouse.build import consolidate
 
@@ -47,7 +48,8 @@ def carried_s(run: FakeRun) -> float:
 def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     often = ("--heartbeat-s", "0.1")
-    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER="25", FAKE_ENGINE_TOKEN_S="0.002")
+    after = str(25 + WARM_UP_LENGTHS)
+    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER=after, FAKE_ENGINE_TOKEN_S="0.002")
 
     windows = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     wait_until(lambda: list(windows.glob("windows-*")) and is_stuck(run), "a window that hangs behind stored ones")
