@@ -37,7 +37,7 @@ def baseline_section(view: View) -> Markup | None:
 CONTROL_COLUMNS = (
     Heading("model", lambda control: f"{control['model']} {control['precision']}", ""),
     Heading("condition", lambda control: control["condition"], ""),
-    Heading("tok/s in each engine start of AR", lambda control: control["starts"]),
+    Heading("tok/s in each engine start of AR", lambda control: control["starts"], ""),
     Heading("repeats", lambda control: figure(control["repeats"], 0)),
     Heading("verdict", verdict_mark, ""),
 )
