@@ -47,9 +47,10 @@ def merged(table: Table, folders: Sequence[Path]) -> pl.DataFrame:
 
 
 def newest(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Without rows of a cell that was measured again under another key."""
+    """Without rows of a cell that a later run measured again under another key."""
     results = tables[RESULTS_CONSOLIDATED.name].sort("measured_at")
-    kept = results.unique(KNOWN_AS, keep="last").select(MEASURED_ONCE)
+    latest = results.unique(KNOWN_AS, keep="last")
+    kept = results.join(latest, on=(*KNOWN_AS, "run_id"), how="semi", nulls_equal=True)
     shared = {name: [each for each in MEASURED_ONCE if each in frame.columns] for name, frame in tables.items()}
     return {name: frame.join(kept, on=shared[name], how="semi") for name, frame in tables.items()}
 
@@ -62,12 +63,12 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
     tables = newest({name: merged(table, [snapshot, *newer]) for name, table in PRODUCT_TABLES.items()})
     rows = {name: frame.to_dicts() for name, frame in tables.items()}
     runs = sorted(set(tables[RESULTS_CONSOLIDATED.name]["run_id"]))
-    with TemporaryDirectory() as folder:
-        store = open_store(folder)
+    with TemporaryDirectory() as scratch:
+        store = open_store(scratch)
         assert publish_rows(store, rows, runs, None) is not None, "nobody else publishes here"
         write_report(store, judged_write_ups())
         for name in (*(f"{table}.parquet" for table, frame in tables.items() if len(frame)), CONVENIENCE_KEY):
-            copyfile(Path(folder) / name, snapshot / name)
+            copyfile(Path(scratch) / name, snapshot / name)
             print(snapshot / name, len(tables.get(name.removesuffix(".parquet"), ())) or "")
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from configs.steps.throughput import NATURAL, PREFILL_TRIES, WARM_UP_LENGTHS, Condition
-from tasks.client import EngineTruth, Reply, StreamReply
+from tasks.client import EngineTruth, Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.text_measures import text_columns
 from tasks.prompts import prompt_seed
@@ -39,8 +39,7 @@ async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> WarmU
         said += [reply.mean_logprob for reply in replies if reply.mean_logprob is not None]
         failures += answered.failures
     if condition.warmup:
-        bodies = await _bodies(ctx, prompts, condition, "warm-up-lengths", WARM_UP_LENGTHS)
-        requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in bodies]
+        requests = await _first_tokens(ctx, prompts, condition, "warm-up-lengths", WARM_UP_LENGTHS)
         failures += (await untimed(ctx, "warm-up", requests, 1)).failures
     return WarmUp(fmean(said) if said else None, failures)
 
@@ -108,8 +107,7 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: s
     taken_s: list[float] = []
     failures: list[str] = []
     for probe in range(PREFILL_TRIES):
-        asked = await _bodies(ctx, prompts, condition, f"{name}-prefill-{probe}", condition.concurrency)
-        requests = [ctx.client.ready(body | {"max_tokens": 1}) for body in asked]
+        requests = await _first_tokens(ctx, prompts, condition, f"{name}-prefill-{probe}", condition.concurrency)
         await ctx.client.connect(condition.concurrency)
         answered = await untimed(ctx, "prefill", requests, condition.concurrency)
         failures += answered.failures
@@ -118,6 +116,12 @@ async def _prefill(ctx: StepContext, prompts: str, condition: Condition, name: s
     if not taken_s:
         raise AllFailed(failures)
     return min(taken_s), failures
+
+
+async def _first_tokens(ctx: StepContext, prompts: str, condition: Condition, window: str, number: int) -> list[Ready]:
+    """Requests with the condition's prompts that want no more than the first token."""
+    bodies = await _bodies(ctx, prompts, condition, window, number)
+    return [ctx.client.ready(body | {"max_tokens": 1}) for body in bodies]
 
 
 async def _bodies(

@@ -123,9 +123,8 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
     """Share of drafts accepted at each draft position; names stand at the lines' ends."""
     height, bottom, left = 270.0, 230.0, 34.0
     longest = max(len(row["acceptance_by_position"]) for row in rows)
-    names = (
-        WIDTH - room_for_names([technique_sign(row) for row in rows]) + 14
-    )  # one column, also for a line that ends before others
+    # one column, also for a line that ends before others
+    names = WIDTH - room_for_names([technique_sign(row) for row in rows]) + 14
     across, up = Scale(1, max(longest, 2), left + 8, names - 14), Scale(0, 1, bottom, 12)
     drawn: list[Child] = [
         axis_left(up, left, WIDTH - 4),

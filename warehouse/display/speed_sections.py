@@ -30,6 +30,7 @@ def baseline_section(view: View) -> Markup | None:
     if starts:
         beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
         columns = [*CONTROL_COLUMNS, Heading("beside", lambda control: beside.get(control["cell_key"], NOTHING), "")]
+        tables.append(tag("p", "As the control of other cells, the tok/s of each engine start of AR:"))
         tables.append(table("AR as the control of other cells", columns, _start_by_start(starts)))
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
@@ -37,7 +38,7 @@ def baseline_section(view: View) -> Markup | None:
 CONTROL_COLUMNS = (
     Heading("model", lambda control: f"{control['model']} {control['precision']}", ""),
     Heading("condition", lambda control: control["condition"], ""),
-    Heading("tok/s in each engine start of AR", lambda control: control["starts"], ""),
+    Heading("tok/s", lambda control: control["starts"]),
     Heading("repeats", lambda control: figure(control["repeats"], 0)),
     Heading("verdict", verdict_mark, ""),
 )
