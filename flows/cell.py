@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from configs.errors import SpecsweepError
 from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempt import AttemptRun
@@ -19,7 +20,7 @@ from tasks.runner import CellRejected, todo
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import ManagedElsewhere
 from warehouse.outcomes import Ended
-from warehouse.placement import Placements
+from warehouse.placement import Placements, PlacementStory
 from warehouse.store import StoreAway
 
 CellEnd = Literal["measured", "rejected", "failed"]
@@ -101,7 +102,7 @@ class CellRun:
 
     def _measure(self) -> CellOutcome:
         left = self._placements.open()
-        adopted = None if left is None else left_open(self._ledger, self._planned, self._context, left)
+        adopted = None if left is None else self._adopted(left)
         ending = None
         if left is not None and adopted is not None:
             self._context.tell(f"{self._label}: adopted the cluster {left.asked.cluster} in {left.asked.offer.where}")
@@ -133,6 +134,22 @@ class CellRun:
             self._asked_in_vain = not attempt.was_up and not ending.how.row.is_failed_try
             if attempt.was_up:
                 self._nothing_since_s = self._context.clock.now_s()
+
+    def _adopted(self, left: PlacementStory) -> AttemptRun | None:
+        """What an earlier flow left and still works; None: it is down.
+
+        What no library can make out goes down, too: settling has asked before, and a machine that nobody follows is
+        paid for all the same.
+        """
+        try:
+            return left_open(self._ledger, self._planned, self._context, left)
+        except SpecsweepError:
+            raise  # the store is away, SkyPilot's server is gone, the cell is another flow's: what works may go on
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            self._context.tell(f"{self._label}: {left.asked.cluster} can't be adopted ({said}): it is taken down")
+        AttemptRun(self._ledger, self._planned, self._context, left.asked.offer, placement=left.asked).bury()
+        return None
 
     def _is_over(self, ending: Ending) -> bool:
         """Note how an attempt ended; return whether the cell is finished."""

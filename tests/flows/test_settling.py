@@ -9,6 +9,7 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Budget
+from flows.cell import measure_cell
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import BudgetExceeded, Purse
 from flows.forecast.forecast import forecast
@@ -167,6 +168,27 @@ def test_what_a_library_says_stops_neither_the_settling_nor_the_run(run: FakeRun
         shared = context(run, FakeSite([Odd(run)]), said.append, managing=heartbeat.managing)
         settle(run.ledger, run.ledger.plan(), shared)
     assert ["RuntimeError: the cloud's own words" in line for line in said] == [True]
+
+
+def test_a_machine_that_a_library_cannot_make_out_goes_down_and_the_cell_is_measured(
+    run: FakeRun, node_python: Path
+) -> None:
+    class Odd(Left):
+        def adopt(self) -> bool:
+            raise ValueError("invalid literal for int() with base 10: 'None'")
+
+    said: list[str] = []
+    odd, next_one = Odd(run, there=True), FakeCluster(run, node_python)
+    placements = Placements(run.ledger, run.key)
+    placements.ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso(), IDLE_S)
+    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+        shared = context(run, FakeSite([odd, odd, odd, next_one]), said.append, managing=heartbeat.managing)
+        settle(run.ledger, run.ledger.plan(), shared)
+        assert not odd.is_down, "its cell asks again"
+        outcome = measure_cell(run.ledger, run.planned, shared, lambda _: None)
+    assert outcome.ended == "measured" and odd.is_down
+    assert [story.end and story.end.outcome for story in placements.stories()] == ["preempted", "done"]
+    assert any("specsweep-x can't be adopted (ValueError: invalid literal" in line for line in said)
 
 
 def test_nothing_open_asks_nobody(run: FakeRun) -> None:

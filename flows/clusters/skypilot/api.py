@@ -58,13 +58,14 @@ def take_down(name: str, *, purge: bool = False) -> bool:
 def newest_job(name: str) -> Job:
     """The newest job of a cluster, asked over ssh, which costs the node a process or two.
 
+    The queue is asked, for `job_status` can't say that there is none: SkyPilot 0.14 answers that its number is "None",
+    which its own SDK then fails to read.
+
     Raises:
         sky.exceptions.ClusterDoesNotExist: the cluster is gone.
     """
-    statuses = call(lambda sky: sky.job_status(name))
-    for job_id, status in statuses.items():
-        return Job(None if job_id is None else int(job_id), None if status is None else str(status.value))
-    return Job(None, None)
+    jobs = call(lambda sky: sky.queue(name, all_users=True))  # newest first
+    return Job(jobs[0].job_id, str(jobs[0].status.value)) if jobs else Job(None, None)
 
 
 def job_log(name: str, job_id: int | None, lines: int) -> list[str]:
