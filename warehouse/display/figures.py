@@ -107,6 +107,12 @@ def technique_sign(row: Row) -> str:
     return technique_name(row) + "".join(mark.sign for mark in marks(row))
 
 
+def lengths(row: Row) -> str:
+    """`64 tokens in, 512 out`, as they were asked for; empty where the load doesn't say both."""
+    asked = row["context_tokens"], row["output_tokens"]
+    return "" if None in asked else f"{asked[0]} tokens in, {asked[1]} out"
+
+
 def moment(iso: str | None) -> str:
     """A moment to the minute, UTC."""
     return NOTHING if iso is None else f"{iso[:16].replace('T', ' ')} UTC"

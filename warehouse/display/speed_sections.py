@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.display.figures import NOTHING, Row, figure, rate, span, technique_sign
+from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span, technique_sign
 from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import APART, View, bench, headline_condition
+from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_shape
 from warehouse.verdicts import worst
 
 
@@ -78,7 +78,7 @@ def speed_section(view: View) -> Markup | None:
     rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
     others = _by_load([row for row in timed if row["technique"] != "ar"])
     drawings = [
-        plot(f"Tokens per second, {shape}", _bench_note(rows), rate_bars(rows)) for shape, rows in _by_shape(rates)
+        plot(f"Tokens per second, {name}", _load_note(rows), rate_bars(rows)) for name, rows in _by_shape(rates)
     ]
     if not others:
         return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), tag("p", "Nothing but AR has been measured."))
@@ -122,11 +122,11 @@ def acceptance_section(view: View) -> Markup:
         return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, nothing)
     drawings: list[Markup] = []
     for rows in _by_bench([row for row in drafted if row["verdict"] != "rejected"]):
-        shape = headline_condition(rows)
+        shape = headline_shape(rows)
         if shape is None:  # several workloads: their own section has each
             continue
-        here = [row for row in rows if (row["condition"], row["mode"]) == shape]
-        note = f"{_bench_note(here)} {shape[0]}"
+        here = [row for row in rows if load_shape(row) == shape]
+        note = f"{_bench_note(here)} {shape.condition}"
         fast = [row for row in here if row["speedup"] is not None]
         positions = [row for row in here if row["acceptance_by_position"]]
         drawings += [plot("Speedup against tokens per step", note, speedup_scatter(fast))] if fast else []
@@ -184,10 +184,11 @@ def _by_shape(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Rows that share a bar plot, with the name of their load shape."""
     found: list[tuple[str, list[Row]]] = []
     for group in _by_bench(rows):
-        shapes: dict[tuple[str, str], list[Row]] = {}
+        shapes: dict[LoadShape, list[Row]] = {}
         for row in group:
-            shapes.setdefault((row["condition"], row["mode"]), []).append(row)
-        found += [(name if mode == "fixed" else f"{name} ({mode})", shapes[name, mode]) for name, mode in shapes]
+            shapes.setdefault(load_shape(row), []).append(row)
+        for shape, alike in shapes.items():
+            found.append((shape.condition if shape.mode == "fixed" else f"{shape.condition} ({shape.mode})", alike))
     return found
 
 
@@ -209,6 +210,13 @@ def _by_load(rows: Sequence[Row]) -> list[Row]:
 def _bench_note(rows: Sequence[Row]) -> str:
     first = rows[0]
     return f"{first['model']} {usual_precision(rows)}, {first['engine']} on {first['gpu']}."
+
+
+def _load_note(rows: Sequence[Row]) -> str:
+    """The bench, the lengths that were asked for, and a word where the bars are not of one run."""
+    runs, asked = {row["run_id"] for row in rows}, lengths(rows[0])
+    apart = f" Of {len(runs)} runs: compare speedups, not bars." if len(runs) > 1 else ""
+    return _bench_note(rows) + (f" {asked}." if asked else "") + apart
 
 
 def plots_of(drawings: Sequence[Markup]) -> Markup | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
@@ -180,8 +180,23 @@ def is_small(row: Row) -> bool:
     return str(row["family"]).startswith(DEMO_FAMILY_PREFIX) or row["gpu"] == "cpu"
 
 
-def headline_condition(rows: list[Row]) -> tuple[str, str] | None:
-    """Condition and mode that stand for a bench: fewest requests at a time, then the shortest context.
+class LoadShape(NamedTuple):
+    """What a rate was measured under. A condition's name alone doesn't say it: two suites may have their `short c=1`."""
+
+    condition: str
+    mode: str
+    concurrency: int | None
+    context_tokens: int | None
+    output_tokens: int | None
+
+
+def load_shape(row: Row) -> LoadShape:
+    """Of a row with a rate."""
+    return LoadShape(*(row[name] for name in LoadShape._fields))
+
+
+def headline_shape(rows: list[Row]) -> LoadShape | None:
+    """The load that stands for a bench: fewest requests at a time, then the shortest context.
 
     None: nothing was timed, or several workloads were, of which none stands for the others.
     """
@@ -189,7 +204,5 @@ def headline_condition(rows: list[Row]) -> tuple[str, str] | None:
     workloads = {workload_of(row["condition"]) for row in known if row["step"] == PROMPTS_STEP}
     if not known or len(workloads) > 1:
         return None
-    first = min(
-        known, key=lambda row: (row["concurrency"] or 0, row["context_tokens"] or 0, row["condition"], row["mode"])
-    )
-    return first["condition"], first["mode"]
+    lightest = ("concurrency", "context_tokens", "condition", "mode", "output_tokens")
+    return load_shape(min(known, key=lambda row: [row[name] or 0 for name in lightest]))

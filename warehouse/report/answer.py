@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from warehouse.display.claims import control_of, in_words, is_faster, lossless
 from warehouse.display.doubts import cut_off_words, doubts, flags, lost_needles
-from warehouse.display.figures import TIMES, Row, ar_name, figure, marks, plural, rate, signed, span, technique_label
-from warehouse.display.view import View, bench, headline_condition, is_small
+from warehouse.display.figures import TIMES, Row, ar_name, figure, lengths, marks, plural, rate, signed, span, technique_label
+from warehouse.display.view import View, bench, headline_shape, is_small, load_shape
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
+from warehouse.report.reach import by_rule, elsewhere, is_carried, which_k
 
 
 class Answer(NamedTuple):
@@ -60,10 +61,10 @@ def _which(some: list[Row], rates: list[Row]) -> str:
 
 
 def _answer(view: View, about: str, rows: list[Row]) -> Answer:
-    condition = headline_condition(rows)
-    if condition is None:
+    shape = headline_shape(rows)
+    if shape is None:
         return _by_workload(about, rows)
-    here = [row for row in rows if (row["condition"], row["mode"]) == condition]
+    here = [row for row in rows if load_shape(row) == shape]
     others = [row for row in here if row["technique"] != "ar"]
     known = [row for row in others if row["speedup"] is not None and row["verdict"] == "ok"]
     if not known:
@@ -78,11 +79,11 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     usable = [row for row in faster if not _fails_accuracy(view, row)]
     if not usable:
         return _stay(view, about, drafted, faster, barred)
-    sound = [row for row in usable if not doubts(view, row)]
-    best = max(sound or usable, key=lambda row: row["speedup"])
+    sound = [row for row in usable if is_carried(view, row)]
+    best = by_rule(view, max(sound or usable, key=lambda row: row["speedup"]), sound or usable)
     skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
     unless = "" if sound else ", if its accuracy holds"
-    said = f"{technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)}{unless}."
+    said = f"{technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)} at {shape.condition}{unless}."
     verdict = f"Without real weights there is nothing to recommend; {said}" if marks(best) else f"Run {said}"
     return Answer(about, verdict, " ".join([*_evidence(view, best, skipped), *barred]))
 
@@ -109,7 +110,9 @@ def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], barred:
 
 def _evidence(view: View, best: Row, skipped: list[Row]) -> list[str]:
     sentences = [
-        f"{rate(best['tok_s'])} tokens/s at {best['condition']}, {_gain(view, best)}.",
+        f"{rate(best['tok_s'])} tokens/s{f' ({asked})' if (asked := lengths(best)) else ''}, {_gain(view, best)}.",
+        *elsewhere(view, best),
+        *which_k(view, best),
         _accuracy(view, best),
         *_unsettled(view, best),
         _parity(view, best),
@@ -117,7 +120,8 @@ def _evidence(view: View, best: Row, skipped: list[Row]) -> list[str]:
     if skipped:
         names = ", ".join(technique_label(row) for row in skipped)
         sentences.append(
-            f"Faster, but not surely so, losing accuracy or not compared in all of it, hence not recommended: {names}."
+            "Faster, but not surely so, by no more than noise, losing accuracy or not shown to keep it, hence not "
+            f"recommended: {names}."
         )
     return sentences
 

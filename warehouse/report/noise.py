@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import fsum
 from typing import NamedTuple
 
@@ -31,24 +31,35 @@ class Noise(NamedTuple):
 
 
 def noises(view: View) -> list[Noise]:
-    """One per run, kind of machine and condition that has a spread, in the order of the rows."""
+    """One per run, kind of machine and condition that has a spread, in the order of the rows.
+
+    Several where parts of a run were consolidated apart (leases whose stores are gone): each has a spread of its own.
+    """
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in view.rates():
         if row["repeat_sd"] is not None or row["start_sd"] is not None:
-            groups.setdefault((row["run_id"], row["gpu"], row["condition"], row["mode"]), []).append(row)
-    return [_noise(view, shape, rows) for shape, rows in groups.items()]
+            groups.setdefault(_shape(row), []).append(row)
+    return [_noise(view, shape, part) for shape, rows in groups.items() for part in _apart(rows)]
+
+
+def _apart(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows by the spread of starts that was fitted to them; all together where it was one, or none."""
+    fits = dict.fromkeys(row["start_sd"] for row in rows if row["start_sd"] is not None)
+    return [[row for row in rows if row["start_sd"] == fit] for fit in fits] if len(fits) > 1 else [[*rows]]
 
 
 def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row]) -> Noise:
     start_sd = next((row["start_sd"] for row in rows if row["start_sd"] is not None), None)
     squares = [row["repeat_sd"] ** 2 for row in rows if row["repeat_sd"] is not None]
     repeat_var = fsum(squares) / len(squares) if squares else None
-    visits = [visit for visit in view.visits if _shape(visit) == shape and visit["complete"] and visit["repeats"]]
+    cells = {row["cell_key"] for row in rows}
+    visits = [each for each in view.visits if _is_of(each, shape, cells) and each["complete"] and each["repeats"]]
+    drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"] is not None)
     return Noise(
         *shape,
         start_sd=start_sd,
         repeat_sd=None if repeat_var is None else math.sqrt(repeat_var),
-        drift=next((pair["drift"] for pair in view.pairs if _shape(pair) == shape and pair["drift"] is not None), None),
+        drift=next(drifts, None),
         repeats=fsum(visit["repeats"] for visit in visits) / len(visits) if visits else None,
         best=_best(view, shape[0], visits, start_sd, repeat_var),
     )
@@ -94,6 +105,10 @@ def _starts(view: View, tried: Row) -> int:
 
 def _cell(row: Row) -> tuple[str, str]:
     return row["run_id"], row["cell_key"]
+
+
+def _is_of(row: Row, shape: tuple[str, str, str, str], cells: Collection[str]) -> bool:
+    return _shape(row) == shape and row["cell_key"] in cells
 
 
 def _shape(row: Row) -> tuple[str, str, str, str]:

@@ -9,7 +9,7 @@ from warehouse.display.figures import NOTHING, Row, figure, moment, plural, rate
 from warehouse.display.markup import Markup, tag
 from warehouse.display.section import section
 from warehouse.display.tables import MOST_ROWS, Heading, more, naming, table, verdict_mark
-from warehouse.display.view import View
+from warehouse.display.view import View, load_shape
 from warehouse.placement import Offer
 from warehouse.tables import PROVENANCE_COLUMNS
 
@@ -68,12 +68,24 @@ def attempts_section(view: View) -> Markup:
         columns.append(Heading("where", _where, ""))
     if any(row["tried"] for row in attempts):
         columns.append(Heading("tried before", lambda row: row["tried"] or NOTHING, "wrap"))
-    spent_s = fsum(row["rented_s"] or row["wall_s"] or 0.0 for row in attempts)
-    cost_usd = fsum(row["cost_usd"] or 0.0 for row in attempts)
-    summary = f"{plural(len(attempts), 'attempt')}, {figure(spent_s / 60, 1)} minutes of machines, {usd(cost_usd)}."
     logs = [_log(row) for row in attempts[:MOST_ROWS] if row["log_tail"]]
     shown = table("Attempts", columns, attempts[:MOST_ROWS])
-    return section("attempts", "Attempts", lead, tag("p", summary), shown, more(attempts, "attempts"), *logs)
+    summary = tag("p", _spent(view, attempts))
+    return section("attempts", "Attempts", lead, summary, shown, more(attempts, "attempts"), *logs)
+
+
+def _spent(view: View, attempts: Sequence[Row]) -> str:
+    """What all tries took: no sum of prices that nobody knows, and a word where cells have none on record."""
+    spent_s = fsum(row["rented_s"] or row["wall_s"] or 0.0 for row in attempts)
+    priced = [row["cost_usd"] for row in attempts if row["cost_usd"] is not None]
+    said = [plural(len(attempts), "attempt"), f"{figure(spent_s / 60, 1)} minutes of machines"]
+    if priced:
+        of_some = "" if len(priced) == len(attempts) else f" for the {len(priced)} that have a price"
+        said.append(f"{usd(fsum(priced))}{of_some}")
+    tried = {(row["run_id"], row["cell_key"]) for row in attempts}
+    lacking = len({(row["run_id"], row["cell_key"]) for row in view.rows} - tried)
+    missing = f" Of {plural(lacking, 'cell')} on this page no attempt is on record." if lacking else ""
+    return f"{', '.join(said)}.{missing}"
 
 
 def _cell_name(row: Row) -> str:
@@ -95,7 +107,7 @@ def _log(row: Row) -> Markup:
 def provenance_section(view: View) -> Markup:
     """Conditions, and for every cell what served it, where, and at which versions."""
     lead = "Where every number comes from: command lines, versions, revisions and machines, as recorded with the rows."
-    shapes = {(row["condition"], row["mode"]): row for row in view.rows if row["condition"]}
+    shapes = {load_shape(row): row for row in view.rows if row["condition"]}
     columns = [
         Heading("condition", lambda row: row["condition"], ""),
         Heading("mode", lambda row: row["mode"], ""),

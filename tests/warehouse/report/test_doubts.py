@@ -109,7 +109,7 @@ def test_a_cell_that_nobody_could_vouch_for_is_only_recommended_with_that_said(l
     run.answered("ar", None, answers(198, range(150)))
     judged(run, "mtp", 4, "suspect", answers(198, range(150)))
     text = page_with_starts(local).text
-    assert "Run mtp K=4: 1.91 × AR, if its accuracy holds." in text  # noqa: RUF001
+    assert "Run mtp K=4: 1.91 × AR at short c=1, if its accuracy holds." in text  # noqa: RUF001
     assert "Could not be compared with AR: eval-gpqa (suspect: truncated, truncation_differs)." in text
 
 

@@ -78,7 +78,7 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
     pairs = (speed_pair(MTP), placebo(AR), speed_pair(fast), failed)
     view = seen(AR, MTP, other, fast, pairs=pairs)
     text = text_of(view)
-    assert text.startswith("Run mtp K=4: 2.00 × AR.") and "3.00" not in text  # noqa: RUF001
+    assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1") and "3.00" not in text  # noqa: RUF001
     assert "No claim is made about dflash K=7 (AR against AR reads as a difference in run r2)." in text
     assert "The speed claims of this run are withheld." in (placebo_section(view) or "")
 

@@ -23,7 +23,7 @@ from warehouse.store import Store, StoreError
 def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     write_demo_run(local)
     page = page_with_starts(local)
-    assert "Run mtp K=4: 1.91 × AR." in page.text  # noqa: RUF001
+    assert "Run mtp K=4: 1.91 × AR at short c=1, if its accuracy holds." in page.text  # noqa: RUF001
     assert (
         "on the same 48 questions of eval-tiny (+0.000): cannot tell: needs about 87 items as one of 7 comparisons"
         in page.text

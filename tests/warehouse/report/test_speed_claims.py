@@ -17,7 +17,7 @@ from warehouse.tables import ATTEMPTS, BILLED_PHASES
 
 def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster() -> None:
     text = text_of(seen(AR, MTP, pairs=(speed_pair(MTP), placebo(AR))))
-    assert text.startswith("Run mtp K=4: 2.00 × AR. 160 tokens/s at short c=1, 2.00 × AR")  # noqa: RUF001
+    assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1, if its accuracy holds. 160 tokens/s, 2.00 × AR")  # noqa: RUF001
     assert "(95 % interval 1.96 to 2.04 over 2 starts of it and 2 of AR)" in text
 
 
@@ -67,7 +67,7 @@ def test_a_broken_lossless_technique_is_never_the_headline_and_the_page_says_why
     rows = barred(rows, cells_that_fail_parity(rows, {("r1", "mtp")}))
     view = seen(*rows, pairs=(speed_pair(slower), placebo(AR)))
     text = text_of(view)
-    assert text.startswith("Run dflash K=7: 1.50 × AR.")  # noqa: RUF001
+    assert text.startswith("Run dflash K=7: 1.50 × AR at short c=1")  # noqa: RUF001
     assert "Not recommended: its outputs leave AR's where AR repeats itself (mtp K=4, 160 tokens/s)." in text
     alone = text_of(seen(*(each for each in rows if each["technique"] != "dflash"), pairs=(placebo(AR),)))
     assert alone.startswith("No speedup can be stated. AR ran at 80.0 tokens/s. Not recommended: its outputs leave")

@@ -1,0 +1,104 @@
+"""How far the page's first sentence reaches: no further than what was measured of accuracy, of K and of other loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.warehouse.report.rows import AR, MTP, row, seen, text_of
+from tests.warehouse.report.started import placebo, speed_pair
+from warehouse.display.figures import Row
+from warehouse.display.speed_sections import speed_section
+from warehouse.report.trust_sections import provenance_section
+from warehouse.tables import K_CURVES, PAIRS, RECOMMENDATIONS
+
+PAIR, HELD = speed_pair(MTP), placebo(AR)
+
+
+def scored(conclusion: str, step: str = "eval-gpqa", cell: str = "mtp") -> Row:
+    known = {
+        "run_id": "r1", "cell_key": cell, "kind": "accuracy", "step": step, "conclusion": conclusion, "delta": 0.0,
+        "bound_lo": -0.01, "margin": 0.05, "value": 0.77, "baseline_value": 0.77, "n": 198, "mcnemar_p": 1.0,
+        "wording": f"{conclusion}, in words",
+    }  # fmt: skip
+    return dict.fromkeys(PAIRS.column_names()) | known
+
+
+@pytest.mark.parametrize(
+    ("pairs", "carried"),
+    [
+        ((), False),
+        ((scored("inconclusive"),), False),
+        ((scored("non-inferior"), scored("inconclusive", "eval-ifeval")), False),
+        ((scored("non-inferior"),), True),
+    ],
+)
+def test_a_technique_is_recommended_without_reserve_only_where_its_accuracy_is_carried(
+    pairs: tuple[Row, ...], carried: bool
+) -> None:
+    text = text_of(seen(AR, MTP, pairs=(PAIR, HELD, *pairs)))
+    assert text.startswith(f"Run mtp K=4: 2.00 × AR at short c=1{'.' if carried else ', if its accuracy holds.'}")  # noqa: RUF001
+
+
+def test_what_is_carried_comes_before_what_is_faster_and_is_not() -> None:
+    faster = row("dflash", 240.0, k=7, speedup=3.0, speedup_lo=2.9, speedup_hi=3.1)
+    text = text_of(seen(AR, MTP, faster, pairs=(PAIR, speed_pair(faster), HELD, scored("non-inferior"))))
+    assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1.")  # noqa: RUF001
+    assert "not shown to keep it, hence not recommended: dflash K=7" in text
+
+
+def test_the_loads_under_which_it_was_not_faster_are_told_with_what_it_costs_there() -> None:
+    long = {"condition": "8k c=1", "context_tokens": 8000}
+    base, slow = AR | long, MTP | long | {"tok_s": 60.0, "speedup": 0.81}
+    pairs = (PAIR, HELD, speed_pair(slow, conclusion="slower"), placebo(base))
+    text = text_of(seen(AR, MTP, base, slow, pairs=pairs))
+    assert "Shown to be faster under 1 of its 2 loads, and slower under others: 0.81 × AR at 8k c=1." in text  # noqa: RUF001
+    assert "of its" not in text_of(seen(AR, MTP, pairs=(PAIR, HELD))), "one load: the verdict names it"
+
+
+def curve(*ks: int) -> list[Row]:
+    named = {
+        "run_id": "r1", "model": "m", "precision": "bf16", "technique": "mtp", "engine": "e", "gpu": "h100",
+        "step": "throughput", "condition": "short c=1", "mode": "fixed", "tok_s": 100.0,
+    }  # fmt: skip
+    keys = {0: "ar", 4: "mtp"}
+    return [dict.fromkeys(K_CURVES.column_names()) | named | {"k": k, "cell_key": keys.get(k, f"k{k}")} for k in ks]
+
+
+def recommended(**columns: Any) -> Row:
+    names = RECOMMENDATIONS.column_names()
+    return dict.fromkeys(names) | {name: value for name, value in curve(0)[0].items() if name in names} | columns
+
+
+def test_the_k_that_is_run_is_the_one_that_the_rule_recommends() -> None:
+    smaller = MTP | {"cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95}
+    pairs = (PAIR, speed_pair(smaller), HELD)
+    ruled = recommended(k=2, wording="K=2: within noise of K=4, the fastest: 0.98 x [0.95, 1.01]")
+    text = text_of(seen(AR, MTP, smaller, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
+    assert text.startswith("Run mtp K=2: 1.95 × AR at short c=1")  # noqa: RUF001
+    assert "Which K: K=2: within noise of K=4, the fastest" in text and "hence not recommended: mtp K=4" in text
+
+
+def test_where_no_k_can_be_told_from_the_next_the_answer_says_so() -> None:
+    noisy = recommended(k=None, wording="no recommendation: too noisy: K=2 is within noise of K=4")
+    view = seen(AR, MTP, pairs=(PAIR, HELD), k_curves=curve(0, 2, 4), recommendations=[noisy])
+    assert "Which K: no recommendation: too noisy: K=2 is within noise of K=4." in text_of(view)
+    single = seen(AR, MTP, pairs=(PAIR, HELD), k_curves=curve(0, 4), recommendations=[recommended(k=4, wording="K=4")])
+    assert "Which K" not in text_of(single), "of a single K there is nothing to choose"
+
+
+def test_loads_of_one_name_are_told_apart_by_what_was_sent() -> None:
+    longer = AR | {"run_id": "r2", "tok_s": 70.0, "context_tokens": 320, "output_tokens": 512}
+    view = seen(AR | {"output_tokens": 512}, MTP | {"output_tokens": 512}, longer, pairs=(PAIR, HELD))
+    assert "160 tokens/s (64 tokens in, 512 out)" in text_of(view)
+    shown = speed_section(view) or ""
+    assert "64 tokens in, 512 out." in shown and "320 tokens in, 512 out." in shown
+    conditions = provenance_section(view)
+    assert ">64<" in conditions and ">320<" in conditions
+
+
+def test_bars_of_several_runs_say_that_they_are() -> None:
+    later = row("dflash", 120.0, run_id="r2", k=7, speedup=1.5)
+    assert "Of 2 runs: compare speedups, not bars." in (speed_section(seen(AR, MTP, later, pairs=(PAIR, HELD))) or "")
+    assert "compare speedups" not in (speed_section(seen(AR, MTP, pairs=(PAIR, HELD))) or "")

@@ -1,0 +1,68 @@
+"""How far a recommendation reaches: is its accuracy carried, which K by the rule, and under which other loads?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warehouse.display.claims import is_faster
+from warehouse.display.doubts import doubts, lost_needles
+from warehouse.display.figures import TIMES, Row, ar_name, figure
+from warehouse.display.view import View
+from warehouse.report.newest import CURVE
+from warehouse.speculation.curves import AR_K
+
+def is_carried(view: View, row: Row) -> bool:
+    """Whether the data carry a cell's accuracy: it has evaluations, and each is ok, compared with AR's and no worse.
+
+    A speed alone says nothing of it, nor does a comparison that can't tell, nor one that finds fewer needles than AR.
+    """
+    pairs = view.accuracy_pairs(row)
+    shown = bool(pairs) and all(pair["conclusion"] == "non-inferior" for pair in pairs)
+    return shown and not doubts(view, row) and not lost_needles(view, row)
+
+
+def by_rule(view: View, best: Row, usable: Sequence[Row]) -> Row:
+    """The row of the K that "Which K" recommends on the curve of the best one; that one itself where it says none."""
+    points = _points(view, best)
+    chosen = _recommendation(view, points)
+    cells = {point["cell_key"] for point in points if chosen is not None and point["k"] == chosen["k"]}
+    return next((row for row in usable if row["run_id"] == best["run_id"] and row["cell_key"] in cells), best)
+
+
+def which_k(view: View, row: Row) -> list[str]:
+    """What the rule said of the row's curve, where several K were measured."""
+    points = _points(view, row)
+    chosen = _recommendation(view, points)
+    measured = {point["k"] for point in points if point["tok_s"] is not None}
+    return [f"Which K: {chosen['wording']}."] if chosen is not None and len(measured - {AR_K}) > 1 else []
+
+
+def elsewhere(view: View, row: Row) -> list[str]:
+    """Under which of its loads the cell was shown to be faster, where it wasn't under all, and where it is slower."""
+    loads = [each for each in view.rates() if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
+    faster = [each for each in loads if is_faster(view, each)]
+    if len(faster) == len(loads):
+        return []
+    slower = [
+        f"{figure(each['speedup'])} {TIMES} {ar_name(each)} at {each['condition']}"
+        for each in loads
+        if (pair := view.speed_pair(each)) is not None and pair["conclusion"] == "slower"
+    ]
+    said = f"Shown to be faster under {len(faster)} of its {len(loads)} loads"
+    return [f"{said}, and slower under others: {', '.join(slower)}." if slower else f"{said}."]
+
+
+def _points(view: View, row: Row) -> list[Row]:
+    """The curve over K that the row is a point of; empty: it is of none."""
+    names = ("run_id", "cell_key", "step", "condition", "mode")
+    own = next((point for point in view.k_curves if all(point[name] == row[name] for name in names)), None)
+    return [] if own is None else [point for point in view.k_curves if _curve(point) == _curve(own)]
+
+
+def _recommendation(view: View, points: Sequence[Row]) -> Row | None:
+    """What was recommended of these points together."""
+    return next((each for each in view.recommendations if points and _curve(each) == _curve(points[0])), None)
+
+
+def _curve(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in CURVE)
