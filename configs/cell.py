@@ -54,8 +54,16 @@ class Model(Grown):
     weights: Literal["real", "dummy"] = "real"
     held_against: str | None = Field(None, description="name of the model whose AR cell it is compared with; its own")
     shape: str | None = Field(None, description="name of a file in shapes/: the checkpoint's config, without weights")
+    routing: Literal["random"] | None = Field(
+        None, description="of an MoE's dummy weights: each token's experts are drawn; none: by its router"
+    )
 
-    later: ClassVar[frozenset[str]] = frozenset({"shape"})
+    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing"})
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether a token is worked on by some of its parameters only."""
+        return self.active_params_b < self.total_params_b
 
     @property
     def compared_as(self) -> str:
@@ -210,6 +218,7 @@ class Cell(Grown):
         is_dummy, steps = self.model.weights == "dummy", self.denoising_steps
         return (
             *(["weights=dummy"] if is_dummy else []),
+            *([f"routing={self.model.routing}"] if self.model.routing else []),
             *([f"acceptance={self.acceptance.label}"] if self.acceptance else []),
             *([f"denoising_steps={steps}" + (" (replayed)" if is_dummy else "")] if steps else []),
         )

@@ -19,14 +19,14 @@ AUTO_GPU = "auto"
 
 
 def check_model(document: Document, model: Model) -> None:
-    """Check that a model has exactly one source of weights, and that a shape's are dummy.
+    """Check that a model has exactly one source of weights, and that what is without any says so.
 
     Raises:
-        ConfigError: It has none or two, or real weights of a shape.
+        ConfigError: It has none or two, or real weights of a shape or beside a made-up routing.
     """
     _one_source(document, (), model)
-    if model.shape is not None and model.weights == "real":
-        raise document.error(("weights",), "a shape has no weights; accepted: weights: dummy")
+    if (model.shape or model.routing) and model.weights == "real":
+        raise document.error(("weights",), "a shape has no weights, real ones have a router; accepted: weights: dummy")
 
 
 def check_sound(document: Document, here: Loc, problem: str | None) -> None:

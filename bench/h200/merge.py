@@ -1,75 +1,173 @@
 """Makes one dataset and one page of what several leases measured: `merge.py SNAPSHOT NEWER...`.
 
 SNAPSHOT and each NEWER are folders with the product tables, such as the store of a lease after `sweep report`. What a
-newer one has of a step of a cell replaces what was there, whole: a bracket is never made of two leases. The store of a
-lease is gone with its machine, so figures stay as they were built then: no interval is made anew, and a curve over K is
-that of the newest lease that has one.
+newer one measured of a step of a cell replaces what was there, whole: a bracket is never made of two leases, and one
+that a lease's end cut off replaces nothing. The store of a lease is gone with its machine, so rates and intervals stay
+as they were built then, and a curve over K is that of the newest lease that has one. Claims are corrected anew, for all
+comparisons of a run that stand here together, and rows are held to a guard that came after the first leases.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 import polars as pl
 
+from configs.load import load_model
+from tasks.guards.experts import same_experts
 from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
-from warehouse.columns import Table
 from warehouse.consolidate.raw import polars_schema
+from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.claims import CORRECTED, among_others
+from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
 from warehouse.report.newest import CURVE
 from warehouse.report.write import CONVENIENCE_KEY, write_report
 from warehouse.snapshot import publish_rows
 from warehouse.store import open_store
-from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED
+from warehouse.tables import ATTEMPTS, K_CURVES, PAIRS, PRODUCT_TABLES, RECOMMENDATIONS, RESULTS_CONSOLIDATED, VISITS
+from warehouse.verdicts import Reason, worst
+
+Tables = dict[str, pl.DataFrame]
 
 MEASURED_ONCE = ("run_id", "cell_key", "step")
-"""What a newer lease replaces; a table without steps is replaced by cells."""
+"""What a newer lease replaces."""
 
 KNOWN_AS = ("model", "precision", "technique", "k", "denoising_steps", "engine", "gpu", "step")
 """What a reader takes for the same cell and step, though its key changed with the version that planned it."""
 
+LOAD = (*MEASURED_ONCE, "condition", "mode")
+"""What names a rate, and all that was made of it."""
 
-def merged(table: Table, folders: Sequence[Path]) -> pl.DataFrame:
-    """Rows of all folders, the newest of each step; in the dataset's order, as far as the table has its columns."""
-    schema = polars_schema(table)
-    replaced = CURVE if set(CURVE) <= set(schema) else [name for name in MEASURED_ONCE if name in schema]
-    rows = schema.to_frame()
-    for folder in folders:
-        file = folder / f"{table.name}.parquet"
-        if file.exists():  # an earlier version had fewer tables
-            new = pl.scan_parquet(file, schema=schema, missing_columns="insert", extra_columns="ignore").collect()
-            rows = pl.concat([rows.join(new, on=replaced, how="anti", nulls_equal=True), new])
-    return rows.sort([name for name in ROW_ORDER if name in schema], maintain_order=True)
+TRIED = ("run_id", "cell_key", "attempt", "ended_at")
+"""What names an attempt. None is replaced: each was paid for."""
+
+CURVES = (K_CURVES.name, RECOMMENDATIONS.name)
+"""Tables of what several cells say together."""
+
+_results = RESULTS_CONSOLIDATED.name
+_is_measured = ~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value)
 
 
-def newest(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def tables_of(folder: Path) -> Tables:
+    """The tables of a dataset; of an earlier version with nulls where it had no column, and no rows of a table."""
+    found = {}
+    for name, table in PRODUCT_TABLES.items():
+        file, schema = folder / f"{name}.parquet", polars_schema(table)
+        found[name] = schema.to_frame()
+        if file.exists():
+            columns = pl.scan_parquet(file, schema=schema, missing_columns="insert", extra_columns="ignore")
+            found[name] = columns.collect()
+    return found
+
+
+def over(old: Tables, new: Tables) -> Tables:
+    """The old tables with what is newer: what it measured, and what nobody had."""
+    had = old[_results].select(MEASURED_ONCE)
+    measured = new[_results].filter(_is_measured).select(MEASURED_ONCE)
+    taken = pl.concat([measured, new[_results].select(MEASURED_ONCE).join(had, on=MEASURED_ONCE, how="anti")]).unique()
+    return {name: _over(name, old[name], new[name], taken) for name in PRODUCT_TABLES}
+
+
+def _over(name: str, old: pl.DataFrame, new: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    if name in CURVES:
+        return pl.concat([old.join(new, on=CURVE, how="anti", nulls_equal=True), new])
+    if name == ATTEMPTS.name:
+        return pl.concat([old.join(new, on=TRIED, how="anti", nulls_equal=True), new])
+    return pl.concat([old.join(taken, on=MEASURED_ONCE, how="anti"), new.join(taken, on=MEASURED_ONCE, how="semi")])
+
+
+def newest(tables: Tables) -> Tables:
     """Without rows of a cell that a later run measured again under another key."""
-    results = tables[RESULTS_CONSOLIDATED.name].sort("measured_at")
+    results = tables[_results].sort(_is_measured, "measured_at")
     latest = results.unique(KNOWN_AS, keep="last")
     kept = results.join(latest, on=(*KNOWN_AS, "run_id"), how="semi", nulls_equal=True)
     shared = {name: [each for each in MEASURED_ONCE if each in frame.columns] for name, frame in tables.items()}
     return {name: frame.join(kept, on=shared[name], how="semi") for name, frame in tables.items()}
 
 
+def judged(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    """Rows of leases from before `same_experts`, held to it: rates, starts, comparisons. Their curves are left out."""
+    said = {_load(row): sentence for row in rows[_results] if (sentence := _shared(row)) is not None}
+    made = {
+        _results: [_flagged(row, said) for row in rows[_results]],
+        VISITS.name: [_flagged(row, said) for row in rows[VISITS.name]],
+        PAIRS.name: [_flagged(row, said) if row["kind"] == "speed" else row for row in rows[PAIRS.name]],
+    }
+    curves = {name: [row for row in rows[name] if _shared(row) is None] for name in CURVES}
+    return {**rows, **made, **curves}
+
+
+def _load(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in LOAD)
+
+
+def _shared(row: Row) -> str | None:
+    """What the guard says of a rate by what is on record of its cell; a rate has a mode."""
+    told = (row["made_up"] or "").split(", ")
+    if "weights=dummy" not in told or row["mode"] is None:
+        return None
+    routing = "random" if "routing=random" in told else None
+    found = same_experts(load_model(row["model"]).model_copy(update={"routing": routing}), row["concurrency"])
+    return None if found is None else found.sentence
+
+
+def _flagged(row: Row, said: Mapping[tuple[object, ...], str]) -> Row:
+    """As the node would have judged it: suspect, and without a speedup."""
+    sentence = said.get(_load(row))
+    if sentence is None:
+        return row
+    noted: dict[str, object] = {"verdict": worst([row["verdict"], "suspect"])}
+    noted["reasons"] = list(dict.fromkeys([*row["reasons"], Reason.SAME_EXPERTS.value]))
+    if "details" in row:
+        noted["details"] = list(dict.fromkeys([*row["details"], sentence]))
+    if "ratio" in row and Reason.SAME_EXPERTS not in row["reasons"]:
+        alone = row["wording"].partition(CORRECTED)[0]
+        noted["wording"] = f"{alone}; no claim: the row is suspect ({Reason.SAME_EXPERTS})"
+    return row | noted | {name: None for name in ("speedup", "speedup_lo", "speedup_hi") if name in row}
+
+
+def corrected(pairs: Sequence[Row]) -> list[Row]:
+    """Claims and placebos, each as one of all that a run has here: a lease knew only its own."""
+    placebos = among_placebos([pair for pair in pairs if pair["kind"] == "placebo"])
+    failed = placebos_of(placebos).failed
+    speeds = [
+        pair | {"reasons": [*pair["reasons"], *([Reason.PLACEBO_FAILED.value] if pair["run_id"] in failed else [])]}
+        for pair in pairs
+        if pair["kind"] == "speed"
+    ]
+    others = [pair for pair in pairs if pair["kind"] not in ("placebo", "speed")]
+    return [*others, *among_others(speeds), *placebos]
+
+
 def main(snapshot: Path, newer: Sequence[Path]) -> None:
     """Rewrite SNAPSHOT with what is newer: tables as Parquet, and the page. It may be an empty folder."""
+    tables = tables_of(snapshot)
     for folder in newer:
-        if not (folder / f"{RESULTS_CONSOLIDATED.name}.parquet").exists():
+        if not (folder / f"{_results}.parquet").exists():
             sys.exit(f"merge: {folder} has no dataset. Remedy: bin/sweep report --store {folder}")
-    tables = newest({name: merged(table, [snapshot, *newer]) for name, table in PRODUCT_TABLES.items()})
-    rows = {name: frame.to_dicts() for name, frame in tables.items()}
-    runs = sorted(set(tables[RESULTS_CONSOLIDATED.name]["run_id"]))
+        tables = over(tables, tables_of(folder))
+    rows = judged({name: frame.to_dicts() for name, frame in newest(tables).items()})
+    rows[PAIRS.name] = corrected(rows[PAIRS.name])
+    rows = {name: sorted(each, key=_place(name)) for name, each in rows.items()}
     with TemporaryDirectory() as scratch:
         store = open_store(scratch)
+        runs = sorted({row["run_id"] for row in rows[_results]})
         assert publish_rows(store, rows, runs, None) is not None, "nobody else publishes here"
         write_report(store, judged_write_ups())
-        for name in (*(f"{table}.parquet" for table, frame in tables.items() if len(frame)), CONVENIENCE_KEY):
+        for name in (*(f"{table}.parquet" for table, each in rows.items() if each), CONVENIENCE_KEY):
             copyfile(Path(scratch) / name, snapshot / name)
-            print(snapshot / name, len(tables.get(name.removesuffix(".parquet"), ())) or "")
+            print(snapshot / name, len(rows.get(name.removesuffix(".parquet"), ())) or "")
+
+
+def _place(table: str) -> Callable[[Row], list[tuple[bool, object]]]:
+    """The dataset's order, as far as the table has its columns; nulls first."""
+    names = [name for name in ROW_ORDER if name in PRODUCT_TABLES[table].column_names()]
+    return lambda row: [(row[name] is not None, row[name]) for name in names]
 
 
 if __name__ == "__main__":

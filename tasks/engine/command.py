@@ -165,6 +165,8 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
         env["HF_HOME"] = str(hub_home(os.environ))
     if cell.model.hub_id is None:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if cell.model.routing is not None:
+        env["VLLM_MOE_ROUTING_SIMULATION_STRATEGY"] = f"uniform_{cell.model.routing}"
     overlay = overlay_name(cell)
     if overlay is not None:
         packages = environments.overlay_of(overlay)

@@ -15,6 +15,7 @@ from tasks.guards.drafting import (
     dead_draft,
     replay_missed,
 )
+from tasks.guards.experts import same_experts
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.machine import throttled
 from tasks.guards.prompts import prompt_length
@@ -172,6 +173,7 @@ def work_findings(
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
         throttled(windows),
+        same_experts(served.model, condition.concurrency),
         *text_findings(served, requests),
         prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in requests]),
     ]

@@ -181,7 +181,7 @@ def is_small(row: Row) -> bool:
 
 
 class LoadShape(NamedTuple):
-    """What a rate was measured under. A condition's name alone doesn't say it: two suites may have their `short c=1`."""
+    """What a rate was measured under; a name alone doesn't say it: two suites may each have a `short c=1`."""
 
     condition: str
     mode: str

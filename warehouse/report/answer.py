@@ -10,7 +10,19 @@ from typing import NamedTuple
 
 from warehouse.display.claims import control_of, in_words, is_faster, lossless
 from warehouse.display.doubts import cut_off_words, doubts, flags, lost_needles
-from warehouse.display.figures import TIMES, Row, ar_name, figure, lengths, marks, plural, rate, signed, span, technique_label
+from warehouse.display.figures import (
+    TIMES,
+    Row,
+    ar_name,
+    figure,
+    lengths,
+    marks,
+    plural,
+    rate,
+    signed,
+    span,
+    technique_label,
+)
 from warehouse.display.view import View, bench, headline_shape, is_small, load_shape
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
 from warehouse.report.reach import by_rule, elsewhere, is_carried, which_k

@@ -11,6 +11,7 @@ from warehouse.display.view import View
 from warehouse.report.newest import CURVE
 from warehouse.speculation.curves import AR_K
 
+
 def is_carried(view: View, row: Row) -> bool:
     """Whether the data carry a cell's accuracy: it has evaluations, and each is ok, compared with AR's and no worse.
 

@@ -93,7 +93,7 @@ def test_every_label_says_what_is_made_up(cells: list[Cell]) -> None:
     assert [cell.label.partition(" (")[2] for cell in cells] == [
         "weights=dummy)",
         "weights=dummy, acceptance=replayed:mtp-gb10-31b)",
-        "weights=dummy, denoising_steps=16 (replayed))",
+        "weights=dummy, routing=random, denoising_steps=16 (replayed))",
     ]
 
 
@@ -184,7 +184,7 @@ def test_a_model_is_held_against_weights_of_its_own_kind(write: Write) -> None:
 def test_a_shape_has_no_real_weights(write: Write) -> None:
     write("name: odd\nfamily: f\nshape: gemma-4-31b\ntotal_params_b: 1\nactive_params_b: 1\n", "models/odd.yaml")
     text = SWEEP.replace("SUITE", "shapes").replace("model: gemma-4-31b-shape,", "model: odd,")
-    with pytest.raises(ConfigError, match="a shape has no weights; accepted: weights: dummy"):
+    with pytest.raises(ConfigError, match="a shape has no weights, real ones have a router; accepted: weights: dummy"):
         load_sweep(write(text))
 
 

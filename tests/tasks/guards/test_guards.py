@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from configs.engine import Serving
-from configs.load import load_replay, load_technique
+from configs.load import load_model, load_replay, load_technique
 from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, truncated
 from tasks.guards.drafting import (
     acceptance_mismatch,
@@ -14,6 +14,7 @@ from tasks.guards.drafting import (
     dead_draft,
     replay_missed,
 )
+from tasks.guards.experts import same_experts
 from tasks.guards.finding import judge
 from tasks.guards.machine import throttled
 from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
@@ -243,3 +244,20 @@ def test_a_card_that_protects_itself_is_suspect(reason: str) -> None:
 
 def test_a_card_at_its_power_limit_runs_as_it_is_meant_to() -> None:
     assert throttled([{"throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown", "hw_slowdown"]}, {}]) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "concurrency", "shared"),
+    [
+        ("gemma-4-26b-a4b-shape", {"routing": None}, 4, True),
+        ("gemma-4-26b-a4b-shape", {"routing": None}, 1, False),
+        ("gemma-4-26b-a4b-shape", {}, 4, False),
+        ("gemma-4-31b-shape", {}, 16, False),  # every request reads all of it
+        ("gemma-4-26b-a4b", {}, 16, False),
+    ],
+)
+def test_requests_of_dummy_weights_share_their_experts_unless_these_are_drawn(
+    model: str, changed: dict[str, None], concurrency: int, shared: bool
+) -> None:
+    found = same_experts(load_model(model).model_copy(update=changed), concurrency)
+    assert (found is not None and found.reason is Reason.SAME_EXPERTS) is shared

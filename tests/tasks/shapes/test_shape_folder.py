@@ -84,4 +84,7 @@ def test_the_command_of_a_diffusion_replay_is_told_canvas_and_steps(tmp_path: Pa
 
 def test_a_mixture_of_experts_drafts_with_the_newer_model_runner(tmp_path: Path) -> None:
     mtp = next(cell for cell in shipped() if cell.model.name == "gemma-4-26b-a4b-shape" and cell.k == 4)
-    assert engine_command(mtp, 1, tmp_path).env["VLLM_USE_V2_MODEL_RUNNER"] == "1"
+    env = engine_command(mtp, 1, tmp_path).env
+    assert (env["VLLM_USE_V2_MODEL_RUNNER"], env["VLLM_MOE_ROUTING_SIMULATION_STRATEGY"]) == ("1", "uniform_random")
+    dense = next(cell for cell in shipped() if cell.model.name == "gemma-4-31b-shape")
+    assert "VLLM_MOE_ROUTING_SIMULATION_STRATEGY" not in engine_command(dense, 1, tmp_path).env

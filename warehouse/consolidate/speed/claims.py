@@ -43,13 +43,8 @@ def speed_pair(
         differs: serving arguments in which the two differ.
         withheld: why the placebo allows no claim; None: it does.
     """
-    low, high = row["speedup_lo"], row["speedup_hi"]
-    is_ok = row["verdict"] == "ok" and withheld is None
-    conclusion = "inconclusive"
-    if is_ok and low is not None and high is not None:
-        conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
     noted = [*([Reason.SERVING_DIFFERS] if differs else []), *([withheld] if withheld is not None else [])]
-    return shared(row, baseline.rows[0]["served_cell_key"], "speed") | {
+    pair = shared(row, baseline.rows[0]["served_cell_key"], "speed") | {
         "condition": row["condition"],
         "mode": row["mode"],
         "metric": "tok_s",
@@ -57,8 +52,8 @@ def speed_pair(
         "baseline_value": baseline.tok_s,
         "value": row["tok_s"],
         "ratio": row["speedup"],
-        "ratio_lo": low,
-        "ratio_hi": high,
+        "ratio_lo": row["speedup_lo"],
+        "ratio_hi": row["speedup_hi"],
         "ratio_p": None if ratio is None else ratio.p,
         "machine": row["machine"],
         "visits": len(ours.rates),
@@ -67,19 +62,33 @@ def speed_pair(
         "verdict": row["verdict"],
         "reasons": [*row["reasons"], *(reason.value for reason in noted)],
         "served_differently": differs,
-        "conclusion": conclusion,
         "wording": _wording(row, ours, baseline, found, differs, withheld),
     }
+    return _alone(pair)
+
+
+CORRECTED = "; inconclusive"
+"""Begins what a correction has to say of a pair's wording."""
+
+
+def _alone(pair: Row) -> Row:
+    """The pair with what its interval says by itself: nothing, unless the row is ok and no claim is withheld."""
+    low, high, conclusion = pair["ratio_lo"], pair["ratio_hi"], "inconclusive"
+    is_ok = pair["verdict"] == "ok" and not any(reason in pair["reasons"] for reason in WITHHELD)
+    if is_ok and low is not None and high is not None:
+        conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
+    return pair | {"conclusion": conclusion, "wording": pair["wording"].partition(CORRECTED)[0]}
 
 
 def among_others(pairs: Sequence[Row]) -> list[Row]:
     """The pairs, their p values corrected for all cells of the run under the same condition (Holm).
 
     Of twenty techniques that gain nothing one would read as faster by its interval alone: such a claim is withdrawn.
+    Pairs that were corrected before, among fewer, are corrected anew.
     """
     families: dict[tuple[str, ...], list[Row]] = {}
     for pair in pairs:
-        families.setdefault(tuple(pair[name] for name in _FAMILY), []).append(pair)
+        families.setdefault(tuple(pair[name] for name in _FAMILY), []).append(_alone(pair))
     return [each for family in families.values() for each in _corrected(family)]
 
 
@@ -95,7 +104,7 @@ def _corrected(family: Sequence[Row]) -> list[Row]:
         pair = pair | {"ratio_p_holm": p}
         if p is not None and p >= ALPHA and pair["conclusion"] != "inconclusive":
             among = f" as one of {len(tested)} comparisons" if len(tested) > 1 else ""
-            wording = f"{pair['wording']}; inconclusive{among} (p = {p:.2g})"
+            wording = f"{pair['wording']}{CORRECTED}{among} (p = {p:.2g})"
             pair |= {"conclusion": "inconclusive", "wording": wording}
         done.append(pair)
     return done

@@ -17,7 +17,7 @@ from warehouse.verdicts import Reason
 
 def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
     """One pair per AR arm and condition; p values are corrected for all of them of the same run."""
-    families: dict[str, list[Row]] = {}
+    made: list[Row] = []
     for key, visits in baselines_of(arms):
         estimate = placebo_interval(visits.rates, found[load_of(key)])
         if estimate is None:
@@ -41,7 +41,15 @@ def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
             "verdict": "ok",
             "reasons": [],
         }
-        families.setdefault(after["run_id"], []).append(pair)
+        made.append(pair)
+    return among_placebos(made)
+
+
+def among_placebos(pairs: Sequence[Row]) -> list[Row]:
+    """The placebos with their last word, each as one of all of its run; also of those that had one among fewer."""
+    families: dict[str, list[Row]] = {}
+    for pair in pairs:
+        families.setdefault(pair["run_id"], []).append(pair)
     return [pair for family in families.values() for pair in _corrected(family)]
 
 

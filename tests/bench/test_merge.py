@@ -1,0 +1,92 @@
+"""One dataset of several leases: what a later one replaces, and what is said anew of what stands together."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from configs.checkout import ROOT
+
+SCRIPTS = ROOT / "bench" / "h200"
+BRACKET = (pl.col("model") == "gemma-4-31b-shape") & (pl.col("step") == "throughput")
+FIXED = BRACKET & (pl.col("mode") == "fixed")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A copy of the dataset of all leases."""
+    return Path(shutil.copytree(SCRIPTS / "snapshot", tmp_path / "whole"))
+
+
+def merged(whole: Path, *newer: Path) -> pl.DataFrame:
+    argv = [sys.executable, str(SCRIPTS / "merge.py"), str(whole), *map(str, newer)]
+    done = subprocess.run(argv, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return table(whole, "results_consolidated")
+
+
+def table(folder: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(folder / f"{name}.parquet")
+
+
+def lease(folder: Path, rows: pl.DataFrame, **changed: Any) -> Path:
+    """A later lease's dataset, of rows of this one."""
+    folder.mkdir()
+    later = {"measured_at": "2026-12-01T10:00:00.000+00:00"} | changed
+    columns = [pl.lit(value, dtype=rows.schema[name]).alias(name) for name, value in later.items()]
+    rows.with_columns(columns).write_parquet(folder / "results_consolidated.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("run_id", ["shapes-6db765ea", "shapes-of-a-later-version"])
+def test_a_bracket_that_was_cut_off_replaces_nothing(whole: Path, tmp_path: Path, run_id: str) -> None:
+    before = table(whole, "results_consolidated")
+    cut = {"run_id": run_id, "condition": None, "mode": None, "tok_s": None, "speedup": None, "verdict": "suspect"}
+    later = lease(tmp_path / "cut", before.filter(FIXED).head(1), reasons=["not_measured"], **cut)
+    after = merged(whole, later)
+    kept = ("run_id", "cell_key", "condition", "mode", "tok_s", "verdict")
+    assert after.filter(BRACKET).select(kept).equals(before.filter(BRACKET).select(kept))
+    assert (
+        table(whole, "pairs").filter(BRACKET & (pl.col("kind") == "speed"))["conclusion"].to_list().count("faster") == 3
+    )
+
+
+def test_what_is_measured_again_replaces_the_bracket_whole_and_its_pairs(whole: Path, tmp_path: Path) -> None:
+    one = table(whole, "results_consolidated").filter(FIXED & (pl.col("condition") == "short c=1"))
+    after = merged(whole, lease(tmp_path / "again", one, tok_s=222.0))
+    assert after.filter(BRACKET).select("condition", "tok_s").rows() == [("short c=1", 222.0)]
+    assert table(whole, "pairs").filter(BRACKET & (pl.col("kind") == "speed")).is_empty(), (
+        "they were of the other lease"
+    )
+
+
+def test_claims_are_corrected_for_all_that_stand_together(whole: Path) -> None:
+    alone = (pl.col("kind") == "speed") & (pl.col("condition") == "8k c=1") & (pl.col("model") == "gemma-4-12b-shape")
+    pairs = table(whole, "pairs").with_columns(
+        ratio_p_holm=pl.when(alone).then(pl.col("ratio_p")).otherwise("ratio_p_holm"),
+        conclusion=pl.when(alone).then(pl.lit("faster")).otherwise("conclusion"),
+        wording=pl.when(alone).then(pl.lit("1.32 x [1.06, 1.65]")).otherwise("wording"),
+    )
+    pairs.write_parquet(whole / "pairs.parquet")
+    merged(whole)
+    [pair] = table(whole, "pairs").filter(alone).to_dicts()
+    assert (pair["conclusion"], round(pair["ratio_p_holm"], 3)) == ("inconclusive", 0.099)
+    assert pair["wording"].startswith("1.32 x [1.06, 1.65]; inconclusive as one of")
+
+
+def test_requests_that_shared_their_experts_make_no_claim_and_merging_again_changes_nothing(whole: Path) -> None:
+    before = merged(whole)
+    moe = pl.col("model").is_in(["gemma-4-26b-a4b-shape", "qwen3.6-35b-a3b-shape"]) & (pl.col("step") == "throughput")
+    many = before.filter(moe & (pl.col("concurrency") > 1) & (pl.col("mode") == "fixed"))
+    assert len(many) and set(many["verdict"]) == {"suspect"} and many["speedup"].null_count() == len(many)
+    assert all("same_experts" in reasons for reasons in many["reasons"].to_list())
+    one = before.filter(moe & (pl.col("concurrency") == 1))
+    assert not any("same_experts" in reasons for reasons in one["reasons"].to_list())
+    first = {name: table(whole, name) for name in ("pairs", "visits")}
+    assert merged(whole).equals(before) and all(table(whole, name).equals(frame) for name, frame in first.items())
