@@ -92,7 +92,7 @@ def test_a_context_of_just_prompt_and_output_holds_what_is_sent(tmp_path: Path, 
         assert sum(sent) == sum(row["prompt_tokens"] for row in windows if row["context_tokens"] == asked)
     prompts = dict.fromkeys(run.prompts_sent())
     first = next(row for row in requests if row["request_id"].startswith("8k c=1/fixed-"))
-    _, window, index = first["request_id"].split("/")  # not `fixed-0` where this machine was busy: that is measured again
+    _, window, index = first["request_id"].split("/")  # a busy machine measures it again, as `fixed-0-try-2`
     seed = prompt_seed("8k c=1", window, int(index))
     again = prompt_again("prose", seed, 8000, 512, paragraphs_here(), first["prompt_chars"])
     assert again.text in prompts, "what was sent can be made again from its row"

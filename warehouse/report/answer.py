@@ -94,7 +94,7 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     sound = [row for row in usable if is_carried(view, row)]
     best = by_rule(view, max(sound or usable, key=lambda row: row["speedup"]), sound or usable)
     skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
-    unless = "" if sound else ", if its accuracy holds"
+    unless = "" if sound or marks(best) else ", if its accuracy holds"
     said = f"{technique_label(best)}: {figure(best['speedup'])} {TIMES} {ar_name(best)} at {shape.condition}{unless}."
     verdict = f"Without real weights there is nothing to recommend; {said}" if marks(best) else f"Run {said}"
     return Answer(about, verdict, " ".join([*_evidence(view, best, skipped), *barred]))

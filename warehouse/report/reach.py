@@ -11,6 +11,9 @@ from warehouse.display.view import View
 from warehouse.report.newest import CURVE
 from warehouse.speculation.curves import AR_K
 
+MOST_NAMED = 4
+"""Loads that a sentence names; of more it has the number."""
+
 
 def is_carried(view: View, row: Row) -> bool:
     """Whether the data carry a cell's accuracy: it has evaluations, and each is ok, compared with AR's and no worse.
@@ -39,18 +42,20 @@ def which_k(view: View, row: Row) -> list[str]:
 
 
 def elsewhere(view: View, row: Row) -> list[str]:
-    """Under which of its loads the cell was shown to be faster, where it wasn't under all, and where it is slower."""
+    """Under how many of its loads the cell was shown to be faster, where it wasn't under all; else nothing."""
     loads = [each for each in view.rates() if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
     faster = [each for each in loads if is_faster(view, each)]
     if len(faster) == len(loads):
         return []
-    slower = [
-        f"{figure(each['speedup'])} {TIMES} {ar_name(each)} at {each['condition']}"
-        for each in loads
-        if (pair := view.speed_pair(each)) is not None and pair["conclusion"] == "slower"
-    ]
+    slower = [each for each in loads if (pair := view.speed_pair(each)) is not None and pair["conclusion"] == "slower"]
+    open_ones = [each["condition"] for each in loads if each not in (*faster, *slower)]
     said = f"Shown to be faster under {len(faster)} of its {len(loads)} loads"
-    return [f"{said}, and slower under others: {', '.join(slower)}." if slower else f"{said}."]
+    if 0 < len(open_ones) <= MOST_NAMED:
+        said += f", not at {', '.join(open_ones)}"
+    if slower:
+        told = [f"{figure(each['speedup'])} {TIMES} {ar_name(each)} at {each['condition']}" for each in slower]
+        said += f", and slower under others: {', '.join(told)}"
+    return [f"{said}."]
 
 
 def _points(view: View, row: Row) -> list[Row]:

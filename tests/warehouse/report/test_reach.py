@@ -54,6 +54,9 @@ def test_the_loads_under_which_it_was_not_faster_are_told_with_what_it_costs_the
     pairs = (PAIR, HELD, speed_pair(slow, conclusion="slower"), placebo(base))
     text = text_of(seen(AR, MTP, base, slow, pairs=pairs))
     assert "Shown to be faster under 1 of its 2 loads, and slower under others: 0.81 × AR at 8k c=1." in text  # noqa: RUF001
+    unclear = MTP | {"condition": "short c=4", "concurrency": 4}
+    pairs = (PAIR, HELD, speed_pair(unclear, conclusion="inconclusive"))
+    assert "under 1 of its 2 loads, not at short c=4." in text_of(seen(AR, MTP, unclear, pairs=pairs))
     assert "of its" not in text_of(seen(AR, MTP, pairs=(PAIR, HELD))), "one load: the verdict names it"
 
 
