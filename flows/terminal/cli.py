@@ -118,10 +118,7 @@ def status(store: StoreOption = None, run_id: RunOption = None, as_json: JsonOpt
     from flows.terminal.progress import ProgressReader
 
     opened = open_store(store_url(store))
-    known = run_ids(opened)
-    chosen = [run_id] if run_id else known
-    if not chosen:
-        raise StoreError(f"no run in {opened.url} yet: `sweep run demo` makes one")
+    chosen = [run_id] if run_id else _runs_in(opened)
     documents = []
     for name in chosen:
         ledger = Ledger(opened, name)
@@ -146,6 +143,7 @@ def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
     from warehouse.snapshot import publish
 
     opened = open_store(store_url(store))
+    _runs_in(opened)  # a dataset without its runs would be replaced by an empty one
     manifest = publish(opened)
     page = write_report(opened, judged_write_ups())
     if as_json:
@@ -279,6 +277,18 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(each, signal.SIG_IGN)
     print("sweep: stopping", file=sys.stderr)
     raise Interrupted(number)
+
+
+def _runs_in(store: Store) -> list[str]:
+    """The runs of a store.
+
+    Raises:
+        StoreError: there is none.
+    """
+    known = run_ids(store)
+    if not known:
+        raise StoreError(f"no run in {store.url} yet: `sweep run demo` makes one")
+    return known
 
 
 def _is_there(store: Store) -> bool:

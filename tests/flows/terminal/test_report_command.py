@@ -1,0 +1,50 @@
+"""`sweep report`: it replaces a dataset only by one of the runs that are there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from configs.checkout import ROOT
+from flows.terminal.cli import app
+from tests.graded_run import write_graded_run
+from warehouse.ledger import Ledger
+from warehouse.store import StoreError, open_store
+
+PUBLISHED = ROOT / "bench" / "h200" / "snapshot"
+"""A dataset and its page, without the runs that they are of."""
+
+
+def report(store: Path) -> str:
+    done = CliRunner().invoke(app, ["report", "--store", str(store)], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_dataset_without_its_runs_is_left_alone(tmp_path: Path) -> None:
+    store = tmp_path / "snapshot"
+    shutil.copytree(PUBLISHED, store)
+    before = contents(store)
+    with pytest.raises(StoreError, match=r"no run in .*/snapshot yet: `sweep run demo`"):
+        report(store)
+    assert contents(store) == before
+
+
+def test_a_mistyped_store_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no run in .*/resluts yet"):
+        report(tmp_path / "resluts")
+    assert not (tmp_path / "resluts").exists()
+
+
+def test_a_run_is_published_with_its_page(tmp_path: Path) -> None:
+    write_graded_run(Ledger(open_store(str(tmp_path)), "old"))
+    assert "report.html" in report(tmp_path)
+    assert pl.read_parquet(tmp_path / "results_consolidated.parquet").height
