@@ -17,8 +17,11 @@ from warehouse.store.protocol import Seen, StoreAway, StoreError
 
 _Answer = TypeVar("_Answer")
 
-TEMPORARY_PREFIX = ".tmp-"
-"""Files being written; never listed, so a killed writer leaves nothing a reader could see."""
+HIDDEN = "."
+"""How names begin that are never listed: a file manager's, say `.DS_Store`, and ours below. No key of ours has one."""
+
+TEMPORARY_PREFIX = f"{HIDDEN}tmp-"
+"""Files being written; a killed writer leaves nothing a reader could see."""
 
 
 AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH)
@@ -98,8 +101,9 @@ class LocalStore:
 
     def _files(self, prefix: str) -> Iterator[Path]:
         # without a word of ours a folder that can't be read would be an empty one, and its cells nobody's
-        for folder, _, names in os.walk(self.root / prefix, onerror=_unless_gone):
-            yield from (Path(folder, name) for name in names if not name.startswith(TEMPORARY_PREFIX))
+        for folder, folders, names in os.walk(self.root / prefix, onerror=_unless_gone):
+            folders[:] = (name for name in folders if not name.startswith(HIDDEN))
+            yield from (Path(folder, name) for name in names if not name.startswith(HIDDEN))
 
     def age_s(self, key: str) -> float | None:
         """Seconds since the file was written, by the clock of its file system; None: no such file."""

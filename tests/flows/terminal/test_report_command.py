@@ -48,3 +48,11 @@ def test_a_run_is_published_with_its_page(tmp_path: Path) -> None:
     write_graded_run(Ledger(open_store(str(tmp_path)), "old"))
     assert "report.html" in report(tmp_path)
     assert pl.read_parquet(tmp_path / "results_consolidated.parquet").height
+
+
+def test_a_folder_that_was_looked_at_in_a_file_manager_is_published_again(tmp_path: Path) -> None:
+    write_graded_run(Ledger(open_store(str(tmp_path)), "old"))
+    first = report(tmp_path)
+    for folder in [path for path in tmp_path.rglob("*") if path.is_dir()]:
+        (folder / ".DS_Store").write_bytes(b"Bud1")
+    assert report(tmp_path) == first

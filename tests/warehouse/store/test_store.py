@@ -123,6 +123,16 @@ def test_a_killed_writers_temporary_file_is_never_listed(tmp_path: Path) -> None
     assert store.list("parts") == ["parts/a"]
 
 
+def test_what_file_managers_leave_in_a_folder_is_never_listed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put_new("leases/000001.json", b"")
+    for stray in (".DS_Store", "leases/.DS_Store", "leases/._000001.json", ".Trash-0/files/000002.json"):
+        (tmp_path / stray).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / stray).write_bytes(b"stray")
+    assert store.list("") == store.list("leases") == ["leases/000001.json"]
+    assert [seen.key for seen in store.seen("")] == ["leases/000001.json"]
+
+
 @pytest.mark.parametrize("url", ["s3://", "azure://bucket/x"])
 def test_a_wrong_address_says_what_to_write(url: str) -> None:
     with pytest.raises(StoreError, match="s3://bucket/prefix"):
