@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from configs.checkout import git_head
 from warehouse.build import consolidate
@@ -135,14 +135,18 @@ def publish_rows(
 
 
 def current(store: Store) -> Manifest | None:
-    """The manifest with the highest number; None: nothing was published yet."""
+    """The manifest with the highest number; None: nothing was published yet.
+
+    Raises:
+        StoreError: it is damaged.
+    """
     numbers = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in store.list(MANIFESTS)]
     number = max(numbers, default=0)
     data = store.get(_manifest_key(number)) if number else None
     # a listing may lag behind writes, so the manifests that follow are looked up by name
     while (later := store.get(_manifest_key(number + 1))) is not None:
         number, data = number + 1, later
-    return None if data is None else Manifest.model_validate_json(data)
+    return None if data is None else _read(store, _manifest_key(number), data)
 
 
 def read_current(store: Store, table: str = RESULTS_CONSOLIDATED.name) -> pl.DataFrame:
@@ -169,6 +173,16 @@ def read_table(store: Store, manifest: Manifest, table: str) -> pl.DataFrame:
     schema = polars_schema(PRODUCT_TABLES[table])
     # columns that an older snapshot lacks are null; columns of a newer one that this version can't explain are left out
     return pl.scan_parquet(data, schema=schema, missing_columns="insert", extra_columns="ignore").collect()
+
+
+def _read(store: Store, key: str, data: bytes) -> Manifest:
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        wrong = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        remedy = "restore it, or remove it and run `sweep report` with the newest version that has published here"
+        raise StoreError(f"{store.uri(key)} is no manifest ({wrong}): {remedy}") from error
 
 
 def _verified(store: Store, file: SnapshotFile) -> bytes:

@@ -126,6 +126,21 @@ def test_a_snapshot_of_an_older_schema_has_nulls(local: Store) -> None:
     assert frame.columns == PRODUCT_TABLES["results_consolidated"].column_names() and frame["mbu"].is_null().all()
 
 
+@pytest.mark.parametrize("damage", [b"", b'{"number": 1, "vers', b'{"number": 1}', b"\xff\x00"])
+def test_a_damaged_manifest_is_named_and_made_again_where_it_is_removed(local: Store, damage: bytes) -> None:
+    measure(local, "one")
+    whole = publish(local)
+    key = "snapshots/manifests/000001.json"
+    local.put(key, damage)
+    for reader in (current, publish, read_current):
+        with pytest.raises(StoreError, match=rf"{key} is no manifest \(.*remove it and run `sweep report`") as error:
+            reader(local)
+        assert "\n" not in str(error.value)
+    local.delete(key)
+    assert publish(local).version == whole.version
+    assert read_current(local).height == 2
+
+
 def test_a_changed_file_is_not_believed(local: Store) -> None:
     measure(local, "one")
     manifest = publish(local)
