@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from configs.errors import SpecsweepError
 
@@ -70,7 +71,26 @@ def read_document(path: Path) -> Document:
         raise ConfigError(shown, "", problem) from error
     except UnicodeDecodeError as error:
         raise ConfigError(shown, "", "isn't UTF-8 text; save the file as UTF-8") from error
-    loader = yaml.SafeLoader(text)
+    try:
+        return _parsed(path, yaml.SafeLoader(text))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{shown}:{mark.line + 1}" if mark else shown
+        raise ConfigError(where, "", f"not valid YAML: {error.problem or error.context}") from error
+    except ReaderError as error:  # the loader's first look at the text
+        where, code = f"{shown}:{text.count(chr(10), 0, error.position) + 1}", ord(text[error.position])
+        raise ConfigError(where, "", f"the character U+{code:04X} is no text; remove it, or save the file as UTF-8") from error
+    except RecursionError as error:
+        raise ConfigError(shown, "", "not valid YAML: too deeply nested; accepted: a few levels") from error
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(shown, "", f"not valid YAML: {error}") from error
+
+
+def _parsed(path: Path, loader: yaml.SafeLoader) -> Document:
+    """The one document of a file."""
+    shown = shown_path(path)
     try:
         node = loader.get_single_node()
         if node is None:
@@ -80,14 +100,6 @@ def read_document(path: Path) -> Document:
             raise ConfigError(where, "", "not a mapping; accepted: lines such as `name: ...`")
         lines = dict(_walk(node, (), shown, frozenset()))
         return Document(path, loader.construct_document(node), lines)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{shown}:{mark.line + 1}" if mark else shown
-        raise ConfigError(where, "", f"not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(shown, "", f"not valid YAML: {error}") from error
     finally:
         loader.dispose()
 

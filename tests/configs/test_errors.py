@@ -151,6 +151,9 @@ FILES = {
     "a list": ("- a\n- b\n", ["mine.yaml:1", "not a mapping", "accepted"]),
     "itself": ("name: &a [*a]\n", ["mine.yaml:1", "name[0]", "alias"]),
     "two documents": ("a: 1\n---\nb: 2\n", ["mine.yaml:2", "not valid YAML"]),
+    "a control character": ("name: mine\ngpu: \a\n", ["mine.yaml:2", "U+0007", "remove it"]),
+    "UTF-16 without its mark": ("".join(f"{each}\0" for each in "name: mine\n"), ["mine.yaml:1", "U+0000", "as UTF-8"]),
+    "nested for ever": ("name: " + "[" * 9999, ["mine.yaml", "too deeply nested"]),
 }
 
 
@@ -160,6 +163,7 @@ def test_a_file_that_holds_no_sweep_says_so(write: Write, kind: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_sweep(write(text))
     assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
