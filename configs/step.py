@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from configs.cell import Cell
-from configs.files.document import Loc
+from configs.files.document import Loc, accepted
 from configs.frozen import Frozen
+
+PROMPT_KINDS = ("prose", "listing", "lookup")
+"""What `prompts` may name: real prose, and known words for the demo family. They are made in `tasks/prompts.py`."""
 
 
 class Load(NamedTuple):
@@ -90,3 +93,14 @@ class MeasuredStep(StepSpec):
         """What trying `items` items of it costs in the smoke step, beyond that step's own short generations."""
         del cell, items
         return ()
+
+
+class PromptedStep(MeasuredStep):
+    """A step whose requests are made of prompts of one kind."""
+
+    prompts: str
+
+    def problems(self) -> Iterator[tuple[Loc, str]]:
+        """A kind that nobody makes. No matter of the type: stored plans are read, whatever they hold."""
+        if self.prompts not in PROMPT_KINDS:
+            yield ("prompts",), f"{self.prompts!r} isn't known; {accepted(self.prompts, [*PROMPT_KINDS])}"

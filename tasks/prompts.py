@@ -79,4 +79,4 @@ PROSE = "prose"
 """Real prose, cut to its length by counting; see `tasks.prose`."""
 
 MADE_OF_WORDS: dict[str, Callable[[int, int, int], Prompt]] = {"listing": _listing, "lookup": _lookup}
-"""Kinds of the demo family, of known words: their tokens need no counting. With `prose`, what `prompts:` may name."""
+"""Kinds of the demo family, of known words: no tokens to count. With `prose`, `PROMPT_KINDS` of `configs/step.py`."""

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.files.document import Loc
-from configs.step import Load, MeasuredStep
+from configs.step import Load, PromptedStep
 from configs.steps.throughput import Repeats
 
 
@@ -49,11 +49,10 @@ class DepthShape(NamedTuple):
         return f"{what}{depth}" if self.concurrency == 1 else f"{what}{depth} c={self.concurrency}"
 
 
-class DepthStep(MeasuredStep):
+class DepthStep(PromptedStep):
     """Streamed requests of fixed length at every depth; a run is one batch of so many at once, every prompt its own."""
 
     step: Literal["depth"]
-    prompts: str
     depths: tuple[Annotated[int, Field(ge=0)], ...] = Field((0, 4096, 8192), min_length=1)
     pp_tokens: int = Field(2048, gt=0, description="of the prompt, behind the depth's")
     tg_tokens: int = Field(128, ge=2, description="generated, exactly")

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep
+from configs.step import Load, PromptedStep
 
 CONDITION = "full context"
 """What its row is called."""
@@ -16,7 +16,7 @@ LEAST_TOKENS = 64
 """No prompt is shorter: the chat template takes its part of it."""
 
 
-class MemoryStep(MeasuredStep):
+class MemoryStep(PromptedStep):
     """What the start said of weights, KV cache and CUDA graphs; then one request that fills the context.
 
     It takes seconds, in every start in which a speed is measured, the control's too: what a draft costs in KV tokens is

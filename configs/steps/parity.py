@@ -8,14 +8,13 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep, says_nothing
+from configs.step import Load, PromptedStep, says_nothing
 
 
-class ParityStep(MeasuredStep):
+class ParityStep(PromptedStep):
     """Greedy outputs of the same prompts with the technique off, on and off again."""
 
     step: Literal["parity"]
-    prompts: str
     n_prompts: int = Field(12, gt=0)
     context_tokens: int = Field(64, gt=0)
     output_tokens: int = Field(400, gt=0)

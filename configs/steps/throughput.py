@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from configs.cell import Cell
 from configs.files.document import Loc
 from configs.frozen import Frozen, Grown
-from configs.step import Load, MeasuredStep
+from configs.step import Load, PromptedStep
 
 STEADY_ROUNDS = 4
 """Requests per slot that several in flight need. The first and the last of each slot are ramp and tail and not timed
@@ -118,11 +118,10 @@ class Condition(Grown):
         return max(self.stream_requests, STEADY_ROUNDS * self.concurrency)
 
 
-class ThroughputStep(MeasuredStep):
+class ThroughputStep(PromptedStep):
     """Non-streaming completion tokens over wall clock, fixed output length, prompts that never repeat."""
 
     step: Literal["throughput"]
-    prompts: str
     conditions: tuple[Condition, ...] = Field(min_length=1)
 
     is_timed: ClassVar[bool] = True
@@ -134,6 +133,7 @@ class ThroughputStep(MeasuredStep):
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
         """Conditions without a decoding step, or with too few requests for the steady state of their concurrency."""
+        yield from super().problems()
         for j, one in enumerate(self.conditions):
             if one.output_tokens < 2:
                 yield ("conditions", j, "output_tokens"), "one token is all prefill; accepted: 2 or more"

@@ -250,6 +250,24 @@ SUITES = {
 }
 
 
+PROMPTED = {
+    "throughput": "conditions: [{name: c1, context_tokens: 9, output_tokens: 9}]",
+    "parity": "context_tokens: 9",
+    "depth": "depths: [0]",
+    "memory": "output_tokens: 9",
+}
+
+
+@pytest.mark.parametrize("step", PROMPTED)
+def test_prompts_of_a_kind_that_nobody_makes_are_refused(write: Write, sweep_text: str, step: str) -> None:
+    text = f"name: mine-suite\nsteps:\n  - {{step: {step}, prompts: proes, {PROMPTED[step]}}}\n"
+    sweep = write(sweep_text.replace("suite: tiny-quick", "suite: mine-suite"))
+    write(text, "suites/mine-suite.yaml")
+    said = r"mine-suite\.yaml:3: steps\[0\]\.prompts: 'proes' isn't known; accepted: prose, listing, .*mean 'prose'"
+    with pytest.raises(ConfigError, match=said):
+        load_sweep(sweep)
+
+
 @pytest.mark.parametrize("mistake", SUITES)
 def test_a_mistake_in_a_suite_points_into_the_suite(write: Write, sweep_text: str, mistake: str) -> None:
     suite = """\

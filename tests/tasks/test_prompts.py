@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from configs.errors import SpecsweepError
+from configs.step import PROMPT_KINDS
 from configs.steps.throughput import PREFILL_TRIES
 from flows.plans import record_run
 from tasks.guards.prompts import prompt_length
 from tasks.guards.text_measures import WORD_RUN, repeated_share
-from tasks.prompts import Prompt, PromptSource, build_prompt, prompt_again, prompt_seed
+from tasks.prompts import MADE_OF_WORDS, PROSE, Prompt, PromptSource, build_prompt, prompt_again, prompt_seed
 from tasks.prose.paragraphs import KEPT_AS, from_json, paragraphs_here, to_json, words
 from tests.fake_run import FakeRun
 
@@ -181,3 +182,8 @@ def test_no_paragraph_comes_twice_before_all_have_come() -> None:
     once = "".join(islice(words(paragraphs, 7), length)).split("\n\n")[:-1]
     assert sorted(once) == sorted(paragraphs)
     assert len(list(islice(words(paragraphs, 7), 2 * length))) == 2 * length, "then they come again"
+
+
+def test_a_suite_may_name_every_kind_that_is_made_and_no_other() -> None:
+    assert {*PROMPT_KINDS} == {PROSE, *MADE_OF_WORDS}
+    assert all(prompt_of(kind, 7, 400) != prompt_of(kind, 8, 400) for kind in PROMPT_KINDS)
