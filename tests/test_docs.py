@@ -32,6 +32,9 @@ FILE = re.compile(rf"(?<![\w/.-])(?:{ROOMS}|bin|docs|requirements|sky)/[\w./-]*"
 """A path of the repository, up to a placeholder: of `configs/steps/<step>.py` the folder must be there."""
 
 MODULE = re.compile(rf"(?<![\w/.-])(?:{ROOMS})\.\w+(?:\.\w+)*")
+STARTED = re.compile(rf"(\S*) ?python -m (?:{ROOMS})\.\w+")
+"""A module of ours that a page tells one to start, and the word before."""
+
 BACKTICKS = re.compile(r"`([^`\n]+)`")
 
 
@@ -69,6 +72,11 @@ def test_files_and_modules_that_are_named_exist(page: str) -> None:
     files = {found.rstrip(".-") for found in FILE.findall(text)}
     assert not sorted(file for file in files if not (ROOT / file).exists())
     assert not sorted(module for module in set(MODULE.findall(text)) if not is_there(module))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in HISTORY])
+def test_a_module_is_started_with_the_environment_that_it_needs(page: str) -> None:
+    assert {word.strip("`") for word in STARTED.findall(text_of(page))} <= {"bin/run"}
 
 
 def test_each_question_of_the_architecture_is_answered_by_at_most_two_files() -> None:
