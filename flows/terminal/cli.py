@@ -36,11 +36,11 @@ SweepName = Annotated[str, typer.Argument(help="a sweep of configs/sweeps/, or a
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", help="folder, s3://bucket/prefix or gs://bucket/prefix  [default: SPECSWEEP_STORE, else results/]"
+        "--store", help=r"folder, s3://bucket/prefix or gs://bucket/prefix  \[default: SPECSWEEP_STORE, else results/]"
     ),
 ]
 RunOption = Annotated[
-    str | None, typer.Option("--run-id", help="which run  [default: made from the plan; the same plan continues it]")
+    str | None, typer.Option("--run-id", help=r"which run  \[default: made from the plan; the same plan continues it]")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 
@@ -112,7 +112,11 @@ def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) ->
 
 
 @app.command(epilog="Examples: sweep status    sweep status --run-id demo-1f3a --json")
-def status(store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
+def status(
+    store: StoreOption = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", help=r"which run  \[default: all]")] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show where runs stand: cells x steps, who measures what now, attempts."""
     from flows.terminal.live_view import progress_table
     from flows.terminal.progress import ProgressReader
@@ -155,7 +159,7 @@ def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Examples: sweep published    sweep published mtp-gb10    sweep published --json")
 def published(
-    name: Annotated[str | None, typer.Argument(help="one write-up of docs/sources.md  [default: all]")] = None,
+    name: Annotated[str | None, typer.Argument(help=r"one write-up of docs/sources.md  \[default: all]")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what others measured and published, and what our guards say about it. Needs no store and no network."""
@@ -220,7 +224,9 @@ def reap(
 def reproduce(
     cell: Annotated[str, typer.Argument(help="a cell key of the dataset, or the beginning of one")],
     store: StoreOption = None,
-    run_id: RunOption = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help=r"which run  \[default: the newest that measured the cell]")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact engine command and client call of a recorded row."""

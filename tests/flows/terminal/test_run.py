@@ -9,7 +9,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from flows.terminal.cli import app
 from tests.fake_run import write_user_configs
 from warehouse.ledger import Ledger
 from warehouse.store import open_store
@@ -107,6 +109,24 @@ def test_help_shows_examples(finish_sweep: Finish) -> None:
     for command in ("plan", "run", "demo", "status", "report", "doctor", "reproduce"):
         code, said = finish_sweep(command, "--help")
         assert code == 0 and "Example" in said, command
+
+
+@pytest.mark.parametrize(
+    ("command", "defaults"),
+    [
+        (
+            "run",
+            ("[default: SPECSWEEP_STORE, else results/]", "[default: made from the plan; the same plan continues it]"),
+        ),
+        ("status", ("which run [default: all]",)),
+        ("reproduce", ("which run [default: the newest that measured the cell]",)),
+        ("published", ("[default: all]",)),
+    ],
+)
+def test_help_says_what_is_taken_where_nothing_is_given(command: str, defaults: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    said = " ".join(done.stdout.replace("│", " ").split())
+    assert [default for default in defaults if default not in said] == [], said
 
 
 def test_plan_full_prints_the_matrix_without_a_store(finish_sweep: Finish, tmp_path: Path) -> None:
