@@ -33,6 +33,7 @@ __all__ = [
     "load_suite",
     "load_sweep",
     "load_technique",
+    "named_anywhere",
     "names",
 ]
 
@@ -159,9 +160,21 @@ def library_of(sweep: Sweep) -> Library:
     return Library.beside(sweep._own_folder)
 
 
+def own_file(name_or_path: str) -> Path | None:
+    """The user's own file that a path names; None: it is a name of ours."""
+    is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+    return Path(name_or_path).expanduser() if is_path else None
+
+
+def named_anywhere(name_or_path: str) -> str:
+    """The same sweep for a process that works in another folder."""
+    path = own_file(name_or_path)
+    return name_or_path if path is None else str(path.absolute())
+
+
 def _sweep_document(name_or_path: str) -> tuple[Document, Path | None]:
     """The sweep's file, and the folder around it if it is the user's own."""
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path).expanduser()
+    path = own_file(name_or_path)
+    if path is not None:
         return read_document(path), path.parent.resolve()
     return SHIPPED.document("sweeps", name_or_path), None

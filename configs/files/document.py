@@ -79,7 +79,9 @@ def read_document(path: Path) -> Document:
         raise ConfigError(where, "", f"not valid YAML: {error.problem or error.context}") from error
     except ReaderError as error:  # the loader's first look at the text
         where, code = f"{shown}:{text.count(chr(10), 0, error.position) + 1}", ord(text[error.position])
-        raise ConfigError(where, "", f"the character U+{code:04X} is no text; remove it, or save the file as UTF-8") from error
+        raise ConfigError(
+            where, "", f"the character U+{code:04X} is no text; remove it, or save the file as UTF-8"
+        ) from error
     except RecursionError as error:
         raise ConfigError(shown, "", "not valid YAML: too deeply nested; accepted: a few levels") from error
     except (yaml.YAMLError, ValueError) as error:

@@ -8,6 +8,7 @@ import time
 import httpx
 from rich.console import Console
 
+from configs.load import named_anywhere
 from configs.schema import Plan
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
@@ -59,7 +60,7 @@ def deployment_of(name: str) -> str:
 
 
 def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
-    parameters = ["--param", f"name={json.dumps(name)}", "--param", f"run_id={json.dumps(run_id)}"]
+    parameters = ["--param", f"name={json.dumps(named_anywhere(name))}", "--param", f"run_id={json.dumps(run_id)}"]
     said = session.prefect(["deployment", "run", f"sweep/{deployment_of(name)}", *parameters])
     for line in said.splitlines():
         if "UUID:" in line:

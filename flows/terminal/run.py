@@ -8,6 +8,7 @@ from contextlib import suppress
 from rich.console import Console
 
 from configs.expand import default_run_id
+from configs.load import named_anywhere
 from configs.schema import Plan
 from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run
@@ -52,7 +53,7 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
-    started = FlowProcess(default_home() / "ephemeral", [name, ledger.store.url, ledger.run_id])
+    started = FlowProcess(default_home() / "ephemeral", [named_anywhere(name), ledger.store.url, ledger.run_id])
     flow, log_path = started.process, started.log_path
     try:
         RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)

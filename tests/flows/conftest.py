@@ -20,9 +20,9 @@ Sweep = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start_sweep(tmp_path: Path) -> Sweep:
-    """Starts `sweep ARGUMENTS` with state and store of its own; `FAKE_ENGINE...` may be given as keywords."""
+    """Starts `sweep ARGUMENTS` with state and store of its own, in a folder; `FAKE_ENGINE...` may be keywords."""
 
-    def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.Popen[str]:
         own = {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": str(tmp_path / "store"),
@@ -33,7 +33,7 @@ def start_sweep(tmp_path: Path) -> Sweep:
         full = os.environ | own | env
         return subprocess.Popen(
             [sys.executable, "-m", "flows.terminal", *arguments],
-            cwd=ROOT,
+            cwd=cwd,
             env=full,
             text=True,
             stdout=subprocess.PIPE,
@@ -48,8 +48,8 @@ def start_sweep(tmp_path: Path) -> Sweep:
 def finish_sweep(start_sweep: Sweep) -> Callable[..., tuple[int, str]]:
     """Runs `sweep ARGUMENTS` to its end: exit code and what it printed."""
 
-    def finish(*arguments: str, timeout_s: float = 240, **env: str) -> tuple[int, str]:
-        process = start_sweep(*arguments, **env)
+    def finish(*arguments: str, timeout_s: float = 240, cwd: Path = ROOT, **env: str) -> tuple[int, str]:
+        process = start_sweep(*arguments, cwd=cwd, **env)
         said, _ = process.communicate(timeout=timeout_s)
         return process.returncode, said
 

@@ -37,8 +37,8 @@ def committed_once(run: FakeRun) -> None:
 @pytest.mark.slow
 def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, start_sweep: Sweep) -> None:
     run = FakeRun(tmp_path)
-    arguments = ("demo", "--sweep", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
-    first = start_sweep(*arguments, FAKE_ENGINE_TOKEN_S="0.01")
+    arguments = ("demo", "--sweep", "sweep.yaml", "--run-id", "r1")  # the flow's process works in the clone
+    first = start_sweep(*arguments, cwd=tmp_path, FAKE_ENGINE_TOKEN_S="0.01")
     wait_until(lambda: run.ledger.read_commit(run.key, "smoke") is not None, "the smoke step", PATIENCE_S)
     first.send_signal(signal.SIGINT)
     said, _ = first.communicate(timeout=PATIENCE_S)
@@ -47,14 +47,14 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, sta
     assert processes_with(str(tmp_path / "state")) == []
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
-    second = start_sweep(*arguments, FAKE_ENGINE_TOKEN_S="0.004")
+    second = start_sweep(*arguments, cwd=tmp_path, FAKE_ENGINE_TOKEN_S="0.004")
     said, _ = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0, said
     assert said.strip().splitlines()[-1].startswith("report:") and "report.html" in said
     committed_once(run)
     assert processes_with(str(tmp_path / "state")) == []
 
-    third = start_sweep(*arguments)
+    third = start_sweep(*arguments, cwd=tmp_path)
     said, _ = third.communicate(timeout=PATIENCE_S)
     assert third.returncode == 0 and "is measured" in said
 

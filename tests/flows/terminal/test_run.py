@@ -58,9 +58,11 @@ steps:
 
 
 @pytest.mark.slow
-def test_one_machine_measures_all_cells_forwards_and_then_back(tmp_path: Path, finish_sweep: Finish) -> None:
+def test_a_sweep_of_the_users_folder_is_measured_forwards_and_then_back_on_one_machine(
+    tmp_path: Path, finish_sweep: Finish
+) -> None:
     write_user_configs(tmp_path, "ar ngram", QUICK, visits="mirrored")
-    code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
+    code, said = finish_sweep("run", "sweep.yaml", "--run-id", "r1", cwd=tmp_path)
     assert code == 0, said
     ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
     ar, ngram = (planned.cell.cell_key for planned in ledger.plan().cells)
