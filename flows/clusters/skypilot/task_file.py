@@ -109,7 +109,7 @@ def load_task(name_or_path: str) -> TaskFile:
         raise TaskFileError(f"cloud.task is {name_or_path!r}: no such file; use one of {known}, or a path")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise TaskFileError(f"{_shown(path)}: is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise TaskFileError(f"{_shown(path)}: is no SkyPilot task: a mapping with resources, setup and run is expected")
@@ -147,14 +147,19 @@ def _check(file: TaskFile) -> None:
     if not isinstance(resources, dict):
         raise file.wrong("resources", resources, "say what to rent, e.g. resources: {accelerators: H100:1}")
     autostop = resources.get("autostop")
-    if not isinstance(autostop, dict) or autostop.get("down") is not True or not autostop.get("idle_minutes"):
+    found = autostop if isinstance(autostop, dict) else {}
+    idle = found.get("idle_minutes")
+    if not isinstance(idle, int) or idle <= 0 or found.get("down") is not True:
         remedy = "write autostop: {idle_minutes: 10, down: true}, so that a forgotten cluster removes itself"
         raise file.wrong("resources.autostop", autostop, remedy)
     if file.config.get("num_nodes", 1) != 1:
         raise file.wrong("num_nodes", file.config["num_nodes"], "a cell runs on one node; leave it out")
     if not file.config.get("run"):
         raise file.wrong("run", file.config.get("run"), "write run: exec bin/node run")
-    build = str((file.config.get("envs") or {}).get(BUILD_VARIABLE) or "")
+    envs = file.config.get("envs") or {}
+    if not isinstance(envs, dict):
+        raise file.wrong("envs", envs, "list them as NAME: value")
+    build = str(envs.get(BUILD_VARIABLE) or "")
     if "git+" in build and not NAMED_COMMIT.search(build):
         remedy = "let it end in @ and the 40 hex digits of a commit: what else git names may be other code tomorrow"
         raise file.wrong(f"envs.{BUILD_VARIABLE}", build, remedy)

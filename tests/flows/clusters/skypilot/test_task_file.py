@@ -37,7 +37,10 @@ def test_an_unknown_task_names_those_there_are() -> None:
         load_task("h200-spot")
 
 
-@pytest.mark.parametrize("autostop", ["10", "{idle_minutes: 10}", "{idle_minutes: 10, down: false}", "null"])
+@pytest.mark.parametrize(
+    "autostop",
+    ["10", "{idle_minutes: 10}", "{idle_minutes: 10, down: false}", "{idle_minutes: ten, down: true}", "null"],
+)
 def test_a_cluster_that_could_run_for_ever_is_refused(tmp_path: Path, autostop: str) -> None:
     text = GOOD.replace("{idle_minutes: 10, down: true}", autostop)
     assert "autostop: {idle_minutes: 10, down: true}" in _refused(tmp_path, text)
@@ -60,6 +63,8 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown(tmp_path: Path)
         ("run: true", "resources is None"),
         ("- a list", "is no SkyPilot task"),
         ("resources: [unclosed", "is no YAML"),
+        (GOOD + "name: \a", "is no YAML"),
+        (GOOD + "envs: [HF_HOME]", "envs is ['HF_HOME']"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, field: str) -> None:
