@@ -10,6 +10,7 @@ from pathlib import Path
 
 from configs.cell import Gpu, Model, Precision, Technique
 from configs.check import AUTO_GPU, check_engine, check_model, check_sound, check_suite, check_sweep, shape_names
+from configs.checkout import ROOT
 from configs.engine import Engine
 from configs.files.document import ConfigError, Document, read_document, shown_path
 from configs.files.library import Folder, Library
@@ -135,10 +136,19 @@ def load_sweep(name_or_path: str) -> Sweep:
     """
     document, folder = _sweep_document(name_or_path)
     library = Library.beside(folder)
-    sweep = parse(document, Sweep, stem=None if folder else name_or_path)
+    sweep = _with_its_task(parse(document, Sweep, stem=None if folder else name_or_path), folder)
     sweep._own_folder = folder
     _check_with_its_files(document, sweep, library)
     return sweep
+
+
+def _with_its_task(sweep: Sweep, folder: Path | None) -> Sweep:
+    """The sweep with the path of its SkyPilot task as any process finds it: beside the file, else in the checkout."""
+    if sweep.cloud is None or (task := own_file(sweep.cloud.task)) is None:
+        return sweep
+    places = [(place / task).absolute() for place in (folder, ROOT) if place is not None]
+    found = next((place for place in places if place.is_file()), places[0])
+    return sweep.model_copy(update={"cloud": sweep.cloud.model_copy(update={"task": str(found)})})
 
 
 def _check_with_its_files(document: Document, sweep: Sweep, library: Library) -> None:

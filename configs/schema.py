@@ -55,7 +55,7 @@ class Budget(Frozen):
 class Cloud(Frozen):
     """How a sweep's clusters are rented. It is no part of what is measured: another budget continues the same run."""
 
-    task: str = Field(description="a task of sky/ without its .yaml, or a path to your own SkyPilot YAML")
+    task: str = Field(description="a task of sky/ without its .yaml, or the path of your own, beside your sweep")
     on_demand_after: int = Field(3, ge=0, description="losses of one cell after which it is rented on demand")
     finish_by_h: float | None = Field(None, gt=0, description="hours from the run's start until it should be done")
     wait_h: float = Field(12, ge=0, description="hours to wait for capacity before a cell is given up")
