@@ -43,14 +43,16 @@ def check_engine(document: Document, engine: Engine) -> None:
     """Check that an engine can be started.
 
     Raises:
-        ConfigError: It names no environment, no command and no image, or an environment that has another path
-            wherever one stands.
+        ConfigError: It names no environment, no command and no image, or an environment or a program that has
+            another path wherever one stands.
     """
     if engine.environment is None and engine.command is None and engine.image is None:
         raise document.error((), "nothing to start; accepted: one of environment, command, image")
-    if "/" in (engine.environment or "") and not (engine.environment or "").startswith(("/", "~/")):
-        problem = f"{engine.environment!r} depends on where one stands; accepted: a path that begins with / or ~/"
-        raise document.error(("environment",), problem)
+    places = {"environment": engine.environment, "command": engine.command[0] if engine.command else None}
+    for field, place in places.items():
+        if "/" in (place or "") and not (place or "").startswith(("/", "~/")):
+            problem = f"{place!r} depends on where one stands; accepted: a path that begins with / or ~/"
+            raise document.error((field,), problem)
 
 
 def check_suite(document: Document, suite: Suite) -> None:

@@ -305,3 +305,12 @@ def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
     said = capsys.readouterr()
     assert said.err.startswith("sweep: empty.yaml:1: ") and said.err.count("\n") == 1
     assert said.out == ""
+
+
+@pytest.mark.parametrize("place", ["command: [bin/vllm]", "command: [./vllm, --fast]", "environment: venvs/vllm"])
+def test_an_engine_that_another_folder_would_not_find_is_refused(write: Write, sweep_text: str, place: str) -> None:
+    sweep = write(sweep_text.replace("engine: vllm-cpu", "engine: own"))
+    write(f"name: own\n{place}\n", "engines/own.yaml")
+    field = place.partition(":")[0]
+    with pytest.raises(ConfigError, match=rf"own\.yaml:2: {field}: '.*' depends on where .*begins with / or ~/"):
+        load_sweep(sweep)
