@@ -199,7 +199,7 @@ def test_no_single_workload_is_the_headline(built: Consolidated) -> None:
     assert "Speedup against tokens per step" not in acceptance_section(view)
     one = [row for row in view.rows if row["condition"].startswith("code ")]
     [said] = answers(replace(view, rows=one))
-    assert "code c=1" in said.evidence, "where there is but one, it is the headline"
+    assert "code c=1" in said.verdict, "where there is but one, it is the headline"
 
 
 def test_where_nothing_else_was_timed_the_rates_are_those_of_workloads(built: Consolidated) -> None:

@@ -31,7 +31,6 @@ def attempt_rows(history: CellHistory) -> list[Row]:
 def _row(line: BillLine) -> Row:
     if line.attempt is not None:
         row = {name: getattr(line.attempt, name) for name in RECORDED}
-        row = {name: None if value == "" else value for name, value in row.items()}  # what a record has no word on
     else:
         assert line.story is not None, "a bill line has an attempt or a placement"
         row = _unrecorded(line.number, line.story)
