@@ -55,6 +55,12 @@ def take_down(name: str, *, purge: bool = False) -> bool:
     return True
 
 
+def running_launch(name: str) -> Any:
+    """The request id of a cluster's launch that the server is at, or will be; None: of none."""
+    requests = sdk().api_status(cluster_name=name)
+    return next((each.request_id for each in requests if each.name == "sky.launch"), None)
+
+
 def newest_job(name: str) -> Job:
     """The newest job of a cluster, asked over ssh, which costs the node a process or two.
 

@@ -7,6 +7,7 @@ cloud's own word through a forced refresh (a reclaimed cluster still reads UP un
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from warehouse.placement import MachineEnd, Offer
 if TYPE_CHECKING:
     from flows.clusters.clouds.aws import Machines
 
+LOG = logging.getLogger(__name__)
+
 FRESH_S = 20.0
 """A heartbeat younger than this (four beats) is believed; SkyPilot is not asked."""
 
@@ -37,6 +40,12 @@ CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 """What the tasks of sky/ print last: SkyPilot itself keeps only that a job failed, not its exit code."""
 
 CODE_TAIL_LINES = 40
+
+DOWN_TRIES = 3
+"""How often a machine is taken down before its error stands: a lock, or gcloud's own database, may be another's now."""
+
+DOWN_PAUSE_S = 5.0
+"""Pause before the next try; short, as a flow has half a minute after Ctrl-C."""
 
 RACED = "InvalidPermission.Duplicate"
 """EC2's word to the second of two launches that open a port of a region's new security group: it is open by now."""
@@ -91,6 +100,7 @@ class SkyCluster:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         begun = self._log_path.stat().st_size if self._log_path.exists() else 0
         requests: list[Any] = []
+        was_sent = False
 
         def cancel() -> None:
             with suppress(*sky_server.any_error()):  # the watch asks again
@@ -98,8 +108,13 @@ class SkyCluster:
                     sky_server.cancel_request(request_id)
 
         def send(sky: Any) -> Any:
-            if requests and self.adopt():  # what the server has forgotten had come as far as the job
-                raise _Submitted
+            nonlocal was_sent
+            if was_sent:  # it may have been taken, though nobody heard so
+                if (taken := sky_api.running_launch(self.name)) is not None:
+                    return taken
+                if self.adopt():  # what the server has forgotten had come as far as the job
+                    raise _Submitted
+            was_sent = True
             return sky.launch(task, cluster_name=self.name)
 
         watch = LaunchWatch(self.name, self._offer, self._bounds, self._stopped, cancel)
@@ -162,9 +177,17 @@ class SkyCluster:
 
         SkyPilot takes 10 to 20 s to terminate the machine, and they are paid for: so EC2 is asked to do it at once.
         """
-        if self._machines is not None:
-            self._machines.terminate()
-        sky_api.take_down(self.name)
+        for tried in range(1, DOWN_TRIES + 1):
+            if self._machines is not None:
+                self._machines.terminate()
+            try:
+                sky_api.take_down(self.name)
+                return
+            except Exception as error:
+                if tried == DOWN_TRIES or isinstance(error, sky_server.SkyUnavailable):  # which was tried already
+                    raise
+                LOG.warning("%s is not down, and tried again: %s", self.name, sky_server.text_of(error))
+            time.sleep(DOWN_PAUSE_S)
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
         """EC2's word; SkyPilot keeps none (see `Cluster.machine_end`)."""

@@ -256,6 +256,7 @@ def _is_about_server(sky: Any, error: Exception) -> bool:
         sky.exceptions.ApiServerConnectionError,
         sky.exceptions.ServerTemporarilyUnavailableError,
         requests.exceptions.ConnectionError,
+        requests.exceptions.Timeout,  # its SDK gives a busy server 5 s to take a request
         requests.exceptions.ChunkedEncodingError,
     )
     answer = error.response if isinstance(error, requests.exceptions.HTTPError) else None
