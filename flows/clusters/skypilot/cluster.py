@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,7 @@ class SkyCluster:
         self._job = Job(None, None)
         self._asked_at = 0.0
         self._was_autostopping = False
+        self._said = ""
 
     def adopt(self) -> bool:
         """Take over a cluster of this name whose runner was submitted and has not ended (see `Cluster.adopt`)."""
@@ -103,9 +104,8 @@ class SkyCluster:
         was_sent = False
 
         def cancel() -> None:
-            with suppress(*sky_server.any_error()):  # the watch asks again
-                for request_id in requests[-1:]:
-                    sky_server.cancel_request(request_id)
+            for request_id in requests[-1:]:
+                sky_server.cancel_request(request_id)
 
         def send(sky: Any) -> Any:
             nonlocal was_sent
@@ -148,23 +148,34 @@ class SkyCluster:
         if not insist and (is_fresh or now - self._asked_at < ASK_EVERY_S):
             return None
         self._asked_at = now
+        try:
+            word = self._word()
+        except Exception as error:  # whatever it is, the other witness, the heartbeat, decides when silence is too long
+            said = f"{self.name} can't be asked now: {sky_server.text_of(error)}"
+            if said != self._said:
+                LOG.warning(said)
+            self._said = said
+            return None
+        if isinstance(word, Job):
+            return self._ended(word) if word.over else None
+        return word
+
+    def _word(self) -> Job | Ending | None:
+        """SkyPilot's word on the job, or its and the cloud's that there is no cluster; None: there is, but silent."""
         errors = sky_server.sdk().exceptions
         try:
-            job = sky_api.newest_job(self.name)
+            return sky_api.newest_job(self.name)
         except errors.ClusterDoesNotExist as error:
             return self._gone(error)
-        except sky_server.SkyUnavailable:
-            return None  # the other witness, the heartbeat, decides when silence is too long
         except sky_server.sky_errors() as error:
             return self._unreachable(error)
-        return self._ended(job) if job.over else None
 
     def log_tail(self, lines: int) -> list[str]:
         """The last lines of the job's log; of the launch's if there was no job (see `Cluster.log_tail`)."""
         if self._job.job_id is not None:
             try:
                 return sky_api.job_log(self.name, self._job.job_id, lines)
-            except sky_server.any_error() as error:
+            except Exception as error:
                 return [f"(the job's log can't be had: {sky_server.text_of(error)})"]
         return self._launch_log()[-lines:]
 

@@ -83,11 +83,6 @@ def sky_errors() -> tuple[type[Exception], ...]:
     )
 
 
-def any_error() -> tuple[type[Exception], ...]:
-    """`sky_errors`, and `SkyUnavailable` when there is no API server."""
-    return (*sky_errors(), SkyUnavailable)
-
-
 def text_of(error: BaseException) -> str:
     """An error of SkyPilot on one line, without colours; never empty."""
     return " ".join(ANSI.sub("", str(error)).split()) or type(error).__name__

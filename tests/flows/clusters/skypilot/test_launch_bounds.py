@@ -71,7 +71,6 @@ def sky(cloud: S3Server, monkeypatch: pytest.MonkeyPatch) -> HangingSky:
     fake, server = HangingSky(Ec2(cloud)), "flows.clusters.skypilot.server"
     monkeypatch.setattr(f"{server}.call", fake.call)
     monkeypatch.setattr(f"{server}.cancel_request", fake.cancel)
-    monkeypatch.setattr(f"{server}.any_error", lambda: (ConnectionError,))
     monkeypatch.setattr("flows.clusters.skypilot.launch_watch.LOOK_EVERY_S", 0.05)
     return fake
 

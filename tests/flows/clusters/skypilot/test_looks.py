@@ -1,0 +1,82 @@
+"""A node that SkyPilot can't ask is left to its heartbeat, whatever stood in the way. SkyPilot's SDK is a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from flows.clusters.skypilot import api as sky_api
+from flows.clusters.skypilot.api import Job
+from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.launch_watch import LaunchBounds
+from flows.clusters.skypilot.server import SkyUnavailable
+from sky import exceptions
+from warehouse.outcomes import Ended
+
+UNREACHABLE = exceptions.CommandError(255, "ssh", "Connection reset by peer", None)
+ODD = [
+    exceptions.CloudUserIdentityError("gcloud: database is locked"),
+    exceptions.RequestCancelled("the request was cancelled"),
+    exceptions.CloudError("invalid_grant", cloud_provider="gcp", error_type="RefreshError"),
+    requests.exceptions.ConnectionError("the tunnel is gone"),
+    RuntimeError("Failed to get request"),
+    SkyUnavailable("SkyPilot's API server went away 6 times"),
+]
+
+
+def raises(error: Exception) -> Callable[..., Any]:
+    def ask(*asked: object, **how: object) -> Any:
+        raise error
+
+    return ask
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> SkyCluster:
+    bounds = LaunchBounds(1.0, lambda: None, lambda: True)
+    return SkyCluster("night", lambda job: nullcontext(), None, tmp_path / "launch.log", lambda: False, bounds)
+
+
+@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("who", ["newest_job", "rented"])
+def test_a_look_that_can_not_be_answered_says_so_once_and_ends_nothing(
+    cluster: SkyCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    who: str,
+) -> None:
+    monkeypatch.setattr(sky_api, "newest_job", raises(UNREACHABLE))
+    monkeypatch.setattr(sky_api, who, raises(error))
+    assert [cluster.look(None, insist=True) for _ in range(3)] == [None, None, None]
+    assert len(caplog.messages) == 1 and str(error) in caplog.messages[0]
+
+
+@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+def test_a_log_that_can_not_be_had_hides_no_ending(
+    cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(sky_api, "newest_job", lambda name: Job(1, "FAILED_DRIVER"))
+    monkeypatch.setattr(sky_api, "job_log", raises(error))
+    ending = cluster.look(None)
+    assert ending is not None and ending.how is Ended.JOB_FAILED
+    assert "(the job's log can't be had: " in ending.detail and str(error) in ending.detail
+
+
+@pytest.mark.parametrize(
+    "error",
+    [exceptions.ClusterDoesNotExist("no cluster night"), UNREACHABLE],
+    ids=["forgotten", "unreachable"],
+)
+def test_a_node_that_is_gone_by_anybodys_word_is_lost(
+    cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(sky_api, "newest_job", raises(error))
+    monkeypatch.setattr(sky_api, "rented", lambda names, refresh: [])
+    ending = cluster.look(None)
+    assert ending is not None and ending.how is Ended.PREEMPTED
