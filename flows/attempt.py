@@ -98,15 +98,22 @@ class AttemptRun:
         self._was_watched = True
 
     def adopt(self) -> bool:
-        """Take over the open placement's cluster; False if it no longer runs the cell."""
-        if not self._cluster.adopt():
+        """Take over the open placement's cluster; False if it no longer runs the cell.
+
+        The runner's own word comes first: SkyPilot may fail to reach a node that measures well.
+        """
+        if not self._records.is_heard(UNEASY_S) and not self._cluster.adopt():
             return False
         self._records.claim_lease()
         return True
 
     def bury(self) -> None:
         """Take down what is left of an open placement that no longer works, and close its records."""
-        was_there = self._cluster.is_there()
+        try:
+            was_there = self._cluster.is_there()
+        except Exception as error:  # it goes down all the same, and its end is estimated
+            was_there = False
+            self._context.tell(f"{self._planned.cell.label}: whether its machine is still there is not known: {error}")
         self._cluster.down()
         self._records.claim_lease()
         gone = Ending(None, Ended.PREEMPTED, "found gone by the next flow")

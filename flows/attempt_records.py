@@ -48,6 +48,14 @@ class AttemptRecords:
         if lease is not None and (self._leases.closed(lease.epoch) is None or self._is_of_placement(lease)):
             self._epoch = lease.epoch
 
+    def is_heard(self, within_s: float) -> bool:
+        """Whether the open placement's runner was heard lately; the beat of an earlier machine's is not its own."""
+        lease = self._found
+        if lease is None or not self._is_of_placement(lease) or self._leases.is_free(lease):
+            return False
+        beat, silence_s = self._leases.heartbeat(), self._leases.silence_s(lease)
+        return beat is not None and beat.attempt == lease.epoch and silence_s is not None and silence_s <= within_s
+
     def _is_of_placement(self, lease: Lease) -> bool:
         """Whether a lease was granted since the placement was asked for: its runner's, that has ended unseen."""
         return self._placement is not None and moment_s(lease.granted_at) >= moment_s(self._placement.asked_at)

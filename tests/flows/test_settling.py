@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Budget
+from flows.attempt import AttemptRun
 from flows.cell import measure_cell
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import BudgetExceeded, Purse
@@ -74,6 +76,12 @@ def run(tmp_path: Path) -> FakeRun:
     return FakeRun(tmp_path)
 
 
+def silent_since(run: FakeRun, at_s: float) -> None:
+    """Nothing was heard of the cell's runner since then, by the store's clock."""
+    for key in (f"{run.ledger.cell_root(run.key)}/{name}" for name in ("heartbeat.json", "leases/000001.json")):
+        os.utime(Path(run.ledger.store.uri(key)), (at_s, at_s))
+
+
 def settled(run: FakeRun, node: Left, *, measured_s: float = 0.0) -> PlacementStory:
     """The placement that Friday's flow left, after Monday's has settled it; its runner was heard for so long."""
     friday_s = SYSTEM.now_s() - WEEKEND_S
@@ -83,6 +91,7 @@ def settled(run: FakeRun, node: Left, *, measured_s: float = 0.0) -> PlacementSt
         run.leases.acquire(elsewhere("node"))
         beat = Heartbeat(attempt=1, phase="step", measure_s=measured_s, at=iso_of(friday_s + measured_s))
         run.leases.beat(beat)
+        silent_since(run, friday_s + measured_s)
     with FlowHeartbeatSender(run.ledger, print) as heartbeat:
         shared = context(run, FakeSite([node]), managing=heartbeat.managing)
         settle(run.ledger, run.ledger.plan(), shared)
@@ -189,6 +198,63 @@ def test_a_machine_that_a_library_cannot_make_out_goes_down_and_the_cell_is_meas
     assert outcome.ended == "measured" and odd.is_down
     assert [story.end and story.end.outcome for story in placements.stories()] == ["preempted", "done"]
     assert any("specsweep-x can't be adopted (ValueError: invalid literal" in line for line in said)
+
+
+class Unreachable(Left):
+    """A node that SkyPilot can't ask now."""
+
+    def adopt(self) -> bool:
+        raise ConnectionError("ssh: Connection reset by peer")
+
+    is_there = adopt
+
+
+@pytest.mark.parametrize(
+    ("asked_after_s", "attempt", "silent_s", "works"),
+    [
+        (-60, 1, 0, True),
+        (-60, 1, 40, False),  # silent for a while
+        (-60, 2, 0, False),  # a late beat of another runner
+        (60, 1, 0, False),  # the runner of an earlier machine
+    ],
+    ids=["heard", "silent", "another's beat", "an earlier machine"],
+)
+def test_the_word_of_the_runner_itself_comes_before_skypilots(
+    run: FakeRun, asked_after_s: float, attempt: int, silent_s: float, works: bool
+) -> None:
+    asked_at = iso_of(SYSTEM.now_s() + asked_after_s)
+    placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), elsewhere("laptop"), asked_at, IDLE_S)
+    run.leases.acquire(elsewhere("node"))
+    run.leases.beat(Heartbeat(attempt=attempt, phase="step", at=SYSTEM.now_iso()))
+    silent_since(run, SYSTEM.now_s() - silent_s)
+    left = AttemptRun(run.ledger, run.planned, context(run, FakeSite([Unreachable(run)])), offer(), placement=placement)
+    if works:
+        assert left.adopt()
+    else:
+        with pytest.raises(ConnectionError):
+            left.adopt()
+
+
+def test_a_runner_that_closed_its_attempt_is_not_heard_any_more(run: FakeRun) -> None:
+    placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso())
+    lease = run.leases.acquire(elsewhere("node"))
+    run.leases.beat(Heartbeat(attempt=1, phase="step", at=SYSTEM.now_iso()))
+    run.leases.close(gone_attempt(lease, None, Ended.STOPPED, "stopped", SYSTEM.now_iso(), None))
+    left = AttemptRun(run.ledger, run.planned, context(run, FakeSite([Left(run)])), offer(), placement=placement)
+    assert not left.adopt()
+
+
+def test_what_nobody_can_ask_about_goes_down_and_says_so(run: FakeRun) -> None:
+    said: list[str] = []
+    node, placements = Unreachable(run), Placements(run.ledger, run.key)
+    asked_at = iso_of(SYSTEM.now_s() - WEEKEND_S)
+    placement = placements.ask("specsweep-x", offer(), elsewhere("laptop"), asked_at, IDLE_S)
+    AttemptRun(
+        run.ledger, run.planned, context(run, FakeSite([node]), said.append), offer(), placement=placement
+    ).bury()
+    end = placements.stories()[-1].end
+    assert node.is_down and end is not None and end.estimated
+    assert ["whether its machine is still there is not known: ssh: Connection reset" in line for line in said] == [True]
 
 
 def test_nothing_open_asks_nobody(run: FakeRun) -> None:

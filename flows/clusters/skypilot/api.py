@@ -75,7 +75,7 @@ def newest_job(name: str) -> Job:
 
 
 def job_log(name: str, job_id: int | None, lines: int) -> list[str]:
-    """The last lines of a job's log, as the job printed them."""
+    """The last lines of a job's log, as the job printed them; None: of the newest job's."""
     ensure_server()
     stream = io.StringIO()
     sdk().tail_logs(name, job_id, follow=False, tail=lines, output_stream=stream)

@@ -82,6 +82,8 @@ class SkyCluster:
         self._offer = offer
         self._log_path, self._stopped, self._bounds = log_path, stopped, bounds
         self._job = Job(None, None)
+        self._begun: int | None = None
+        """Where in the log its launch begins; None: it was not launched by us."""
         self._asked_at = 0.0
         self._was_autostopping = False
         self._said = ""
@@ -99,7 +101,7 @@ class SkyCluster:
     def launch(self, job: CellJob) -> float | None:
         """Rent the cluster and submit the runner (see `Cluster.launch`)."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        begun = self._log_path.stat().st_size if self._log_path.exists() else 0
+        self._begun = self._log_path.stat().st_size if self._log_path.exists() else 0
         requests: list[Any] = []
         was_sent = False
 
@@ -127,7 +129,7 @@ class SkyCluster:
                 try:
                     job_id = submit()
                 except sky_server.sdk().exceptions.ResourcesUnavailableError:
-                    if watch.cut is not None or RACED not in cloud_words(self._launch_log(begun)):
+                    if watch.cut is not None or RACED not in cloud_words(self._launch_log()):
                         raise
                     job_id = submit()  # no place failed: another launch was there first
                 self._job = Job(None if job_id is None else int(job_id), None)
@@ -136,7 +138,7 @@ class SkyCluster:
             except Exception as error:
                 if watch.cut is not None:
                     raise watch.cut from error
-                raise self._launch_failed(error, begun) from error
+                raise self._launch_failed(error) from error
         if watch.cut is not None:
             raise watch.cut
         return watch.rented_at_s
@@ -172,12 +174,12 @@ class SkyCluster:
 
     def log_tail(self, lines: int) -> list[str]:
         """The last lines of the job's log; of the launch's if there was no job (see `Cluster.log_tail`)."""
-        if self._job.job_id is not None:
-            try:
-                return sky_api.job_log(self.name, self._job.job_id, lines)
-            except Exception as error:
-                return [f"(the job's log can't be had: {sky_server.text_of(error)})"]
-        return self._launch_log()[-lines:]
+        if self._job.job_id is None and self._begun is not None:
+            return self._launch_log()[-lines:]
+        try:
+            return sky_api.job_log(self.name, self._job.job_id, lines)
+        except Exception as error:
+            return [f"(the job's log can't be had: {sky_server.text_of(error)})"]
 
     def is_there(self) -> bool:
         """Whether its machine is still rented, as its cloud says (see `Cluster.is_there`)."""
@@ -214,13 +216,13 @@ class SkyCluster:
     def _where(self) -> str:
         return self._offer.where if self._offer else self.name
 
-    def _launch_failed(self, error: Exception, begun: int) -> LaunchFailed:
-        """Why a launch failed, by SkyPilot's exception, its log from `begun` on, and what is left of the cluster."""
+    def _launch_failed(self, error: Exception) -> LaunchFailed:
+        """Why a launch failed, by SkyPilot's exception, its log, and what is left of the cluster."""
         where = self._where
         said = sky_server.text_of(error)
         errors = sky_server.sdk().exceptions
         if isinstance(error, errors.ResourcesUnavailableError):
-            said = f"{said} {cloud_words(self._launch_log(begun))}"  # the error itself leaves out what EC2 said
+            said = f"{said} {cloud_words(self._launch_log())}"  # the error itself leaves out what EC2 said
             if refuses(said):
                 return LaunchFailed(f"{where}: refused ({explain(said)})", Ended.REFUSED)
             return LaunchFailed(f"{where}: no capacity ({explain(said)})", Ended.NO_CAPACITY)
@@ -260,9 +262,9 @@ class SkyCluster:
             return Ending.of_runner(codes[-1] if codes else 0, last)
         return Ending(None, Ended.JOB_FAILED, f"SkyPilot says {job.status}: {last}")
 
-    def _launch_log(self, begun: int = 0) -> list[str]:
-        """Lines of the launch's log, from a byte on."""
+    def _launch_log(self) -> list[str]:
+        """Lines of this launch's log."""
         if not self._log_path.exists():
             return []
-        text = sky_server.ANSI.sub("", self._log_path.read_bytes()[begun:].decode("utf-8", errors="replace"))
+        text = sky_server.ANSI.sub("", self._log_path.read_bytes()[self._begun :].decode("utf-8", errors="replace"))
         return [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -80,3 +80,11 @@ def test_a_node_that_is_gone_by_anybodys_word_is_lost(
     monkeypatch.setattr(sky_api, "rented", lambda names, refresh: [])
     ending = cluster.look(None)
     assert ending is not None and ending.how is Ended.PREEMPTED
+
+
+def test_the_log_of_a_job_that_another_flow_launched_is_its_newest_jobs(
+    cluster: SkyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "launch.log").write_text("of a launch of last week\n")
+    monkeypatch.setattr(sky_api, "job_log", lambda name, job_id, lines: [f"{name}, job {job_id}"])
+    assert cluster.log_tail(3) == ["night, job None"]
