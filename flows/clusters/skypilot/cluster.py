@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
 from flows.clusters.skypilot.launch_watch import LaunchBounds, LaunchWatch
+from flows.clusters.skypilot.patience import NoAnswer, Questions
 from flows.clusters.skypilot.remedies import cloud_words, explain, refuses
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
@@ -81,6 +82,7 @@ class SkyCluster:
         self._task_of = task_of
         self._offer = offer
         self._log_path, self._stopped, self._bounds = log_path, stopped, bounds
+        self._questions = Questions()
         self._job = Job(None, None)
         self._begun: int | None = None
         """Where in the log its launch begins; None: it was not launched by us."""
@@ -93,9 +95,12 @@ class SkyCluster:
         if not sky_api.rented([self.name]):
             return False
         try:
-            self._job = sky_api.newest_job(self.name)
+            self._job = self._questions.ask(partial(sky_api.newest_job, self.name))
         except sky_server.sky_errors():
             return False  # vanished, or not up: the next launch starts from scratch
+        except NoAnswer as error:
+            self._say(error)
+            return False
         return self._job.job_id is not None and not self._job.over
 
     def launch(self, job: CellJob) -> float | None:
@@ -151,16 +156,20 @@ class SkyCluster:
             return None
         self._asked_at = now
         try:
-            word = self._word()
+            word = self._questions.ask(self._word)
         except Exception as error:  # whatever it is, the other witness, the heartbeat, decides when silence is too long
-            said = f"{self.name} can't be asked now: {sky_server.text_of(error)}"
-            if said != self._said:
-                LOG.warning(said)
-            self._said = said
+            self._say(error)
             return None
         if isinstance(word, Job):
             return self._ended(word) if word.over else None
         return word
+
+    def _say(self, error: Exception) -> None:
+        """Say what keeps SkyPilot from answering, once in a row."""
+        said = f"{self.name} can't be asked now: {sky_server.text_of(error)}"
+        if said != self._said:
+            LOG.warning(said)
+        self._said = said
 
     def _word(self) -> Job | Ending | None:
         """SkyPilot's word on the job, or its and the cloud's that there is no cluster; None: there is, but silent."""
@@ -177,13 +186,13 @@ class SkyCluster:
         if self._job.job_id is None and self._begun is not None:
             return self._launch_log()[-lines:]
         try:
-            return sky_api.job_log(self.name, self._job.job_id, lines)
+            return self._questions.ask(partial(sky_api.job_log, self.name, self._job.job_id, lines))
         except Exception as error:
             return [f"(the job's log can't be had: {sky_server.text_of(error)})"]
 
     def is_there(self) -> bool:
         """Whether its machine is still rented, as its cloud says (see `Cluster.is_there`)."""
-        return bool(sky_api.rented([self.name], refresh=True))
+        return bool(self._questions.ask(partial(sky_api.rented, [self.name], refresh=True)))
 
     def down(self) -> None:
         """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).

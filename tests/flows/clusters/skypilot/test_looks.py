@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.server import SkyUnavailable
 from sky import exceptions
+from tests.fake_cloud import wait_for
 from warehouse.outcomes import Ended
 
 UNREACHABLE = exceptions.CommandError(255, "ssh", "Connection reset by peer", None)
@@ -80,6 +83,56 @@ def test_a_node_that_is_gone_by_anybodys_word_is_lost(
     monkeypatch.setattr(sky_api, "rented", lambda names, refresh: [])
     ending = cluster.look(None)
     assert ending is not None and ending.how is Ended.PREEMPTED
+
+
+@pytest.fixture
+def dumb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dumb]:
+    node = Dumb()
+    for name in ("newest_job", "job_log"):
+        monkeypatch.setattr(sky_api, name, node.ask)
+    monkeypatch.setattr(sky_api, "rented", lambda names, refresh=False: node.ask() if refresh else names)
+    monkeypatch.setattr("flows.clusters.skypilot.patience.PATIENCE_S", 0.05, raising=False)
+    yield node
+    node.wakes.set()
+
+
+class Dumb:
+    """A node whose sshd lives and whose commands hang."""
+
+    def __init__(self) -> None:
+        self.wakes, self.asked = threading.Event(), 0
+
+    def ask(self, *asked: object, **how: object) -> Job:
+        self.asked += 1
+        assert self.wakes.wait(60), "its questions are waited for"
+        return Job(1, "FAILED_DRIVER")
+
+
+@pytest.mark.parametrize("asked", ["look", "adopt", "is_there", "log_tail"])
+def test_nobody_waits_for_a_node_that_hangs(cluster: SkyCluster, dumb: Dumb, asked: str) -> None:
+    begun_s = time.monotonic()
+    if asked == "look":
+        assert cluster.look(None) is None
+    elif asked == "adopt":
+        assert not cluster.adopt()
+    elif asked == "is_there":
+        with pytest.raises(Exception, match="no answer within 0 s"):
+            cluster.is_there()
+    else:
+        assert cluster.log_tail(3) == ["(the job's log can't be had: no answer within 0 s)"]
+    assert time.monotonic() - begun_s < 30
+
+
+def test_a_node_that_hangs_is_asked_one_thing_at_a_time_and_heard_when_it_wakes(
+    cluster: SkyCluster, dumb: Dumb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster.look(None) is cluster.look(None, insist=True) is None
+    assert cluster.log_tail(3) == ["(the job's log can't be had: an earlier question has no answer yet)"]
+    assert dumb.asked == 1
+    dumb.wakes.set()
+    monkeypatch.setattr("flows.clusters.skypilot.patience.PATIENCE_S", 60.0)
+    monkeypatch.setattr(sky_api, "job_log", lambda name, job_id, lines: ["its last line"])
+    wait_for(lambda: cluster.look(None, insist=True) is not None, "its word")
 
 
 def test_the_log_of_a_job_that_another_flow_launched_is_its_newest_jobs(
