@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
+from flows.clusters.clouds.account import Account, Instance
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 
@@ -88,7 +88,7 @@ def seen_again(found: Iterable[Found], clusters: Collection[str], accounts: Iter
     for account in accounts:
         try:
             now |= {(each.cloud, each.instance_id): each for each in account.look().instances}
-        except (CloudError, NotAsked):
+        except Exception:
             continue  # without their labels the next look decides, in an hour
     return [
         each._replace(

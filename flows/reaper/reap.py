@@ -119,9 +119,10 @@ def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
             not_asked.append(f"{account.cloud}: {error}")
             unseen[account.cloud] = str(error)
             continue
-        except CloudError as error:
-            problems.append(str(error))
-            unseen[account.cloud] = str(error)
+        except Exception as error:  # of a library, too: reported, and the other clouds are asked all the same
+            said = str(error) if isinstance(error, CloudError) else f"{account.cloud}: {text_of(error)}"
+            problems.append(said)
+            unseen[account.cloud] = said
             continue
         asked.append(account.cloud)
         instances += sighting.instances
@@ -189,8 +190,8 @@ def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> _Remarks:
         try:
             if mine:
                 account.terminate(mine)
-        except (CloudError, NotAsked) as error:
-            failures.append(str(error))
+        except Exception as error:  # the same
+            failures.append(text_of(error))
     if by_sky and not failures and found.clouds_asked:
         # its machines are gone by the cloud's own word, so SkyPilot may forget it
         forgotten = _down_by_sky(found, sky, purge=True)

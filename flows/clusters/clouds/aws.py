@@ -57,11 +57,11 @@ class AwsAccount:
 
     def look(self) -> Sighting:
         """Instances of every enabled region (see `Account.look`)."""
-        session = boto3.Session()
-        if (credentials := session.get_credentials()) is None:
+        session, keys = _signed_in()
+        if keys is None:
             raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
         regions = _regions(session)
-        clients = self._clients_of(session, credentials.get_frozen_credentials(), regions)
+        clients = self._clients_of(session, keys, regions)
         with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
             answers = list(pool.map(_in_region, clients))
         refused = tuple(where for answer in answers for where in answer.refused)
@@ -95,16 +95,16 @@ class AwsAccount:
 
 def _each(instances: Sequence[Instance], do: Callable[[Any, str], object]) -> None:
     """Do something to each machine by its id; one that EC2 does not know any more is fine."""
-    session, failed = boto3.Session(), []
+    (session, _), failed = _signed_in(), []
     for instance in instances:
-        with closing(_client(session, instance.region)) as client:
-            try:
+        try:
+            with closing(_client(session, instance.region)) as client:
                 do(client, instance.instance_id)
-            except ClientError as error:
-                if not _code(error).startswith("InvalidInstanceID"):
-                    failed.append(f"{instance.where} {instance.instance_id}: {error}")
-            except BotoCoreError as error:
+        except ClientError as error:
+            if not _code(error).startswith("InvalidInstanceID"):
                 failed.append(f"{instance.where} {instance.instance_id}: {error}")
+        except BotoCoreError as error:
+            failed.append(f"{instance.where} {instance.instance_id}: {error}")
     if failed:
         raise CloudError("; ".join(failed))
 
@@ -119,9 +119,10 @@ class Machines:
 
     def __init__(self, cluster: str, region: str) -> None:
         """Make the client, which takes a third of a second; AWS is not asked yet."""
-        session = boto3.Session()
-        self._region = region
-        self._client = _client(session, region) if session.get_credentials() is not None else None
+        self._region, self._client = region, None
+        with suppress(CloudError):  # SkyPilot needs the keys, too, and says what is wrong with them
+            session, keys = _signed_in()
+            self._client = None if keys is None else _client(session, region)
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{cluster}-*"]}]
 
     def known(self) -> dict[str, Instance] | None:
@@ -172,6 +173,20 @@ class Machines:
         were_there = [end for end in launched.values() if end is None or (end.at_s or 0.0) >= asked_s]
         is_listed = time.time() - asked_s < LISTED_S
         return MachineEnd(asked_s, launched_at_s=asked_s) if is_listed and not were_there else None
+
+
+def _signed_in() -> tuple[Any, Any]:
+    """A session and its keys; None if it has none.
+
+    Raises:
+        CloudError: what shall give them fails: a `credential_process`, a login that has ended, an unknown profile.
+    """
+    try:
+        session = boto3.Session()
+        credentials = session.get_credentials()
+        return session, None if credentials is None else credentials.get_frozen_credentials()
+    except BotoCoreError as error:
+        raise CloudError(f"aws: its credentials can't be had ({error}): log in again, or mend AWS's config") from error
 
 
 def _regions(session: Any) -> list[str]:

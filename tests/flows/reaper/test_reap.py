@@ -136,6 +136,7 @@ class Scene:
         self.run = FakeRun(folder)
         self.store = self.run.ledger.store
         self.ec2, self.sky = ec2, FakeSky(ec2)
+        self.accounts = [ec2.account]
         self.name = cluster_name(self.store.url, "r1", self.run.key)
         self.placements = Placements(self.run.ledger, self.run.key)
         self.meanwhile: Callable[[], object] = lambda: None
@@ -158,7 +159,7 @@ class Scene:
 
     def reap(self, *, dry_run: bool = False) -> ReapReport:
         return reap_store(
-            self.store, self.sky, [self.ec2.account], time.time(), dry_run=dry_run, pause=self._until_the_second_look
+            self.store, self.sky, self.accounts, time.time(), dry_run=dry_run, pause=self._until_the_second_look
         )
 
     def _until_the_second_look(self, seconds: float) -> None:
@@ -349,6 +350,20 @@ def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: 
     assert scene.story().end is None and scene.run.attempts() == []
     scene.ec2.protect(instance, on=False)
     assert the_one(scene.reap(), scene.name).done == "down"
+
+
+def test_an_account_whose_library_fails_stops_no_other(scene: Scene) -> None:
+    class Odd(AwsAccount):
+        cloud = "odd"
+
+        def look(self) -> Sighting:
+            raise ValueError("a library's own words")
+
+    instance = scene.ec2.rent(scene.name)
+    scene.accounts = [Odd(), *scene.accounts]
+    report = scene.reap()
+    assert scene.ec2.state(instance) != "running"
+    assert not report.ok and "odd: a library's own words" in report.problems
 
 
 def test_without_skypilot_the_cloud_is_reaped_all_the_same(scene: Scene) -> None:

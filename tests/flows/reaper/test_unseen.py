@@ -70,6 +70,7 @@ REFUSED = Sighting("aws", refused=("aws/us-west-2: UnauthorizedOperation",))
         (REFUSED, "UnauthorizedOperation"),
         (NotAsked("no credentials"), "no credentials"),
         (CloudError("aws: no region may be looked into"), "no region may be looked into"),
+        (RuntimeError("a library's own words"), "aws: a library's own words"),
     ],
 )
 def test_where_it_may_not_look_a_record_stays_open_and_is_a_problem(
