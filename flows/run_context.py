@@ -16,7 +16,6 @@ from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Site
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import Purse
-from flows.forecast.forecast import forecast
 from flows.launch_slots import Slots
 from warehouse.clock import HOUR_S
 from warehouse.ledger import Ledger
@@ -82,16 +81,6 @@ def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, lo
 def _sweep_file(plan: Plan) -> str:
     shipped = ROOT / "configs" / "sweeps" / f"{plan.sweep}.yaml"
     return str(shipped.relative_to(ROOT)) if shipped.exists() else f"the file of sweep {plan.sweep!r}"
-
-
-def require_budget(ledger: Ledger, plan: Plan) -> None:
-    """Refuse a run that would cost more than it may.
-
-    Raises:
-        BudgetExceeded: what is spent and the forecast of the rest exceed a budget, or a price is not known.
-    """
-    if plan.cloud is not None:
-        purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(forecast(plan, ledger.committed_steps()))
 
 
 def run_context_for(

@@ -7,7 +7,10 @@ from functools import partial
 
 from configs.schema import Plan, PlannedCell
 from flows.attempt import AttemptRun
-from flows.run_context import RunContext, require_budget
+from flows.clock import StoppableClock
+from flows.forecast.budget import BudgetExceeded
+from flows.forecast.forecast import forecast
+from flows.run_context import RunContext, purse_of
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import ManagedElsewhere
 from warehouse.placement import Placements, PlacementStory
@@ -25,6 +28,28 @@ def settle_and_require_budget(ledger: Ledger, plan: Plan, context: RunContext) -
     if plan.cloud is not None:
         settle(ledger, plan, context)
     require_budget(ledger, plan)
+
+
+def require_budget(ledger: Ledger, plan: Plan) -> None:
+    """Refuse a run that would cost more than it may.
+
+    Raises:
+        BudgetExceeded: what is spent and the forecast of the rest exceed a budget, or a price is not known.
+    """
+    if plan.cloud is None:
+        return
+    try:
+        purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(forecast(plan, ledger.committed_steps()))
+    except BudgetExceeded as error:
+        raise BudgetExceeded(f"{error}{_left_up(ledger)}") from error
+
+
+def _left_up(ledger: Ledger) -> str:
+    """What is recorded as up, which a refusal leaves as it is, and what ends it; empty if nothing is."""
+    stories = [Placements(ledger, cell_key).open() for cell_key in sorted(open_cells(ledger))]
+    names = " ".join(story.asked.cluster for story in stories if story is not None)
+    ends = f"`bin/sky down -y {names}` ends it, then `bin/sweep reap` closes its records"
+    return f"; what an earlier flow left up, as far as is recorded, is paid for on: {ends}" if names else ""
 
 
 def settle(ledger: Ledger, plan: Plan, context: RunContext) -> None:

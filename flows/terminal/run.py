@@ -14,7 +14,7 @@ from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
 from flows.results import recommendations_table, results_table
-from flows.run_context import require_budget
+from flows.settling import require_budget
 from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_session import default_home

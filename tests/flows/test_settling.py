@@ -15,7 +15,7 @@ from flows.cell import measure_cell
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import BudgetExceeded, Purse
 from flows.forecast.forecast import forecast
-from flows.settling import settle, settle_and_require_budget
+from flows.settling import require_budget, settle, settle_and_require_budget
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.test_ledger import elsewhere
@@ -255,6 +255,26 @@ def test_what_nobody_can_ask_about_goes_down_and_says_so(run: FakeRun) -> None:
     end = placements.stories()[-1].end
     assert node.is_down and end is not None and end.estimated
     assert ["whether its machine is still there is not known: ssh: Connection reset" in line for line in said] == [True]
+
+
+def test_a_refused_start_names_what_is_up_and_what_ends_it(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    assert FULL.cloud is not None
+    budget = Budget.model_validate({"run_usd": 0.01})
+    plan = FULL.model_copy(update={"cloud": FULL.cloud.model_copy(update={"budget": budget})})
+    ledger = Ledger(run.ledger.store, "full")
+    ledger.write_plan(plan)
+    with pytest.raises(BudgetExceeded, match=r"or leave cells out$"):
+        require_budget(ledger, plan)
+    for number, planned in enumerate(sorted(plan.cells, key=lambda each: each.cell.cell_key)[:2]):
+        Placements(ledger, planned.cell.cell_key).ask(
+            f"specsweep-x-{number}", offer(), elsewhere("laptop"), SYSTEM.now_iso()
+        )
+    up = r"left up, .*, is paid for on: `bin/sky down -y specsweep-x-0 specsweep-x-1` ends it, then `bin/sweep reap`"
+    node = Left(run, works=True)
+    with pytest.raises(BudgetExceeded, match=up):
+        settle_and_require_budget(ledger, plan, context(run, FakeSite([node])))
+    assert not node.is_down
 
 
 def test_nothing_open_asks_nobody(run: FakeRun) -> None:
