@@ -90,7 +90,7 @@ class Reason(StrEnum):
     REQUEST_FAILED = "request_failed"
     """Requests got an error, or an answer that was cut off on its way: what the others show is another load."""
     THROTTLED = "throttled"
-    """A card's own protection against heat, or a power brake, held its clock down meanwhile."""
+    """A card's protection against heat, its driver's or its own, or a power brake held its clock down meanwhile."""
     LOG_UNREAD = "log_unread"
     """The engine's log lacks lines that figures are read from: they are null, for its words may have changed."""
     ACCEPTANCE_MISMATCH = "acceptance_mismatch"

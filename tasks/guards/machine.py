@@ -23,9 +23,15 @@ def other_gpu(gpu: Gpu, gpu_name: str | None) -> Finding | None:
     return Finding(Reason.OTHER_GPU, "suspect", f"{gpu.name} was planned ({planned}), this is {gpu_name}")
 
 
-PROTECTION = {"hw_thermal_slowdown": "it was too hot", "hw_power_brake": "its power supply braked it"}
-"""Reasons by which a card halves its clock to protect itself. Its own power limit (sw_power_cap) is how cards run under
-full load, and is only told; hw_slowdown may also show as a card changes its clock (NVML's reference)."""
+PROTECTION = {
+    "hw_thermal_slowdown": "it was too hot",
+    "sw_thermal_slowdown": "it was as hot as it may be",
+    "hw_power_brake": "its power supply braked it",
+}
+"""Reasons by which a card protects itself: hardware halves the clock, and long before that the driver lowers it as far
+as it must to keep card and memory at their maximum operating temperature (sw). Its own power limit (sw_power_cap) is
+how cards run under full load, and is only told; hw_slowdown may also show as a card changes its clock. Source: NVML's
+reference, nvmlClocksEventReasons."""
 
 
 def throttled(windows: Sequence[Row]) -> Finding | None:

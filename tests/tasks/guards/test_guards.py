@@ -235,7 +235,7 @@ def test_a_window_with_a_failed_request_is_rejected_with_what_it_got() -> None:
     assert failed_requests([whole, {"requests": 8}]) is None, "older windows have no such column"
 
 
-@pytest.mark.parametrize("reason", ["hw_thermal_slowdown", "hw_power_brake"])
+@pytest.mark.parametrize("reason", ["hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake"])
 def test_a_card_that_protects_itself_is_suspect(reason: str) -> None:
     found = throttled([{"throttle_reasons": None}, {"throttle_reasons": [reason]}, {"throttle_reasons": []}])
     assert found is not None and (found.reason, found.severity) == (Reason.THROTTLED, "suspect")
@@ -243,7 +243,7 @@ def test_a_card_that_protects_itself_is_suspect(reason: str) -> None:
 
 
 def test_a_card_at_its_power_limit_runs_as_it_is_meant_to() -> None:
-    assert throttled([{"throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown", "hw_slowdown"]}, {}]) is None
+    assert throttled([{"throttle_reasons": ["sw_power_cap", "hw_slowdown"]}, {}]) is None
 
 
 @pytest.mark.parametrize(
