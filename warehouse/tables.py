@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -174,6 +174,15 @@ COUNTING_EXTRACTORS = ("last-letter", "last-in-body", "checker")
 DIAGNOSTIC_EXTRACTORS = ("first-letter", "strict", "flexible", "first", "framework", "reported")
 """Other readers of the same answers, kept to show what they would have published: diagnostics, never results."""
 
+FIRST_CHUNK = Column(
+    "first_chunk_tokens",
+    "f64",
+    "tokens in a stream's first chunk, median; above 1 its time to first token holds decoding steps, which differ from "
+    "technique to technique; null: not streamed, or by a client older than version 3",
+    "tokens",
+)
+"""Beside every time to first token."""
+
 RESULTS_CONSOLIDATED = Table(
     "results_consolidated",
     "one cell x step x condition (x metric) of one run",
@@ -242,6 +251,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("start_sd", "f64", "standard deviation from start to start, over the rate; pooled over the run"),
         Column("cv", "f64", "standard deviation over mean of the repeats within a visit"),
         Column("ttft_ms", "f64", "time to first token, median, streamed", "ms"),
+        FIRST_CHUNK,
         Column("tpot_ms", "f64", "time per output token after the first, median, streamed, by token counts", "ms"),
         Column(
             "chars_s",
@@ -624,6 +634,7 @@ LOAD = Table(
         Column("prompts", "i64", "different prompts among them: what certifies a percentile"),
         Column("answer_tokens", "f64", "tokens of an answer, mean", "tokens"),
         Column("cut_off", "i64", "answers that the cap ended"),
+        FIRST_CHUNK,
         *(
             Column(
                 f"{name}_p{percent}_ms",

@@ -49,7 +49,7 @@ class StreamReply(NamedTuple):
     counts: tuple[tuple[float, int], ...] = ()
     """Of each chunk that carried tokens: when it came, and how many there were with it."""
     token_id_count: int | None = None
-    """How many ids came; None: nobody asked for them."""
+    """How many ids came; None: none did, of an engine that doesn't know them."""
 
     @property
     def gaps(self) -> list[tuple[float, int]]:

@@ -143,9 +143,9 @@ def _times(load: Timed, peak_window_s: float) -> Row:
 
 
 def _medians(rows: Sequence[Row]) -> Row:
-    """TTFT and TPOT of a run: those of its requests in the middle."""
+    """TTFT, TPOT and tokens of the first chunk of a run: those of its requests in the middle."""
     found: Row = {}
-    for name in ("ttft_ms", "tpot_ms"):
+    for name in ("ttft_ms", "tpot_ms", "first_chunk_tokens"):
         values = [row[name] for row in rows if row[name] is not None]
         found[name] = median(values) if values else None
     return found

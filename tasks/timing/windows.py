@@ -159,6 +159,7 @@ def request_row(reply: Reply | StreamReply) -> dict[str, Any]:
             "ttft_ms": _ms(reply.first_token_s),
             "tpot_ms": _ms(reply.tpot_s),
             "chunks": reply.chunks,
+            "first_chunk_tokens": reply.first_chunk_tokens,
             "largest_chunk_tokens": reply.largest_chunk_tokens,
         }
     return row

@@ -41,6 +41,7 @@ def test_latencies_are_told_as_far_as_the_prompts_certify_them(store: Path) -> N
         assert whole[name].null_count() == 0, name
     assert whole["ttft_p99_ms"].is_null().all(), "88 prompts can't bound it"
     assert categories["ttft_p90_ms"].is_null().all(), "8 prompts can't bound it"
+    assert set(whole["first_chunk_tokens"]) == {1}, "the thinking begins with tokens that have no text"
     assert (whole["ttft_p50_ms"] <= whole["ttft_p95_ms"]).all()
     tokens = load.filter(technique="ar").select("condition", ar="answer_tokens").join(
         load.filter(technique="mtp").select("condition", mtp="answer_tokens"), on="condition"

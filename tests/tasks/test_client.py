@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from configs.cell import Model, Technique
-from tasks.client import Client, RequestFailed, StreamReply, Unanswered, standstill
+from tasks.client import Client, Ready, RequestFailed, StreamReply, Unanswered, standstill
 from tasks.wire.patience import Patience
 from tests.tasks.wire.hand_clock import moved_by_hand
 from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
@@ -84,6 +84,26 @@ def test_an_answer_that_can_not_be_measured_is_one_clear_error(served: bytes | P
     with pytest.raises(RequestFailed) as error:
         ask(lambda client: client.complete(BODY), served)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_streamed_request_asks_for_the_token_ids_without_which_hidden_tokens_have_no_chunk() -> None:
+    """Three tokens of Gemma 4's thinking have no text; with their ids come chunks, and so the first token's moment."""
+    ids = {"token_ids": [7]}
+    hidden = [framed({"choices": [{"delta": {}} | ids], "usage": {"prompt_tokens": 3, "completion_tokens": each}})
+              for each in (1, 2, 3)]  # fmt: skip
+    said = framed({"choices": [{"delta": {"content": "a b c"}, "token_ids": [7, 7, 7], "finish_reason": "length"}],
+                   "usage": {"prompt_tokens": 3, "completion_tokens": 6}})  # fmt: skip
+
+    def sent(ready: Ready) -> dict[str, Any]:
+        wanted: dict[str, Any] = json.loads(ready.data.partition(b"\r\n\r\n")[2])
+        return wanted
+
+    async def both(client: Client) -> tuple[Ready, Ready, StreamReply]:
+        return client.ready(BODY), client.ready(BODY, streams=True), await client.stream(BODY)
+
+    whole, streamed, reply = ask(both, HEAD + b"".join(hidden) + said + DONE)
+    assert "return_token_ids" not in sent(whole) and sent(streamed)["return_token_ids"] is True
+    assert (reply.first_chunk_tokens, reply.chunks, reply.token_id_count) == (1, 4, 6)
 
 
 def test_a_stream_s_tokens_are_counted_by_usage_however_many_come_in_a_chunk() -> None:

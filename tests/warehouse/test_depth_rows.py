@@ -54,6 +54,7 @@ def run_of(shape: DepthShape, repeat: int, slower: float, accepted: int, has_pea
         "requests": 1, "wall_s": prefill_s + decode_s, "prompt_tokens": shape.context_tokens,
         "completion_tokens": shape.tg_tokens, "prefill_s": prefill_s, "decode_s": decode_s, "decode_tokens": later,
         "peak_tok_s": 1.2 * later / decode_s if has_peak else None, "peak_window_s": 1.0, "ttft_ms": 1000 * prefill_s,
+        "first_chunk_tokens": 1.0,
         "tpot_ms": 1000 * decode_s / later, "door_ms": 3.0, "engine_generation_tokens": shape.tg_tokens,
         "engine_drafts": steps if accepted else None, "engine_accepted_tokens": accepted if accepted else None,
         "engine_accepted_by_position": [accepted] if accepted else None, "engine_prefix_hits": 0,
@@ -100,6 +101,7 @@ def test_rates_are_those_of_all_the_prompt_and_of_the_tokens_behind_the_first(bu
     assert decode["tok_s"] == pytest.approx(1 / 0.0885, rel=0.02)
     assert prefill["tok_s_lo"] < prefill["tok_s"] < prefill["tok_s_hi"]
     assert prefill["ttft_ms"] == pytest.approx(7360, rel=0.02) and prefill.get("tpot_ms") is None
+    assert prefill["first_chunk_tokens"] == 1 and decode.get("first_chunk_tokens") is None
     assert decode["tpot_ms"] == pytest.approx(88.5, rel=0.02) and decode.get("ttft_ms") is None
 
 

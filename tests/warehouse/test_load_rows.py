@@ -48,7 +48,8 @@ def asked(concurrency: int, category: str, number: int, sent_s: float, token_s: 
         "output_tokens": 96, "category": category, "prompt_id": f"{category}/{number}", "repeat": number % 4,
         "sent_s": sent_s, "wall_s": ttft_s + token_s * (TOKENS - 1), "prompt_tokens": 20, "completion_tokens": TOKENS,
         "finish_reason": "stop" if number else "length", "ttft_ms": 1000 * ttft_s, "tpot_ms": 1000 * token_s,
-        "chunk_ms": 2000 * token_s, "chunks": 25, "text": "words",
+        "chunk_ms": 2000 * token_s, "chunks": 25, "first_chunk_tokens": 1,
+        "text": "words",
     }  # fmt: skip
 
 
@@ -199,6 +200,7 @@ def test_requests_that_tell_of_their_drafts_give_mixed_categories_an_acceptance(
 def test_percentiles_that_so_few_prompts_cannot_bound_are_not_told(built: Consolidated) -> None:
     coding = only(built.load, technique="ar", condition="load c=1, coding")
     assert (coding["prompts"], coding["requests"]) == (40, 80), "asked twice, in two visits"
+    assert coding["first_chunk_tokens"] == 1
     assert coding["ttft_p50_ms"] == 30 and coding["ttft_p90_ms"] == 40
     assert coding["ttft_p95_ms"] is None and coding["ttft_p99_ms"] is None
     whole = only(built.load, technique="ar", condition="load c=1")

@@ -67,7 +67,7 @@ def _beside(row: Row, runs: Sequence[Row]) -> Row:
         "usd_per_mtok": None,
     }
     if row["mode"] == PREFILL:
-        return said | {"ttft_ms": _median(runs, "ttft_ms"), "mbu": None}
+        return said | {name: _median(runs, name) for name in ("ttft_ms", "first_chunk_tokens")} | {"mbu": None}
     peaks = [run["peak_tok_s"] for run in runs if run["peak_tok_s"] is not None]
     return said | {
         "tpot_ms": _median(runs, "tpot_ms"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
-from statistics import fmean
+from statistics import fmean, median
 
 from configs.steps.load import Limits
 from warehouse.consolidate.rows import Row
@@ -49,6 +49,7 @@ def load_row(
         "prompts": prompts,
         "answer_tokens": fmean(each["completion_tokens"] for each in requests) if requests else None,
         "cut_off": sum(each["finish_reason"] == "length" for each in requests),
+        "first_chunk_tokens": _first_chunk(steady),
         **_percentiles(steady, prompts),
         **_scheduled(requests, schedules),
         **_goodput(steady, _requests_s(row, category, steady, schedules), limits),
@@ -66,6 +67,11 @@ def _percentiles(steady: Sequence[Row], prompts: int) -> Row:
         asked = min(prompts, len({prompt for value, prompt in known if value is not None}))
         found |= {f"{name}_p{percent}_ms": certified(values, percent, asked) for percent in PERCENTILES}
     return found | _of_tokens(steady)
+
+
+def _first_chunk(steady: Sequence[Row]) -> float | None:
+    known = [each["first_chunk_tokens"] for each in steady if each["first_chunk_tokens"] is not None]
+    return median(known) if known else None
 
 
 def _of_tokens(steady: Sequence[Row]) -> Row:

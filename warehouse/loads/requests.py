@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 KEPT = (
     "attempt", "condition", "mode", "concurrency", "rate_s", "arrival", "due_s", "category", "prompt_id", "repeat",
     "sent_s", "wall_s", "prompt_tokens", "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms",
-    "chunk_ms", "itl_histogram", "engine_draft_steps", "engine_draft_tokens", "engine_accepted_tokens",
-    "engine_accepted_histogram",
+    "first_chunk_tokens", "chunk_ms", "itl_histogram", "engine_draft_steps", "engine_draft_tokens",
+    "engine_accepted_tokens", "engine_accepted_histogram",
 )  # fmt: skip
 
 Machine = str | None

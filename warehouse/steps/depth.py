@@ -11,7 +11,7 @@ from warehouse.depths.rows import depth_rows
 from warehouse.depths.section import depth_section
 from warehouse.display.section import Section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
-from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, FIRST_CHUNK, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -50,6 +50,7 @@ DEPTH_WINDOWS = Table(
         Column("peak_window_s", "f64", "how long that window is", "s"),
         Column("ttft_ms", "f64", "median over its requests", "ms"),
         Column("tpot_ms", "f64", "likewise", "ms"),
+        FIRST_CHUNK,
         Column("door_ms", "f64", "mean time of a request that needs no model, just before: taken off nothing", "ms"),
     ),
 )

@@ -25,8 +25,8 @@ _SCHEDULE = (
 
 _OF_AN_ANSWER = (
     "prompt_tokens", "completion_tokens", "token_id_count", "wall_s", "finish_reason", "tpot_ms", "chunks",
-    "largest_chunk_tokens", "chars", "loop_share", "token_loop_share", "char_loop_share", "distinct_share",
-    "compressed_share", "mean_logprob", "text",
+    "first_chunk_tokens", "largest_chunk_tokens", "chars", "loop_share", "token_loop_share", "char_loop_share",
+    "distinct_share", "compressed_share", "mean_logprob", "text",
     *(column.name for column in REQUESTS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 

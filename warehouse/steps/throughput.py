@@ -36,6 +36,13 @@ REQUESTS = Table(
             "tpot_ms", "f64", "of the same streams: time per output token after the first chunk, by token counts", "ms"
         ),
         Column("chunks", "i64", "streamed only: chunks that carried tokens"),
+        Column(
+            "first_chunk_tokens",
+            "i64",
+            "streamed only: tokens in the first chunk that had any; the ttft_ms is theirs: with more than one it holds "
+            "decoding, too",
+            "tokens",
+        ),
         Column("largest_chunk_tokens", "i64", "streamed only: most tokens in one chunk", "tokens"),
         Column("engine_queue_ms", "f64", "by the engine's own clock: arrival to scheduling; null: it didn't say", "ms"),
         Column("engine_ttft_ms", "f64", "the same: scheduling to first token, without queueing and the wire", "ms"),

@@ -184,14 +184,14 @@ def test_streams_give_medians_and_no_rate(local: Store) -> None:
     run = Run(local)
     step = run.step("throughput", "ar")
     step.write(WINDOWS, [window(SHORT, 0, 100.0), window(SHORT, 0, 90.0, mode="stream")])
-    step.write(
-        REQUESTS, [streamed(SHORT, index, ttft, tpot) for index, (ttft, tpot) in enumerate([(10, 2), (30, 4), (11, 3)])]
-    )
+    rows = [streamed(SHORT, index, ttft, tpot) for index, (ttft, tpot) in enumerate([(10, 2), (30, 4), (11, 3)])]
+    step.write(REQUESTS, [row | {"first_chunk_tokens": tokens} for row, tokens in zip(rows, (4, 4, None), strict=True)])
     step.judge(OK, (SHORT.name, "stream", "rejected", ["stream_burst"], ["in one burst"]))
     step.commit("rejected", ["stream_burst"])
     found = run.built().results
     stream = only(found, mode="stream")
     assert (stream["ttft_ms"], stream["tpot_ms"], stream.get("tok_s"), stream["verdict"]) == (11, 3, None, "rejected")
+    assert stream["first_chunk_tokens"] == 4, "beside the TTFT that it makes late"
     assert only(found, mode="fixed")["verdict"] == "ok"
     assert only(found, mode="fixed").get("ttft_ms") is None
 

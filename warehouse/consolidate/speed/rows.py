@@ -18,7 +18,7 @@ from warehouse.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
 from warehouse.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
 from warehouse.consolidate.speed.energy import energy_of
-from warehouse.consolidate.speed.visits import Shape, Visited, repeats_of, visit_row
+from warehouse.consolidate.speed.visits import STREAMED, Shape, Visited, repeats_of, visit_row
 from warehouse.price import usd_of
 from warehouse.statistics.visits import VisitRates
 from warehouse.verdicts import Reason
@@ -125,7 +125,7 @@ def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
     row |= {name: seen[0].get(name) for name in ("context_tokens", "output_tokens", "concurrency")}
     row |= {"repeats": repeats_of(visits), "visits": len([visit for visit in visits if _is_measured(visit)]) or None}
     if mode == "stream":  # medians: one burst moves no figure
-        return row | {name: _median(requests, name) for name in ("ttft_ms", "tpot_ms")}
+        return row | {name: _median(requests, name) for name in STREAMED}
     row |= _ended(requests) if mode == NATURAL else {}
     rates = [visit.rates for visit in visits if visit.windows]
     if not windows or any(each is None for each in rates):

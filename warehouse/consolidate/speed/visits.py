@@ -33,6 +33,9 @@ Shape = tuple[str, str]
 WITHOUT_RATES = ("stream", OPEN)
 """Modes whose tokens per second say when they were read, or sent for, and not how fast they are made."""
 
+STREAMED = ("ttft_ms", "tpot_ms", "first_chunk_tokens")
+"""Of streams; where it is null, a request has no part in the medians."""
+
 
 class Seen(NamedTuple):
     """What a visit's row carries until all visits of the run are known."""
@@ -88,7 +91,7 @@ def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
-    """Per step, condition, mode and attempt: shape, repeats, TTFT and TPOT in ms, tokens, and how many were cut off."""
+    """Per step, condition, mode and attempt: shape, repeats, what streams show, tokens, and how many were cut off."""
     import polars as pl
 
     shape = ("context_tokens", "output_tokens", "concurrency")
@@ -97,7 +100,7 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
         .agg(
             *(pl.col(name).min() for name in shape),
             pl.col("repeat").unique(),
-            pl.col("ttft_ms", "tpot_ms").drop_nulls(),
+            pl.col(*STREAMED).drop_nulls(),
             pl.col("prompt_tokens").sum(),
             pl.col("prompt_tokens").count().alias("requests"),
             pl.col("completion_tokens").sum(),
