@@ -341,7 +341,16 @@ RESULTS_CONSOLIDATED = Table(
         ),
         Column("language", "str", "prompts: of the answer, as the workload says"),
         Column("answer_s", "f64", "prompts: request sent to last byte, median over requests", "s"),
-        Column("programs", "i64", "prompts: programs that were run or that answers lacked; 0: no sandbox"),
+        Column(
+            "programs",
+            "i64",
+            "prompts: programs that were run or that answers lacked, of every copy of the prompt; 0: no sandbox",
+        ),
+        Column(
+            "programs_distinct",
+            "i64",
+            "different answers behind them: copies of a greedy prompt mostly write the same one, and are one trial",
+        ),
         Column("programs_correct", "f64", "share of them that did what the prompt asked, 0 to 1"),
         Column(
             "gpu_s",

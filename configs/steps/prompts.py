@@ -19,10 +19,11 @@ CONCURRENCY = " c="
 
 
 class PromptsStep(MeasuredStep):
-    """Each workload at each concurrency: so many requests with its prompt, sent together, timed until all are answered.
+    """Each workload at each concurrency: so many copies of its prompt, sent together, timed until all are answered.
 
     Not streamed, greedy where the technique is, natural EOS with a cap. A repeat sends the same prompts again, so that
-    repeats differ by nothing but the machine.
+    repeats differ by nothing but the machine. Copies write the same tokens: what a mixture of experts does under a load
+    of different prompts is the step `load`'s to say.
     """
 
     step: Literal["prompts"]

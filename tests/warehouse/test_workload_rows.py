@@ -69,8 +69,9 @@ def shape(workload: str, concurrency: int, repeat: int) -> Row:
 def answer(workload: str, concurrency: int, repeat: int, number: int, wall_s: float, program: str | None) -> Row:
     reasons = {"wrong": "case 1: printed '1', right is '2'", "correct": "all of 1 cases", "not_run": "no sandbox here"}
     return shape(workload, concurrency, repeat) | {
-        "number": number, "sent_s": 0.0, "wall_s": wall_s * (1 + number / 10), "prompt_tokens": 20, "text": "words",
-        "completion_tokens": TOKENS, "finish_reason": "length" if workload == "ko" else "stop",
+        "number": number, "sent_s": 0.0, "wall_s": wall_s * (1 + number / 10), "prompt_tokens": 20,
+        "text": f"a {program} program", "completion_tokens": TOKENS,
+        "finish_reason": "length" if workload == "ko" else "stop",
         "chars": CHARS[workload], "program": program, "program_reason": reasons.get(program or ""),
     }  # fmt: skip
 
@@ -164,13 +165,14 @@ def test_a_wrong_program_leaves_its_row_ok_and_is_told(built: Consolidated) -> N
     assert "program wrong: case 1: printed '1', right is '2'" in row["details"]
     right = only(built.results, technique="ar", condition="code c=2")
     assert (right["programs"], right["programs_correct"]) == (12, 1.0)
+    assert (row["programs_distinct"], right["programs_distinct"]) == (2, 1), "twelve copies are one greedy answer"
     none = only(built.results, technique="ar", condition="ko c=1")
     assert (none["programs"], none["programs_correct"]) == (None, None)
 
 
 def test_programs_that_nobody_could_run_are_no_share_of_anything(local: Store) -> None:
     row = only(build(local, ["not_run"]).results, technique="mtp", condition="code c=1")
-    assert (row["programs"], row["programs_correct"]) == (0, None)
+    assert (row["programs"], row["programs_correct"], row["programs_distinct"]) == (0, None, None)
     assert row["details"] == ["program not_run: no sandbox here"]
 
 
@@ -189,7 +191,8 @@ def test_the_page_has_bars_per_load_and_fast_and_correct_in_one_row(built: Conso
     assert page is not None
     assert "Speedup by workload, 1 in flight" in page and "Speedup by workload, 2 in flight" in page
     assert "code: mtp K=4 2.49" in page
-    assert ">4 of 6</span>" in page and ">12 of 12</span>" in page and "100% / 50%" in page
+    assert ">4 of 6, 2 answers</span>" in page and ">12 of 12, one answer</span>" in page and "100% / 50%" in page
+    assert "copies of one prompt are sent together" in page
 
 
 def test_no_single_workload_is_the_headline(built: Consolidated) -> None:

@@ -39,7 +39,7 @@ PROMPT_REQUESTS = Table(
         *ROW_IDENTITY,
         *LOAD_SHAPE,
         *_WORKLOAD,
-        Column("number", "i64", "which of the requests that were sent together, from 0", required=True),
+        Column("number", "i64", "which of the copies that were sent together, from 0", required=True),
         *(column for column in REQUESTS.columns if column.name in _OF_AN_ANSWER),
         Column(
             "program",
@@ -59,7 +59,7 @@ _OF_A_WINDOW = (
 
 PROMPT_WINDOWS = Table(
     "prompt_windows",
-    "one repeat of one workload at one concurrency: its requests sent together, counted by the engine, too",
+    "one repeat of one workload at one concurrency: copies of its prompt sent together, counted by the engine, too",
     (
         *ROW_IDENTITY,
         *LOAD_SHAPE,

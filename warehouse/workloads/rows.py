@@ -6,6 +6,13 @@ Units and formulas:
     chars_s    their characters over the same seconds: what languages can be compared by.
     answer_s   seconds from sending a request to its last byte, median over requests.
     programs_correct   programs that are right, over those that were run.
+    programs_distinct  different answers, by their whole text, among them: a greedy prompt that is asked twelve times
+               may have answered once.
+
+What is sent together, and repeated, are copies of one prompt. Greedy ones write the same tokens, so a step of a mixture
+of experts reads few more experts for all of them than for one: at several in flight it is faster than with prompts that
+differ, as `load` has them. They stay alike all the same, or `code c=4` would be another prompt than `code c=1`, and
+than its write-up's.
 """
 
 from __future__ import annotations
@@ -73,8 +80,12 @@ def prompt_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made
 
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """How long answers took, how they ended, and what became of their programs."""
-    return frame.select(*STEP, *KEPT).sort("condition", "attempt", "repeat", "number")
+    """How long answers took, how they ended, what became of their programs, and `answer`, which tells texts apart."""
+    import polars as pl
+
+    return frame.select(*STEP, *KEPT, pl.col("text").hash().alias("answer")).sort(
+        "condition", "attempt", "repeat", "number"
+    )
 
 
 def _asked(
@@ -111,5 +122,6 @@ def _told(row: Row, asked: Sequence[Row]) -> Row:
         "truncated": sum(each["finish_reason"] == "length" for each in asked),
         "blank": sum(not each["chars"] for each in asked),
         "programs": len(run) if run or not_run else None,
+        "programs_distinct": len({each["answer"] for each in run}) or None,
         "programs_correct": sum(each["program"] == "correct" for each in run) / len(run) if run else None,
     }
