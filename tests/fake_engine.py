@@ -31,6 +31,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -225,28 +226,29 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         said = text.split() or [""]
         size = tokens // 2 if LIE == "bursts" else CHUNK_TOKENS
+        ends = fake_faults.chunk_ends(size, tokens, lumps=LIE == "bursts")
         if LIE == "bursts":  # everything is computed, then thrown at the client in two lumps
             time.sleep(tokens * TOKEN_S)
         started = time.monotonic()
-        for sent in range(size, tokens + 1, size):
+        for number, (before, sent) in enumerate(pairwise([0, *ends]), 1):
             if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
                 time.sleep(max(0.0, started + sent * TOKEN_S - time.monotonic()))
-            elif sent > size:  # so soon after the first that they are two reads, and three times too fast
+            elif before:  # so soon after the first that they are two reads, and three times too fast
                 time.sleep(size * TOKEN_S / 3)
-            part = " ".join(said[sent - size : sent]) + " "
-            written = sent // size if LIE == "counts_chunks" else fake_faults.told(sent)
+            part = " ".join(said[before:sent]) + " "
+            written = number if LIE == "counts_chunks" else fake_faults.told(sent)
             choice: dict[str, Any] = {"delta": {"content": part}}
             if ids:
-                choice["token_ids"] = fake_faults.ids_of(sent, size, tokens)
+                choice["token_ids"] = fake_faults.ids_of(before, sent, tokens)
             self.event({"choices": [choice], "usage": {**usage, "completion_tokens": written}})
-            if sent == size:  # a first token that came late doesn't make the others come faster
-                started = time.monotonic() - size * TOKEN_S
+            if not before:  # a first token that came late doesn't make the others come faster
+                started = time.monotonic() - sent * TOKEN_S
             fake_faults.maybe_die(sent, tokens)
             if cut and sent >= tokens // 2:
                 self.close_connection = True
                 return
         if LIE == "counts_chunks":
-            usage["completion_tokens"] = tokens // size
+            usage["completion_tokens"] = len(ends)
         self.event({"choices": [{"delta": {}, "finish_reason": finish}], "usage": usage, **metrics_of(tokens)})
         book(tokens)
         self.wfile.write(b"data: [DONE]\n\n")

@@ -3,7 +3,7 @@
 usage_high, usage_low (usage says 4 tokens more, or fewer, than were made), no_usage, reads_less (a prompt is cut to its
 first 32 tokens, and usage says so), says_less (half of an answer's text and token ids is missing), preempts,
 cache_hits, caches (a prompt that was asked before needs no prefill, and nothing counts that), dies_midway (the process
-ends in the middle of a stream).
+ends in the middle of a stream), hides_first (nothing is sent of a stream's first tokens until its fourth).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ LIE = os.environ.get("FAKE_ENGINE", "honest")
 
 READ_TOKENS = 32
 OFF_TOKENS = 4
+FIRST_SEEN = 4
+"""The first token that `hides_first` shows, as of Gemma 4: `<|channel>`, `thought` and a line's end stand before it."""
 PREFILL_S = 0.4
 """Seconds that `caches` takes for a prompt that it doesn't know: no neighbour keeps an answer waiting for a third."""
 
@@ -43,9 +45,17 @@ def text_of(text: str) -> str:
     return " ".join(words[: len(words) // 2]) if LIE == "says_less" else text
 
 
-def ids_of(sent: int, size: int, tokens: int) -> list[int]:
+def chunk_ends(size: int, tokens: int, *, lumps: bool) -> list[int]:
+    """Tokens that are sent with and before each chunk of a stream: the prefill's one, then `size` of each step."""
+    if lumps:
+        return [size, tokens]
+    first = FIRST_SEEN if LIE == "hides_first" else 1
+    return [*range(min(first, tokens), tokens, size), tokens]
+
+
+def ids_of(before: int, sent: int, tokens: int) -> list[int]:
     """Token ids of the chunk that ends with token `sent`."""
-    return [] if LIE == "says_less" and sent > tokens // 2 else list(range(sent - size, sent))
+    return [] if LIE == "says_less" and sent > tokens // 2 else list(range(before, sent))
 
 
 def prefill(prompt: str) -> None:

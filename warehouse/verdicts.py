@@ -39,6 +39,8 @@ class Reason(StrEnum):
     """The streamed token rate is not the rate of the same work without streaming."""
     STREAM_BURST = "stream_burst"
     """The stream came in one burst, so it says nothing about TPOT."""
+    LATE_FIRST_TOKEN = "late_first_token"
+    """A prefill makes one token, and first chunks had more: time to first token and prefill speed hold decoding."""
     LOOPING_TEXT = "looping_text"
     """The output repeats itself: its speed and acceptance are those of a loop."""
     BLANK_OUTPUT = "blank_output"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, median_low
+from typing import Any
 
 from configs.cell import Cell, Gpu
 from configs.engine import argument
@@ -52,6 +53,9 @@ while another is sent. Seen on two loaded cores in answers of 16 tokens with K =
 
 SHORT_LUMPS_SHARE = 0.5
 """Share of streams of up to four steps that may come in halves: there two joined steps are half an answer."""
+
+FEWEST_STREAMS = 3
+"""Of one or two streams, all may have come while the engine's front end was busy."""
 
 STREAM_ALPHA = 0.05
 """Error of the interval by which chance widens the bounds."""
@@ -202,6 +206,30 @@ def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> F
             said = f"{lumps} of {len(judged)} streams{which} brought half of their tokens or more at once"
             return Finding(Reason.STREAM_BURST, "rejected", f"{said}: no TPOT is in them")
     return None
+
+
+def late_first_token(cell: Cell, requests: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """The first token must be seen when it is made: a prefill makes one, also where drafts follow.
+
+    An engine that sends nothing of its first steps, as vLLM did of tokens that its reasoning parser hides, makes TTFT
+    late by whole decoding steps: by more of them without a draft than with one, so that a draft seems to speed up
+    prefills. A busy front end joins the first step of some streams with the next one: of 64 at once, on two cores that
+    others loaded fivefold, of 12 (vLLM 0.32.0, the tiny family, 2026-11-24). Hence most of them must have come so. Not
+    for generate(), whose first step verifies a draft, nor for a canvas.
+
+    Args:
+        cell: that the engine serves.
+        requests: rows with `first_chunk_tokens`; null where nothing was streamed, or by an older client.
+    """
+    first = [row["first_chunk_tokens"] for row in requests if row.get("first_chunk_tokens")]
+    makes_one = cell.engine.kind == "vllm" and not cell.technique.denoises
+    if not makes_one or len(first) < FEWEST_STREAMS or median_low(first) <= 1:
+        return None
+    sentence = (
+        f"the first chunk of {sum(tokens > 1 for tokens in first)} of {len(first)} streams had several tokens (median "
+        f"{median_low(first)}), and a prefill makes one: time to first token holds decoding"
+    )
+    return Finding(Reason.LATE_FIRST_TOKEN, "suspect", sentence)
 
 
 def _chance(streamed: Sequence[float], fixed: Sequence[float]) -> float:

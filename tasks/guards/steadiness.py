@@ -36,7 +36,7 @@ BEHIND_SHARE = 0.05
 """Share of an open loop's requests that may be sent later than `LATE_BOUND` of an answer's time, or than a calm machine
 sends: beyond it the 95th percentile of their latencies is the client's."""
 
-BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH)
+BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)
 """What a stream looks like, too, to a client that slept while it came."""
 
 

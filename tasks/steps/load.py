@@ -256,8 +256,7 @@ async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | 
     suite = await asyncio.to_thread(suite_of, spec)
     tried = suite.prompts[:items]
     cap = min(OUTPUT_TOKENS, spec.max_tokens)
-    # no timed request asks for token ids, so here it shows whether answers are as long as their usage says
-    bodies = [ctx.client.request(each.prompt, cap, fixed=False, token_ids=True) for each in tried]
+    bodies = [ctx.client.request(each.prompt, cap, fixed=False) for each in tried]
     load = await timed(
         ctx,
         [ctx.client.ready(body, streams=True) for body in bodies],

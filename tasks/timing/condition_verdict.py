@@ -23,6 +23,7 @@ from tasks.guards.speed import (
     ceiling_tok_s,
     floor_tok_s,
     impossible_speed,
+    late_first_token,
     step_bytes,
     stream_mismatch,
     tokens_per_step,
@@ -79,6 +80,7 @@ def judge_condition(
     if not streamed:
         return [headline, *natural]
     found = work_findings(served, condition, _of(windows, condition, "stream"), streamed, condition.output_tokens)
+    found.append(late_first_token(served, streamed))
     if not served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
         found.append(_stream(streamed, decoding))
     return [headline, *natural, judge(condition.name, "stream", found)]

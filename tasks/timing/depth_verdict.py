@@ -14,6 +14,7 @@ from tasks.guards.speed import (
     floor_tok_s,
     impossible_prefill,
     impossible_speed,
+    late_first_token,
     step_bytes,
     streamed_in_lumps,
     tokens_per_step,
@@ -72,7 +73,8 @@ def _streamed(served: Cell, shape: DepthShape, windows: Sequence[Row], requests:
     )
     chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in requests]
     lumps = None if served.technique.denoises else streamed_in_lumps(chunks, (served.k or 0) + 1)
-    return [*work_findings(served, asked, windows, requests, shape.tg_tokens), lumps]
+    work = work_findings(served, asked, windows, requests, shape.tg_tokens)
+    return [*work, lumps, late_first_token(served, requests)]
 
 
 def _prefill(served: Cell, gpu: Gpu, parts: Sequence[Row]) -> list[Finding | None]:

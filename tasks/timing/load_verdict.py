@@ -13,7 +13,14 @@ from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.machine import throttled
 from tasks.guards.prompts import cut_prompts
-from tasks.guards.speed import ceiling_tok_s, impossible_speed, step_bytes, streamed_in_lumps, tokens_per_step
+from tasks.guards.speed import (
+    ceiling_tok_s,
+    impossible_speed,
+    late_first_token,
+    step_bytes,
+    streamed_in_lumps,
+    tokens_per_step,
+)
 from tasks.guards.steadiness import client_behind, client_limited, client_starved, unexplained, unsteady
 from tasks.guards.tokens import (
     engine_preemption,
@@ -55,6 +62,7 @@ def judge_load(
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
         _unsteady(load, requests),
+        late_first_token(served, requests),
         *again,
     ]
     categories: dict[str, list[Row]] = {}
@@ -105,6 +113,7 @@ def work_findings(
         return [failed]
     return [
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
+        ids_mismatch(requests),
         *drafting_findings(served, counted),
         acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),

@@ -46,6 +46,8 @@ class FakeClient(Client):
         """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
         self.prefill_token_s: float | None = None
         """Of streams: seconds per word of the prompt before the answer begins; none: no time, and 64 tokens each."""
+        self.hidden = 0
+        """First tokens of a stream that have no chunk: they come with the one behind them."""
         self.slow_prefills: dict[int, float] = {}
         """n-th prefill probe: seconds that it takes longer."""
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
@@ -135,7 +137,7 @@ class FakeClient(Client):
         begun_s = self.clock.now_s
         wall_s = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
-        written = [tokens] if burst else range(1, tokens + 1)
+        written = [tokens] if burst else range(1 + self.hidden, tokens + 1)
         events = [event(body, "", each) for each in written]
         moments = [begun_s + wall_s * each / tokens for each in written]
         events += [event(body, said(body, tokens), tokens, finish), b"data: [DONE]\n\n"]

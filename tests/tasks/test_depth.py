@@ -218,6 +218,18 @@ def test_a_dead_draft_rejects_both_parts(tmp_path: Path, mtp: PlannedCell) -> No
     assert reasons == {"pp200": ["dead_draft"], "tg40": ["dead_draft"]}
 
 
+def test_a_depth_whose_first_tokens_were_hidden_is_suspect_in_both_rows(tmp_path: Path, ar: PlannedCell) -> None:
+    """The prefill is late by three steps, and the decoding lacks their tokens."""
+
+    def prepare(client: FakeClient) -> None:
+        client.hidden = 3
+
+    done = attempt(tmp_path, ar, step(depths=[0], repeats=3), prepare=prepare)
+    assert {row["first_chunk_tokens"] for row in done.requests} == {4}
+    assert done.windows[0]["prefill_s"] == pytest.approx(200 * PREFILL_TOKEN_S + 4 * TOKEN_S)
+    assert done.reasons() == {"pp200": ["late_first_token"], "tg40": ["late_first_token"]}
+
+
 def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Path, ar: PlannedCell) -> None:
     sent: list[Ready] = []
 

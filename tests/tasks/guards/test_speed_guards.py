@@ -13,6 +13,7 @@ from tasks.guards.speed import (
     floor_tok_s,
     impossible_prefill,
     impossible_speed,
+    late_first_token,
     step_bytes,
     stream_mismatch,
     streamed_in_lumps,
@@ -262,3 +263,24 @@ def test_of_an_argument_given_twice_the_technique_s_counts_as_it_stands_behind()
     cell = cell_of(args="--kv-cache-dtype fp8")
     technique = cell.technique.model_copy(update={"engine_args": ("--kv-cache-dtype=bfloat16",)})
     assert cell.model_copy(update={"technique": technique}).kv_bytes_per_token == 2 * cell.kv_bytes_per_token
+
+
+@pytest.mark.parametrize(("technique", "k"), [("ar", None), ("mtp", 4), ("ngram", 4)])
+def test_a_prefill_s_one_token_must_be_seen_by_itself(technique: str, k: int | None) -> None:
+    cell = cell_of(technique=technique, k=k)
+    seen, joined, hidden = ({"first_chunk_tokens": tokens} for tokens in (1, 2, 4))
+    assert late_first_token(cell, [seen] * 8) is None
+    assert late_first_token(cell, [seen, seen, joined, joined]) is None, "a busy front end joins some steps"
+    assert late_first_token(cell, [joined, joined]) is None, "of two streams perhaps both"
+    assert late_first_token(cell, [{"first_chunk_tokens": None}, {}]) is None, "not streamed, or by an older client"
+    found = late_first_token(cell, [hidden, hidden, seen])
+    assert found is not None and (found.reason, found.severity) == (Reason.LATE_FIRST_TOKEN, "suspect")
+    assert "2 of 3 streams had several tokens (median 4)" in found.sentence
+
+
+def test_where_a_first_step_makes_several_tokens_none_is_late() -> None:
+    """A canvas comes whole, and generate() verifies a draft with the prompt."""
+    drafting = cell_of(technique="mtp", k=4)
+    generate = drafting.model_copy(update={"engine": load_engine("transformers")})
+    for cell in (cell_of("diffusiongemma-26b-a4b", technique="diffusion"), generate):
+        assert late_first_token(cell, [{"first_chunk_tokens": 4}] * 8) is None
