@@ -21,6 +21,7 @@ from lab.cloud import Lab
 from lab.control.instance import Instance
 from lab.places import INSIDE
 from tests.cloud.checks import wait_until
+from tests.command_lines import command_of
 from tests.fake_run import MODEL, SUITE
 from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import processes_with
@@ -197,14 +198,6 @@ def orchestrators(folder: Path) -> list[int]:
     """Processes of the command, its flow and its Prefect; not SkyPilot's API server, which serves others too."""
     ours = processes_with(str(folder / "state"))
     return [pid for pid in ours if "flows.terminal" in command_of(pid) or pid in processes_with("SPECSWEEP_SESSION=")]
-
-
-def command_of(pid: int) -> str:
-    """Its command line; empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def wait_for(

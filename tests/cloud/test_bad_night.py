@@ -24,7 +24,8 @@ from lab.places import REGIONS
 from lab.weather.settings import set_weather
 from tests.cloud.calm import CalmRun, by_step, comparable
 from tests.cloud.checks import nothing_left
-from tests.cloud.night import CANARY, Night, command_of, orchestrators, wait_for
+from tests.cloud.night import CANARY, Night, orchestrators, wait_for
+from tests.command_lines import command_of
 from warehouse.snapshot import read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]

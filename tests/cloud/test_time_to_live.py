@@ -18,7 +18,8 @@ from flows.plans import make_plan, record_run
 from lab.cloud import Lab
 from lab.places import INSIDE
 from tests.cloud.checks import server_log
-from tests.cloud.night import Night, command_of
+from tests.cloud.night import Night
+from tests.command_lines import command_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 

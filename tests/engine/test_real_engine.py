@@ -17,6 +17,7 @@ from configs.expand import default_run_id
 from flows.plans import make_plan
 from tasks.engine.machine import cell_workdir
 from tasks.host import process_group
+from tests.command_lines import command_of
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -63,7 +64,7 @@ class Victim:
     def processes(self, word: str) -> list[int]:
         """Processes of this demo whose command line holds `word`."""
         mine = processes_with(str(self.folder / "state"))
-        return [pid for pid in mine if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")]
+        return [pid for pid in mine if word in command_of(pid)]
 
     def kill(self, word: str) -> None:
         pids = self.processes(word)

@@ -13,6 +13,7 @@ import pytest
 from configs.expand import default_run_id
 from flows.plans import make_plan
 from tests.busy_machine import BUSY_MACHINE
+from tests.command_lines import command_of
 from tests.engine.tiny_store import finish, start
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
@@ -23,7 +24,7 @@ from warehouse.store import open_store
 
 pytestmark = pytest.mark.engine
 
-SERVER = b"tasks.transformers_engine"
+SERVER = "tasks.transformers_engine"
 
 
 class Run:
@@ -41,7 +42,7 @@ class Run:
 
     def servers(self) -> list[int]:
         mine = processes_with(str(self.state))
-        return [pid for pid in mine if SERVER in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid in mine if SERVER in command_of(pid)]
 
     def measure(self) -> None:
         run = start("transformers-tiny", self.folder)

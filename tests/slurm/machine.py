@@ -16,6 +16,7 @@ from lab.places import FLEET_UID, MARK, Places
 from tasks.host.environment_spec import cache_folder
 from tasks.host.environments import ensure
 from tests.cloud.checks import wait_until
+from tests.command_lines import command_of
 from tests.slurm.inside import PLAIN_USER, InsideSpec
 from tests.slurm.layout import CLUSTER, RUNTIME, USER, write_files
 
@@ -91,7 +92,7 @@ class Machine:
 
     def processes(self) -> dict[int, str]:
         """Command lines of everything that runs on it."""
-        return {pid: _command_line(pid) for pid in leftovers.body_processes(self.places.root)}
+        return {pid: command_of(pid) for pid in leftovers.body_processes(self.places.root)}
 
     def logs(self) -> str:
         """The ends of the daemons' logs, for a failing test."""
@@ -121,10 +122,3 @@ class Machine:
         ssh = ("ssh", "-F", config, "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", CLUSTER)
         said = self._run(*ssh, "sinfo", "--noheader", "--format=%T")
         return said.returncode == 0 and set(said.stdout.split()) == {"idle"}
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""  # it has ended meanwhile

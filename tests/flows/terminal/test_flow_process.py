@@ -14,6 +14,7 @@ import pytest
 
 from flows.terminal.flow_process import MODULE, end_orphans
 from tasks.host import process_group
+from tests.command_lines import command_of
 from tests.fake_run import write_user_configs
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -27,7 +28,7 @@ def left_of(folder: Path) -> list[int]:
 
 
 def commands(pids: list[int]) -> str:
-    return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in pids)
+    return "\n".join(map(command_of, pids))
 
 
 def wait_until(done: Callable[[], bool], what: str) -> None:
