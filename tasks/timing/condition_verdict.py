@@ -175,7 +175,7 @@ def work_findings(
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
         throttled(windows),
-        same_experts(served.model, condition.concurrency),
+        same_experts(served.model, served.technique, served.k, condition.concurrency),
         *text_findings(served, requests),
         prompt_length(condition.context_tokens, [row["prompt_tokens"] for row in requests]),
     ]

@@ -247,17 +247,22 @@ def test_a_card_at_its_power_limit_runs_as_it_is_meant_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "changed", "concurrency", "shared"),
+    ("model", "changed", "technique", "k", "concurrency", "said"),
     [
-        ("gemma-4-26b-a4b-shape", {"routing": None}, 4, True),
-        ("gemma-4-26b-a4b-shape", {"routing": None}, 1, False),
-        ("gemma-4-26b-a4b-shape", {}, 4, False),
-        ("gemma-4-31b-shape", {}, 16, False),  # every request reads all of it
-        ("gemma-4-26b-a4b", {}, 16, False),
+        ("gemma-4-26b-a4b-shape", {"routing": None}, "ar", None, 4, "4 requests at a time of dummy weights share"),
+        ("gemma-4-26b-a4b-shape", {"routing": None}, "ar", None, 1, None),
+        ("gemma-4-26b-a4b-shape", {"routing": None}, "mtp", 4, 1, "weights, the 5 tokens of each, share"),
+        ("diffusiongemma-26b-a4b-shape", {"routing": None}, "diffusion", None, 1, "the canvas of each, share"),
+        ("gemma-4-26b-a4b-shape", {}, "ar", None, 4, None),
+        ("gemma-4-26b-a4b-shape", {}, "mtp", 4, 4, None),
+        ("gemma-4-31b-shape", {}, "mtp", 4, 16, None),  # every token reads all of it
+        ("gemma-4-26b-a4b", {}, "mtp", 4, 16, None),
     ],
 )
-def test_requests_of_dummy_weights_share_their_experts_unless_these_are_drawn(
-    model: str, changed: dict[str, None], concurrency: int, shared: bool
+def test_tokens_of_a_step_of_dummy_weights_share_their_experts_unless_these_are_drawn(
+    model: str, changed: dict[str, None], technique: str, k: int | None, concurrency: int, said: str | None
 ) -> None:
-    found = same_experts(load_model(model).model_copy(update=changed), concurrency)
-    assert (found is not None and found.reason is Reason.SAME_EXPERTS) is shared
+    found = same_experts(load_model(model).model_copy(update=changed), load_technique(technique), k, concurrency)
+    assert (found is None) is (said is None)
+    if found is not None and said is not None:
+        assert found.reason is Reason.SAME_EXPERTS and said in found.sentence

@@ -38,7 +38,7 @@ def test_cells_of_one_technique_are_told_apart_by_their_denoising_steps(local: S
         run.visit("diffusion", None, 800.0, provenance={"weights": "dummy"})
         row = only(run.built().results, run_id=f"run-{number}")
         assert row["made_up"] == f"weights=dummy, routing=random, denoising_steps={row['denoising_steps']} (replayed)"
-        assert [mark.words for mark in marks(row)] == ["dummy weights", "denoising steps replayed"]
+        assert [mark.words for mark in marks(row)] == ["dummy weights", "denoising steps replayed", "experts drawn"]
         names.append(technique_name(row))
     assert names == ["diffusion 8 steps", "diffusion 16 steps"]
 
