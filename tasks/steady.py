@@ -60,6 +60,17 @@ def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
     return [tokens / seconds * _steps_share(row) for (tokens, seconds), row in zip(counted, windows, strict=True)]
 
 
+def steps_of_answer(request: Mapping[str, Any]) -> int | None:
+    """Decoding steps of an answer, its prefill's among them; None: the engine didn't say what it drafted for it.
+
+    At least those that verified a draft, which settles what was accepted behind the last token: K of a short answer's.
+    """
+    drafted, accepted = request.get("engine_draft_steps"), request.get("engine_accepted_tokens")
+    if drafted is None or accepted is None:
+        return None
+    return max(1 + int(drafted), int(request["completion_tokens"]) - int(accepted))
+
+
 def _steps_share(row: Mapping[str, Any]) -> float:
     """Decoding steps per output token of a window."""
     completion = row["completion_tokens"]

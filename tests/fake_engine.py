@@ -216,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
             if body.get("logprobs"):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
-            answer = {"choices": [choice], "usage": usage, **metrics_of(tokens)}
+            answer = {"choices": [choice], "usage": fake_faults.accounted(usage), **metrics_of(tokens)}
             self.reply(200, "application/json", json.dumps(fake_faults.said(answer)))
 
     def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, ids: bool) -> None:
@@ -249,7 +249,8 @@ class Handler(BaseHTTPRequestHandler):
                 return
         if LIE == "counts_chunks":
             usage["completion_tokens"] = len(ends)
-        self.event({"choices": [{"delta": {}, "finish_reason": finish}], "usage": usage, **metrics_of(tokens)})
+        last = {"choices": [{"delta": {}, "finish_reason": finish}], "usage": fake_faults.accounted(usage)}
+        self.event({**last, **metrics_of(tokens)})
         book(tokens)
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True

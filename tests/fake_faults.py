@@ -2,8 +2,9 @@
 
 usage_high, usage_low (usage says 4 tokens more, or fewer, than were made), no_usage, reads_less (a prompt is cut to its
 first 32 tokens, and usage says so), says_less (half of an answer's text and token ids is missing), preempts,
-cache_hits, caches (a prompt that was asked before needs no prefill, and nothing counts that), dies_midway (the process
-ends in the middle of a stream), hides_first (nothing is sent of a stream's first tokens until its fourth).
+cache_hits, cached_usage (usage says tokens from the cache, the counter none), caches (a prompt that was asked before
+needs no prefill, and nothing counts that), dies_midway (the process ends in the middle of a stream), hides_first
+(nothing is sent of a stream's first tokens until its fourth).
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ def prefill(prompt: str) -> None:
 def hits(finished: int) -> int:
     """The counter of prompt tokens from the prefix cache."""
     return 16 * finished if LIE == "cache_hits" else 0
+
+
+def accounted(usage: dict[str, int]) -> dict[str, Any]:
+    """The usage of a whole answer, as it is sent last: vLLM names cached tokens where there are some."""
+    return usage | ({"prompt_tokens_details": {"cached_tokens": 16}} if LIE == "cached_usage" else {})
 
 
 def preemptions(finished: int) -> int:

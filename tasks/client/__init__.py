@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.client.bodies import request_body
+from tasks.client.bodies import request_body, streamed
 from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client
 from tasks.client.engine_truth import EngineTruth
 from tasks.client.failures import RequestFailed, Unanswered
@@ -25,5 +25,6 @@ __all__ = [
     "reply_of",
     "request_body",
     "stream_reply_of",
+    "streamed",
     "top2_gaps",
 ]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import httpx
 
 from configs.cell import Model, Technique
-from tasks.client.bodies import request_body
+from tasks.client.bodies import request_body, streamed
 from tasks.client.failures import RequestFailed, Unanswered
 from tasks.client.heard import Heard, Ready
 from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
@@ -37,20 +37,6 @@ SLOWEST_TOK_S = 0.5
 
 PAGE_S = 30.0
 """A busy engine may take this long to show a page, e.g. `/metrics`."""
-
-STREAM = {
-    "stream": True,
-    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-    "return_token_ids": True,
-}
-"""What a streamed request asks for: running usage in each chunk, and token ids.
-
-Of a step whose text its reasoning parser keeps, vLLM 0.32.0 sends a chunk only to who asked for ids or probabilities
-(`entrypoints/openai/chat_completion/serving.py`). Gemma 4's thinking begins with three such tokens: the first that was
-seen came with AR's fourth step and a draft's second. The prompt's ids come with the chunk of the role, just before the
-first token: 54 kB and 0.3 ms of the server at 8k, 216 kB and 1 ms at 32k (2026-11-24, one core), where prefills take
-hundreds of times as long, in every arm.
-"""
 
 HEADERS = {"accept-encoding": "identity"}
 """Compression would be in the time."""
@@ -126,9 +112,7 @@ class Client:
 
     def ready(self, body: Mapping[str, Any], *, streams: bool = False) -> Ready:
         """A chat request, encoded; a streamed one asks for what `STREAM` says."""
-        sent: dict[str, Any] = dict(body)
-        if streams:
-            sent |= STREAM
+        sent = streamed(body) if streams else body
         whole_s = BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
         return self._ready("/v1/chat/completions", sent, body, streams, whole_s)
 

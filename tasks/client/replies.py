@@ -30,6 +30,8 @@ class Reply(NamedTuple):
     top2_gap: list[float] | None = None
     mean_logprob: float | None = None
     engine: EngineTruth = EngineTruth()
+    cached_tokens: int = 0
+    """Of the prompt's, those that its usage says came from the cache; an engine that says nothing of it: 0."""
 
 
 class StreamReply(NamedTuple):
@@ -50,6 +52,8 @@ class StreamReply(NamedTuple):
     """Of each chunk that carried tokens: when it came, and how many there were with it."""
     token_id_count: int | None = None
     """How many ids came; None: none did, of an engine that doesn't know them."""
+    cached_tokens: int = 0
+    """As of a `Reply`."""
 
     @property
     def gaps(self) -> list[tuple[float, int]]:
@@ -76,6 +80,7 @@ def reply_of(heard: Heard) -> Reply:
         choice, usage = answer["choices"][0], answer["usage"]
         message, finish_reason = choice["message"], str(choice["finish_reason"])
         prompt_tokens, completion_tokens = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+        cached_tokens = _cached(usage)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise RequestFailed(f"no chat completion with its usage: {error!r} in {str(answer)[:300]}") from error
     if finish_reason not in ("stop", "length"):
@@ -91,6 +96,7 @@ def reply_of(heard: Heard) -> Reply:
         top2_gap=top2_gaps(choice) if heard.body.get("top_logprobs") else None,
         mean_logprob=mean_logprob(choice),
         engine=engine_truth(answer.get("metrics")),
+        cached_tokens=cached_tokens,
     )
 
 
@@ -108,12 +114,14 @@ def stream_reply_of(heard: Heard) -> StreamReply:
     finish_reason = ""
     prompt_tokens: int | None = None
     metrics: Mapping[str, Any] | None = None
+    cached_tokens = 0
     ids: list[int] = []
     for at_s, data in events[:-1]:
         event = _event(data)
         usage = event.get("usage") or {}
         metrics = event.get("metrics") or metrics
         prompt_tokens = usage.get("prompt_tokens", prompt_tokens)
+        cached_tokens = max(cached_tokens, _cached(usage))  # vLLM tells it with the last usage only
         tokens = usage.get("completion_tokens", 0)
         if tokens > (steps[-1][1] if steps else 0):
             steps.append((at_s, tokens))
@@ -143,7 +151,13 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         engine=engine_truth(metrics),
         counts=tuple(steps),
         token_id_count=sum(ids) if ids else None,
+        cached_tokens=cached_tokens,
     )
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    """Told where vLLM was started with --enable-prompt-tokens-details."""
+    return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
 
 def _event(data: bytes) -> dict[str, Any]:

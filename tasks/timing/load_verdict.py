@@ -30,6 +30,7 @@ from tasks.guards.tokens import (
     token_mismatch,
 )
 from tasks.meters import Counters
+from tasks.steady import steps_of_answer
 from tasks.timing.condition_verdict import SHORTEST_OUTPUT, counted_in, drafting_findings, text_findings
 from warehouse.loads.windows import windows_of
 from warehouse.parts import Row
@@ -61,7 +62,7 @@ def judge_load(
     shared = [
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
-        _unsteady(load, requests),
+        _unsteady(served, load, requests),
         late_first_token(served, requests),
         *again,
     ]
@@ -122,11 +123,15 @@ def work_findings(
     ]
 
 
-def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
-    """Repeats of the whole suite have the same share of every category, so their rates must agree.
+def _unsteady(served: Cell, load: Offered, requests: Sequence[Row]) -> Finding | None:
+    """Repeats of the whole suite have the same share of every category, so their paces must agree.
 
     Those of a category are few prompts, which may differ by what they are about. Of a user's file nobody knows before
     it is read how many prompts a limit per category leaves. At a rate repeats make what is sent.
+
+    Repeats are different prompts, on which drafts are worth more or less, so a drafting engine's pace is its decoding
+    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing of some, tokens are
+    judged, as of AR, and of block diffusion, whose steps nobody counts by answer: that may accuse what differs truly.
     """
     concurrency = load.concurrency
     if concurrency is None:
@@ -134,9 +139,12 @@ def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
     if concurrency > 1 and len(requests) < STEADY_ROUNDS * concurrency:
         few = f"{len(requests)} requests have no steady state of {concurrency} at a time: ask {STEADY_ROUNDS} for each"
         return Finding(Reason.UNSTEADY, "suspect", few)
-    windows = windows_of([dict(row) for row in requests])
+    steps = [steps_of_answer(row) if served.technique.drafts else None for row in requests]
+    made = [row["completion_tokens"] for row in requests] if None in steps else steps
+    windows = windows_of([{**row, "completion_tokens": each} for row, each in zip(requests, made, strict=True)])
     repeats = [row for row in windows if row["condition"] == load.name]
-    return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, "tokens/s")
+    what = "tokens/s" if None in steps else "decoding steps/s"
+    return unsteady([row["completion_tokens"] / row["wall_s"] for row in repeats], None, what)
 
 
 def _starved(windows: Sequence[Row], sent: Sequence[Row]) -> Finding | None:

@@ -43,6 +43,12 @@ class Timed(NamedTuple):
         """When it began, on that clock: its schedule, or the sending of its first request that was answered."""
         return min(span.sent_s for span in self.spans) if self.started_s is None else self.started_s
 
+    @property
+    def hits_told(self) -> Counters:
+        """What the engine counted, with the prefix cache's hits by usage where that says more: either gives it away."""
+        told = sum(reply.cached_tokens for _, reply in self.answered.each)
+        return self.counted._replace(prefix_hits=told) if told > (self.counted.prefix_hits or 0) else self.counted
+
     def columns(self) -> dict[str, Any]:
         """What every table of windows has of it; `wall_s` runs from the first sending to the last byte."""
         replies, spans = [reply for _, reply in self.answered.each], self.spans
@@ -56,7 +62,7 @@ class Timed(NamedTuple):
             "client_late_share": self.lateness.share,
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "completion_tokens": sum(reply.completion_tokens for reply in replies),
-            **self.counted.columns(),
+            **self.hits_told.columns(),
             **card_columns(self.looks),
         }
 

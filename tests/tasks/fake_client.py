@@ -42,6 +42,8 @@ class FakeClient(Client):
         """Of timed requests without streaming."""
         self.accepted: Callable[[int], float] | None = None
         """Share of the tokens of the n-th such request that a draft of K = 4 gave; each step takes a token's time."""
+        self.tells_drafts = True
+        """Of each stream, beside its last usage."""
         self.naps: dict[tuple[str, int], float] = {}
         """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
         self.prefill_token_s: float | None = None
@@ -68,7 +70,8 @@ class FakeClient(Client):
         self._free = asyncio.Semaphore(len(token_s))
         self._booked = {"tokens": 0, "requests": 0, "accepted": 0, "drafts": 0}
 
-    async def _serve(self, kind: str, tokens: int, factor: float = 1.0) -> float:
+    async def _serve(self, kind: str, tokens: int, factor: float = 1.0) -> tuple[float, int]:
+        """Seconds, and how many tokens drafts gave."""
         number = self.asked[kind]
         self.asked[kind] += 1
         started_s = self.clock.now_s
@@ -85,7 +88,7 @@ class FakeClient(Client):
             asyncio.get_running_loop().call_later(self.counted_after_s, self._book, tokens, given)
         else:
             self._book(tokens, given)
-        return self.clock.now_s - started_s
+        return self.clock.now_s - started_s, given
 
     def _book(self, tokens: int, given: int) -> None:
         self._booked["tokens"] += tokens
@@ -135,15 +138,23 @@ class FakeClient(Client):
         if self.prefill_token_s is not None:
             await asyncio.sleep(read(body) * self.prefill_token_s)
         begun_s = self.clock.now_s
-        wall_s = await self._serve("stream", tokens)
+        wall_s, given = await self._serve("stream", tokens)
         burst = ("stream", number) in self.naps  # what came while the client slept comes at once
         written = [tokens] if burst else range(1 + self.hidden, tokens + 1)
         events = [event(body, "", each) for each in written]
         moments = [begun_s + wall_s * each / tokens for each in written]
-        events += [event(body, said(body, tokens), tokens, finish), b"data: [DONE]\n\n"]
+        events += [event(body, said(body, tokens), tokens, finish, **self._account(tokens, given))]
+        events += [b"data: [DONE]\n\n"]
         moments += [begun_s + wall_s] * 2
         sizes = list(accumulate(map(len, events)))
         return Heard(body, 200, b"".join(events), Arrivals(sent_s, moments, sizes, begun_s + wall_s))
+
+    def _account(self, tokens: int, given: int) -> dict[str, Any]:
+        """What vLLM says of a request's own drafts, if it drafts."""
+        if self.accepted is None or not self.tells_drafts:
+            return {}
+        steps = {"num_spec_steps": tokens - given, "num_draft_tokens": 4 * (tokens - given)}
+        return {"metrics": {"speculative_decoding": {**steps, "num_accepted_draft_tokens": given}}}
 
     async def count_tokens(self, prompt: Prompt) -> int:
         return len(prompt.text.split())
@@ -164,11 +175,11 @@ class FakeClient(Client):
         )
 
 
-def event(body: Mapping[str, Any], text: str, tokens: int, finish_reason: str | None = None) -> bytes:
+def event(body: Mapping[str, Any], text: str, tokens: int, finish_reason: str | None = None, **more: Any) -> bytes:
     """A chunk of a stream as vLLM sends it, with the running usage."""
     choice = {"delta": {"content": text}, "finish_reason": finish_reason}
     usage = {"prompt_tokens": read(body), "completion_tokens": tokens}
-    return f"data: {json.dumps({'choices': [choice], 'usage': usage})}\n\n".encode()
+    return f"data: {json.dumps({'choices': [choice], 'usage': usage, **more})}\n\n".encode()
 
 
 def read(body: Mapping[str, Any]) -> int:

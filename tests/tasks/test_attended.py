@@ -41,20 +41,22 @@ def test_a_renewal_lengthens_a_machines_life_and_never_beyond_its_bound(told: tu
 
 def test_what_a_first_boot_runs_powers_the_machine_off_when_nobody_renews_it(tmp_path: Path) -> None:
     """The very line that SkyPilot hands to cloud-init, with a timer address and a `shutdown` of the test's own."""
-    address, off = f"specsweep-test-{os.getpid()}", tmp_path / "off"
+    address, off = "timer", tmp_path / "off"  # a file, as no argument can begin as an abstract name does
     shutdown = tmp_path / "shutdown"
     shutdown.write_text(f'#!/bin/sh\necho "$@" >{off}.new && mv {off}.new {off}\n')
     shutdown.chmod(0o755)
     line = timer_command(1.0).replace(LOG, f"{tmp_path}/log").replace(" 1 >", f" 1 {address} >")
     assert address in line and line.endswith("&")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    script = subprocess.run(["sh", "-c", f"{line}\necho $!"], env=env, capture_output=True, text=True, check=True)
+    asked = ["sh", "-c", f"{line}\necho $!"]
+    script = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     try:
         deadline = time.monotonic() + 60
         while not off.exists():
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.05)
         assert off.read_text().split() == ["-P", "now"]
+        assert (tmp_path / address).is_socket(), "it stays behind"
     finally:
         os.kill(int(script.stdout), 9)
 

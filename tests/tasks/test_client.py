@@ -67,6 +67,16 @@ def test_what_the_engine_says_of_a_request_is_read() -> None:
     assert said.engine.accepted_histogram == [0, 1, 1, 0, 0]
 
 
+@pytest.mark.parametrize(("details", "cached"), [({"cached_tokens": 2}, 2), ({"cached_tokens": None}, 0), (None, 0)])
+def test_prompt_tokens_from_the_cache_are_read_off_the_usage(details: dict[str, Any] | None, cached: int) -> None:
+    """As vLLM sends it: of a stream with the last usage only, and of an engine that is not asked for it nothing."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 6, "prompt_tokens_details": details}
+    whole = ask(lambda client: client.complete(BODY), page(json.dumps(answer(usage=usage))))
+    last = framed({"choices": [], "usage": usage})
+    streamed: StreamReply = ask(lambda client: client.stream(BODY), HEAD + chunk("a", 6) + last + DONE)
+    assert (whole.cached_tokens, streamed.cached_tokens) == (cached, cached)
+
+
 @pytest.mark.parametrize(
     ("served", "said"),
     [

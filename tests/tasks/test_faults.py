@@ -42,6 +42,7 @@ BOTH = suite(THROUGHPUT, LOAD)
         ("says_less", "ar", "rejected", "token_mismatch", "token_mismatch"),
         ("reads_less", "ar", "suspect", "prompt_length", "prompt_length"),
         ("cache_hits", "ar", "rejected", "prefix_cache_hit", "prefix_cache_hit"),
+        ("cached_usage", "ar", "rejected", "prefix_cache_hit", "prefix_cache_hit"),
         ("preempts", "ar", "suspect", "engine_preemption", "engine_preemption"),
         ("some_errors", "ar", "rejected", "request_failed", "request_failed"),
         ("cuts", "ar", "rejected", "request_failed", "request_failed"),

@@ -20,7 +20,7 @@ from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
 from tasks.prompts import Prompt
-from tasks.steps.load import measure, smoke
+from tasks.steps.load import measure, smoke, suite_of
 from tasks.timing.load_verdict import judge_load
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
@@ -257,6 +257,47 @@ def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Pat
     done = attempt(tmp_path, ar, step(1), prepare=prepare)
     found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
     assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_drafts_that_are_worth_more_on_some_prompts_are_no_unsteady_engine(
+    tmp_path: Path, mtp: PlannedCell, concurrency: int
+) -> None:
+    spec = step(concurrency)
+    easy = {each.prompt.text for each in suite_of(spec).prompts if each.repeat == 0}
+
+    def prepare(client: FakeClient) -> None:
+        hear = client.hear
+
+        async def heard(ready: Ready) -> Heard:
+            share = 0.8 if ready.body["messages"][-1]["content"] in easy else 0.2
+            client.accepted = lambda _: share
+            return await hear(ready)
+
+        client.hear = heard  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, spec, prepare=prepare)
+    assert {row["repeat"] == 0: round(row["wall_s"] * 100) for row in done.requests} == {True: 4, False: 16}
+    assert {each.verdict for each in done.said} == {"ok"}, done.said[0].findings
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["steps", "tokens"])
+def test_a_drafting_engine_whose_repeats_disagree_is_unsteady(tmp_path: Path, mtp: PlannedCell, tells: bool) -> None:
+    """By its steps, or by its tokens where no request says what it accepted."""
+
+    def prepare(client: FakeClient) -> None:
+        client.tells_drafts = tells
+        hear = client.hear
+
+        async def slower(ready: Ready) -> Heard:
+            client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8
+            return await hear(ready)
+
+        client.hear = slower  # type: ignore[method-assign]
+
+    said = attempt(tmp_path, mtp, step(1), prepare=prepare).said
+    assert all([one.reason.value for one in each.findings] == ["unsteady"] for each in said)
+    assert ("decoding steps/s" if tells else "tokens/s") in said[0].findings[0].sentence
 
 
 def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Path, mtp: PlannedCell) -> None:
