@@ -13,6 +13,7 @@ from configs.load import load_sweep
 from configs.schema import Plan
 from configs.step import Load
 from configs.steps.depth import DepthStep
+from configs.steps.prompts import PromptsStep
 from configs.unbuilt import OnceUnbuiltStep
 
 
@@ -52,7 +53,13 @@ def test_the_depth_sweep_has_the_checkpoints_and_the_k_of_its_source() -> None:
 
 def test_a_depth_step_is_timed_so_a_mirrored_sweep_measures_it_there_and_back() -> None:
     names = [each.name for start in plan("depth").cells[1].starts for each in start.measurements]
-    assert names == ["smoke", "depth", "depth@2"]
+    assert names == ["smoke", "depth", "prompts", "depth@2", "prompts@2"]
+
+
+def test_the_depth_sweep_has_the_workloads_of_its_source_alone_and_four_at_a_time() -> None:
+    [found] = [each for each in plan("depth").cells[0].steps if isinstance(each, PromptsStep)]
+    assert [each.name for each in found.workloads] == ["qa", "code", "json", "math", "longcode"]
+    assert found.concurrencies == (1, 4)
 
 
 def test_a_repeated_depth_is_an_error_that_names_it(write: Callable[..., str], sweep_text: str) -> None:

@@ -8,6 +8,7 @@ from configs.engine import argument
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
+from configs.steps.prompts import PromptsStep
 from flows.forecast.forecast import forecast
 
 BOTH = pytest.mark.parametrize("name", ["k-sweep", "k-sweep-tiny"])
@@ -25,7 +26,9 @@ def test_every_k_of_its_source_stands_beside_ar(name: str, models: int, ks: list
     cells = plan(name).cells
     assert [each.cell.k for each in cells] == models * ks
     assert {each.cell.technique.name for each in cells} == {"ar", "mtp"}
-    assert all({"throughput", "load", "parity"} <= {step.step for step in each.steps} for each in cells)
+    assert all(
+        {"memory", "throughput", "load", "prompts", "parity"} <= {step.step for step in each.steps} for each in cells
+    )
 
 
 @BOTH
@@ -33,6 +36,13 @@ def test_cells_of_a_curve_differ_in_k_alone(name: str) -> None:
     drafting = [each.cell for each in plan(name).cells if each.cell.k is not None]
     alike = {cell.model_copy(update={"k": None}).cell_key for cell in drafting}
     assert len(alike) == len({cell.model.name for cell in drafting}), "one curve per model"
+
+
+def test_the_true_one_asks_the_workloads_of_its_source_as_often_as_it_did() -> None:
+    for planned in plan("k-sweep").cells:
+        [found] = [each for each in planned.steps if isinstance(each, PromptsStep)]
+        assert [each.name for each in found.workloads] == ["ja_finance", "en_finance", "py_code"]
+        assert (found.concurrencies, found.repeats) == ((1,), 3)
 
 
 @BOTH

@@ -66,6 +66,11 @@ def test_every_shipped_sweep_expands_into_different_cells(name: str) -> None:
         ("prompts", "prompts-tiny", 2),
         ("depth", "depth", 6),
         ("depth", "depth-tiny", 2),
+        ("prompts", "depth", 6),
+        ("prompts", "k-sweep", 10),
+        ("prompts", "k-sweep-tiny", 4),
+        ("memory", "k-sweep", 10),
+        ("memory", "k-sweep-tiny", 4),
     ],
 )
 def test_the_step_that_a_sweep_is_for_is_planned_in_every_cell_and_free_in_none(
@@ -78,7 +83,8 @@ def test_the_step_that_a_sweep_is_for_is_planned_in_every_cell_and_free_in_none(
 
 def test_every_card_has_what_a_ceiling_is_computed_from_and_its_drivers_name_leads_to_it() -> None:
     cards = [gpu for gpu in map(load_gpu, names("gpus")) if gpu.reported_as]
-    assert {"h100", "h200", "b200", "l40s", "rtx-4090", "gb10"} <= {gpu.name for gpu in cards}
+    common = {"a100-80gb", "h100", "h100-pcie", "h200", "b200", "l40s", "rtx-3090", "rtx-4090", "gb10"}
+    assert common <= {gpu.name for gpu in cards}
     for gpu in cards:
         assert gpu.memory_gib and gpu.bandwidth_gb_s, gpu.name
         assert {load_gpu_of_card(card).name for card in gpu.reported_as} == {gpu.name}

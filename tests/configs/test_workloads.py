@@ -25,7 +25,7 @@ ONE = {"name": "one", "language": "English", "prompt": "Say something.", "max_to
 
 
 def test_every_shipped_file_of_workloads_loads() -> None:
-    assert {"seeds", "tiny"} <= set(workload_names())
+    assert {"mtp-gb10", "mtp-spark", "seeds", "tiny"} <= set(workload_names())
     for name in workload_names():
         assert len({each.name for each in workloads_of(name)}) == len(workloads_of(name))
 
@@ -36,6 +36,9 @@ def test_the_seeds_have_the_caps_and_languages_of_the_write_ups() -> None:
     assert {name: found[name].max_tokens for name in caps} == caps
     assert {each.language for each in found.values()} >= {"English", "Japanese", "Korean", "Python", "JSON"}
     assert [name for name, each in found.items() if each.check] == ["code", "longcode"]
+    theirs = workloads_of("mtp-spark"), workloads_of("mtp-gb10")
+    assert [[each.name for each in one] for one in theirs] == [[*caps], ["ja_finance", "en_finance", "py_code"]]
+    assert workloads_of("seeds") == (*theirs[0], *theirs[1], found["ko_summary"])
 
 
 def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> None:
@@ -102,6 +105,13 @@ def test_a_file_of_ones_own_is_named_by_its_path(write: Callable[..., str], tmp_
     assert [each.name for each in suite.workloads] == ["sum"]
 
 
+def test_a_file_that_includes_itself_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE + f"include: [{path}]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="'mine' includes itself"):
+        workloads_of(str(path))
+
+
 def test_a_list_in_the_suite_needs_no_file(write: Callable[..., str]) -> None:
     write(SUITE.format(workloads="[{name: a, language: English, prompt: Hello., max_tokens: 8}]"), "suites/mine.yaml")
     assert load_suite_of(write).workloads[0].prompt == "Hello."
@@ -120,7 +130,7 @@ def load_suite_of(write: Callable[..., str]) -> PromptsStep:
     ("workloads", "said"),
     [
         ("seedz", 'mine.yaml:4: steps[0].workloads: "seedz" isn\'t accepted'),
-        ("seedz", "no workloads 'seedz'; accepted: seeds, tiny (did you mean 'seeds'?)"),
+        ("seedz", "no workloads 'seedz'; accepted: mtp-gb10, mtp-spark, seeds, tiny (did you mean 'seeds'?)"),
         ("gone.yaml", "can't be read"),
         ("[]", "at least 1 item"),
         ("[{name: a b, language: x, prompt: y, max_tokens: 8}]", "steps[0].workloads[0].name"),

@@ -42,6 +42,13 @@ def test_the_cost_of_a_draft_is_estimated_and_theory_stands_beside_every_k(store
     assert row["draft_cost_lo"] <= row["draft_cost"] <= row["draft_cost_hi"]
 
 
+def test_memory_and_workloads_are_measured_of_every_k(store: Path) -> None:
+    rows = pl.read_parquet(store / "results_consolidated.parquet")
+    for step, column in (("memory", "kv_tokens"), ("prompts", "chars_s"), ("prompts", "answer_s")):
+        found = rows.filter(step=step)
+        assert found["cell_key"].n_unique() == 4 and found[column].null_count() == 0, (step, column)
+
+
 def test_the_page_has_the_curves(store: Path) -> None:
     page = (store / "report.html").read_text(encoding="utf-8")
     assert 'id="which-k"' in page and "Speed over K, short c=1" in page
