@@ -24,7 +24,7 @@ from tasks.engine.server import EngineFailed
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import file_of
 from tasks.notice import heed
-from tasks.outbox import outbox_folder, send_left
+from tasks.outbox_folder import outbox_folder, send_left
 from tasks.runner import Runner, todo
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Leases
 from warehouse.ledger import Ledger

@@ -6,8 +6,6 @@ a folder and measuring goes on; they go up in the order in which they were made,
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
 import time
 from collections import deque
@@ -15,25 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from configs.errors import SpecsweepError
+from tasks.outbox_folder import BOUND_VARIABLE, COMMIT, bound_mb
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.store import Store, StoreAway
 from warehouse.store.local import LocalStore
 from warehouse.store.protocol import Seen
 
-BOUND_VARIABLE = "SPECSWEEP_OUTBOX_MB"
-"""Environment variable: how much may wait on the node's disk, 10^6 bytes. With more, measuring waits for the store."""
-
-BOUND_MB = 1000.0
-"""Unless that variable says otherwise: days of the longest evaluations that we have."""
-
 DIRECT_S = 5.0
 """How long a write waits for the store before it goes to the disk; the engine idles meanwhile."""
 
 AGAIN_S = 1.0
 """Pause before a store that was away for longer than its own patience is asked again."""
-
-COMMIT = "/commit.json"
 
 
 class CellLost(SpecsweepError):
@@ -68,7 +59,7 @@ class Outbox:
             is_ours: asks the store whether nobody has taken the cell over.
         """
         self._store, self._folder, self._is_ours = store, folder, is_ours
-        self._disk, self._most_bytes = LocalStore(folder), 1e6 * _bound_mb()
+        self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()
         self._root = f"{ledger.cell_root(cell_key)}/steps/"
         self._known = set(store.list(self._root.rstrip("/")))
         self._prompts = f"{ledger.root}/prompts/"
@@ -255,32 +246,3 @@ class Outbox:
     def delete(self, key: str) -> None:
         """See `Store.delete`."""
         self._store.delete(key)
-
-
-def outbox_folder(workdir: Path, store: Store) -> Path:
-    """Where letters to a store wait, in a cell's folder on this machine."""
-    return workdir / f"outbox-{hashlib.sha256(store.url.encode()).hexdigest()[:12]}"
-
-
-def send_left(store: Store, folder: Path) -> None:
-    """Send what an earlier runner of the cell left on this disk, commits last: none names what is not there.
-
-    It does no harm where somebody else has measured the cell since: their commits stand.
-    """
-    left = LocalStore(folder)
-    for key in sorted(left.list(""), key=lambda key: (key.endswith(COMMIT), key)):
-        data = left.get(key)
-        if data is not None:
-            store.put_new(key, data)
-            left.delete(key)
-
-
-def _bound_mb() -> float:
-    said = os.environ.get(BOUND_VARIABLE, "")
-    try:
-        bound_mb = float(said or BOUND_MB)
-    except ValueError:
-        bound_mb = -1.0
-    if not 0 <= bound_mb < float("inf"):
-        raise SpecsweepError(f"{BOUND_VARIABLE}={said!r}: give 10^6 bytes, such as {BOUND_MB:.0f}")
-    return bound_mb

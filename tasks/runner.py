@@ -22,7 +22,8 @@ from tasks.guards.finding import Judgement
 from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
-from tasks.outbox import Outbox, outbox_folder
+from tasks.outbox import Outbox
+from tasks.outbox_folder import outbox_folder
 from tasks.place import provenance
 from tasks.power import nvml
 from warehouse.lease import Attempt, Lease, Leases, kept_s

@@ -20,11 +20,15 @@ POLL_S = 0.5
 SPEED_LOCK_VARIABLE = "SPECSWEEP_SPEED_LOCK"
 """Names a file that the nodes of a pocket cloud share, as they share a machine: locked while a speed is measured."""
 
+STATE_VARIABLE = "SPECSWEEP_STATE"
+
 
 def state_dir() -> Path:
     """Where runners of this user keep locks, logs and work folders: SPECSWEEP_STATE, else the user's cache."""
-    if "SPECSWEEP_STATE" in os.environ:
-        return Path(os.environ["SPECSWEEP_STATE"])
+    if asked := os.environ.get(STATE_VARIABLE):
+        folder = Path(asked).absolute()
+        os.environ[STATE_VARIABLE] = str(folder)  # processes that are started from here may work in another folder
+        return folder
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "specsweep" / "state"
 
