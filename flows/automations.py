@@ -11,16 +11,18 @@ import asyncio
 import sys
 from datetime import timedelta
 
+import httpx
 from prefect.automations import Automation
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 
 from configs.errors import SpecsweepError, leave
-from flows.deployments.ours import MAX_FLOW_RUNS, TAG, deployments_of_ours, patience_s
+from flows.deployments.ours import MAX_FLOW_RUNS, TAG, AutomationsRefused, deployments_of_ours, patience_s
 
 LONGEST_RUN = timedelta(days=30)
 """How long after its start a crash of a flow run is still seen."""
@@ -29,6 +31,10 @@ _ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Ca
 _STARTS = {f"prefect.flow-run.{state}" for state in ("Running", "Retrying", "Rerunning")}
 _TAGGED = ResourceSpecification({"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"})
 _SWEEPS = ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": "sweep"})
+
+
+class NoServer(SpecsweepError):
+    """There is no Prefect server to install on; the text says where it was looked for, and what to do."""
 
 
 def install(silence_s: int | None = None) -> str:
@@ -42,12 +48,30 @@ def install(silence_s: int | None = None) -> str:
 
     Raises:
         AutomationsRefused: no deployment of ours is there, or one beats more slowly than that.
+        NoServer: no Prefect server is named, or it does not answer as one.
     """
-    return asyncio.run(_install(silence_s))
+    try:
+        return asyncio.run(_install(silence_s))
+    except httpx.HTTPError as error:
+        said = f"status {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else str(error)
+        where = httpx.URL(PREFECT_API_URL.value() or "").copy_with(userinfo=b"")  # a password may be in it
+        raise NoServer(
+            f"PREFECT_API_URL: no Prefect server answers at {where} ({said or type(error).__name__}): "
+            "start it (`prefect server start`), or name one that runs"
+        ) from error
+
+
+def _client() -> PrefectClient:
+    try:
+        return get_client()
+    except ValueError as error:  # Prefect's own word for it
+        raise NoServer(
+            "PREFECT_API_URL names no Prefect server: start one (`prefect server start`) and set it to that one's /api"
+        ) from error
 
 
 async def _install(silence_s: int | None) -> str:
-    async with get_client() as client:
+    async with _client() as client:
         ours = await deployments_of_ours(client)
     within_s = patience_s(ours, silence_s)
     await replace(within_s)
@@ -117,10 +141,17 @@ async def _delete(name: str) -> None:
     await earlier.adelete()
 
 
+def _seconds(said: str) -> int:
+    try:
+        return int(said)
+    except ValueError:
+        raise AutomationsRefused(f"silence {said!r}: give whole seconds, or leave it out") from None
+
+
 def main() -> int:
     """`python -m flows.automations [SILENCE_S]`: install on the server of PREFECT_API_URL."""
     try:
-        print(install(*map(int, sys.argv[1:2])))
+        print(install(*map(_seconds, sys.argv[1:2])))
     except SpecsweepError as error:
         return leave("flows.automations", error)
     return 0

@@ -15,6 +15,7 @@ from warehouse.display.view import LOAD_STEP
 from warehouse.snapshot import read_current
 from warehouse.store import Store
 from warehouse.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
+from warehouse.verdicts import Reason
 
 COLUMNS = {
     "cell": "cell",
@@ -28,6 +29,9 @@ COLUMNS = {
     "verdict": "verdict",
 }
 """The columns that are shown, with their headings."""
+
+UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)
+"""Reasons that the engine answered not all, or not whole. What else rejects a row may be this machine's doing."""
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
@@ -54,6 +58,17 @@ def results_table(store: Store, run_id: str) -> Table:
         verdict = row["verdict"].split(" ")[0]
         table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
     return table
+
+
+def unanswered_rows(store: Store, run_id: str) -> list[str]:
+    """Cell, condition and reason of each row of the run whose requests failed, or came back short; a load's as one."""
+    frame = read_current(store).filter(run_id=run_id)
+    named = []
+    for row in frame.iter_rows(named=True):
+        if reasons := [reason for reason in row["reasons"] if reason in UNANSWERED]:
+            condition = (row["condition"] or row["step"]).split(BETWEEN)[0]
+            named.append(f"{row['model']} {_texts(row)['cell']}, {condition} ({', '.join(reasons)})")
+    return [*dict.fromkeys(named)]
 
 
 def recommendations_table(store: Store, run_id: str) -> Table | None:

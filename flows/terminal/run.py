@@ -13,7 +13,7 @@ from configs.schema import Plan
 from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
-from flows.results import recommendations_table, results_table
+from flows.results import recommendations_table, results_table, unanswered_rows
 from flows.settling import require_budget
 from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
@@ -28,6 +28,9 @@ from warehouse.store.proof import require_create_only
 
 CLOUD_STOP_S = 300.0
 """How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
+
+UNANSWERED_CODE = 4
+"""Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
 
 
 def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
@@ -90,3 +93,13 @@ def show_results(ledger: Ledger, console: Console, remark: str) -> None:
     dataset = store.uri("results_consolidated.parquet")
     console.print(f'dataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
     console.print(f"report:  {store.uri('report.html')}", soft_wrap=True, highlight=False)
+
+
+def code_of_rows(ledger: Ledger, console: Console) -> int:
+    """The exit code of a measured, published run by its rows as they stand; names those that make it no 0."""
+    named = unanswered_rows(ledger.store, ledger.run_id)
+    if not named:
+        return 0
+    words = f"requests failed or came back short: {'; '.join(named)}"
+    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
+    return UNANSWERED_CODE

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flows.clusters.names import PREFIX
-from flows.clusters.skypilot.server import ANSI, call, ensure_server, sdk, text_of
+from flows.clusters.skypilot.server import ANSI, call, cancel_request, ensure_server, sdk, text_of
 
 
 class Rented(NamedTuple):
@@ -55,10 +56,33 @@ def take_down(name: str, *, purge: bool = False) -> bool:
     return True
 
 
-def running_launch(name: str) -> Any:
-    """The request id of a cluster's launch that the server is at, or will be; None: of none."""
+def running_launch(name: str, besides: Any = None) -> Any:
+    """The request id of a cluster's launch that the server is at, or will be, `besides` one; None: of none."""
     requests = sdk().api_status(cluster_name=name)
-    return next((each.request_id for each in requests if each.name == "sky.launch"), None)
+    launches = [each.request_id for each in requests if each.name == "sky.launch"]
+    return next((each for each in launches if each != besides), None)
+
+
+def launch_again(name: str, task: Any, is_submitted: Callable[[], bool]) -> Any:
+    """Send a launch whose answer nobody heard: the request id to follow; None: it has submitted its job.
+
+    Args:
+        name: the cluster's.
+        task: SkyPilot's task.
+        is_submitted: whether a job that is not over is on the cluster.
+    """
+    if (taken := running_launch(name)) is not None:
+        return taken
+    if is_submitted():  # what the server has forgotten had come as far as the job
+        return None
+    again = sdk().launch(task, cluster_name=name)
+    # A server that stood still may read the first one only now. Two never rent two machines: SkyPilot 0.14.1 launches
+    # one of a name at a time and looks first what is up (`_locked_provision`; seen on the pocket cloud). But each
+    # would queue a job there.
+    if (first := running_launch(name, besides=again)) is None:
+        return again
+    cancel_request(again)
+    return first
 
 
 def newest_job(name: str) -> Job:

@@ -16,13 +16,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.clusters.protocol import CellJob, Ending, LaunchFailed
+from flows.clusters.protocol import CellJob, Ending
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
+from flows.clusters.skypilot.launch_failure import launch_failed, was_raced
 from flows.clusters.skypilot.launch_watch import LaunchBounds, LaunchWatch
 from flows.clusters.skypilot.patience import NoAnswer, Questions
-from flows.clusters.skypilot.remedies import cloud_words, explain, refuses
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
@@ -47,9 +47,6 @@ DOWN_TRIES = 3
 
 DOWN_PAUSE_S = 5.0
 """Pause before the next try; short, as a flow has half a minute after Ctrl-C."""
-
-RACED = "InvalidPermission.Duplicate"
-"""EC2's word to the second of two launches that open a port of a region's new security group: it is open by now."""
 
 
 class _Submitted(Exception):
@@ -116,13 +113,12 @@ class SkyCluster:
 
         def send(sky: Any) -> Any:
             nonlocal was_sent
-            if was_sent:  # it may have been taken, though nobody heard so
-                if (taken := sky_api.running_launch(self.name)) is not None:
-                    return taken
-                if self.adopt():  # what the server has forgotten had come as far as the job
-                    raise _Submitted
-            was_sent = True
-            return sky.launch(task, cluster_name=self.name)
+            if not was_sent:
+                was_sent = True
+                return sky.launch(task, cluster_name=self.name)
+            if (request_id := sky_api.launch_again(self.name, task, self.adopt)) is None:
+                raise _Submitted
+            return request_id
 
         watch = LaunchWatch(self.name, self._offer, self._bounds, self._stopped, cancel)
 
@@ -134,7 +130,7 @@ class SkyCluster:
                 try:
                     job_id = submit()
                 except sky_server.sdk().exceptions.ResourcesUnavailableError:
-                    if watch.cut is not None or RACED not in cloud_words(self._launch_log()):
+                    if watch.cut is not None or not was_raced(self._launch_log()):
                         raise
                     job_id = submit()  # no place failed: another launch was there first
                 self._job = Job(None if job_id is None else int(job_id), None)
@@ -143,7 +139,9 @@ class SkyCluster:
             except Exception as error:
                 if watch.cut is not None:
                     raise watch.cut from error
-                raise self._launch_failed(error) from error
+                left = partial(self._questions.ask, partial(sky_api.rented, [self.name], refresh=True))
+                where = self._offer.where if self._offer else self.name
+                raise launch_failed(error, where, self._launch_log(), left) from error
         if watch.cut is not None:
             raise watch.cut
         return watch.rented_at_s
@@ -220,33 +218,6 @@ class SkyCluster:
         from flows.clusters.clouds.aws import machines_of
 
         return machines_of(self.name, self._offer)
-
-    @property
-    def _where(self) -> str:
-        return self._offer.where if self._offer else self.name
-
-    def _launch_failed(self, error: Exception) -> LaunchFailed:
-        """Why a launch failed, by SkyPilot's exception, its log, and what is left of the cluster."""
-        where = self._where
-        said = sky_server.text_of(error)
-        errors = sky_server.sdk().exceptions
-        if isinstance(error, errors.ResourcesUnavailableError):
-            said = f"{said} {cloud_words(self._launch_log())}"  # the error itself leaves out what EC2 said
-            if refuses(said):
-                return LaunchFailed(f"{where}: refused ({explain(said)})", Ended.REFUSED)
-            return LaunchFailed(f"{where}: no capacity ({explain(said)})", Ended.NO_CAPACITY)
-        text = explain(said)
-        left = sky_api.rented([self.name], refresh=True)
-        if isinstance(error, sky_server.SkyUnavailable):  # it answers again; no cloud took anything away
-            return LaunchFailed(f"{where}: {text}", Ended.LAUNCH_FAILED)
-        mended_by_a_person = (errors.NotSupportedError, errors.InvalidCloudConfigs, errors.InvalidCloudCredentials)
-        if not left and (refuses(said) or isinstance(error, mended_by_a_person)):
-            return LaunchFailed(f"{where}: refused ({text})", Ended.REFUSED)
-        if not left:
-            return LaunchFailed(f"{where}: the cluster vanished while it was set up ({text})", Ended.PREEMPTED)
-        if left[0].status == "INIT":
-            return LaunchFailed(f"{where}: setup failed ({text})", Ended.SETUP_FAILED)
-        return LaunchFailed(f"{where}: {text}", Ended.LAUNCH_FAILED)
 
     def _gone(self, error: Exception) -> Ending:
         how = Ended.AUTODOWNED if self._was_autostopping else Ended.PREEMPTED

@@ -11,6 +11,9 @@ from flows.forecast import decoding
 from flows.forecast.decoding import GAIN_BY_METHOD, gain_at
 from warehouse.published.read import WriteUp, load_write_up
 
+DFLASH = "dflash-flash-attn"
+"""Its source's technique: DFlash's method, with the drafter's attention backend."""
+
 
 def rates(write_up: WriteUp, **identity: object) -> dict[str, float]:
     """The rate of each technique under one condition."""
@@ -31,7 +34,7 @@ def test_the_gain_of_mtp_and_of_diffusion_is_the_middle_of_its_source() -> None:
 
 def test_the_gain_of_dflash_lies_between_its_two_models() -> None:
     rows = load_write_up("mtp-dflash-h100").rows
-    gains = sorted(row.speedup for row in rows if row.technique == "dflash" and row.concurrency == 1 and row.speedup)
+    gains = sorted(row.speedup for row in rows if row.technique == DFLASH and row.concurrency == 1 and row.speedup)
     assert gains == [1.73, 3.03]
     assert gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
 
@@ -41,14 +44,14 @@ def test_the_docstring_of_fading_gains_quotes_its_source() -> None:
     alone = rates(write_up, model="gemma-4-31b", concurrency=1)
     many = rates(write_up, model="gemma-4-31b", concurrency=16)
     source = read_source("GAIN_HALVES_AT")
-    for technique in ("mtp", "dflash"):
+    for technique in ("mtp", DFLASH):
         first, last = alone[technique] / alone["ar"], many[technique] / many["ar"]
         assert f"{first:.2f}x" in source and f"{last:.2f}x" in source
         halves_at = 15 / ((first - 1) / (last - 1) - 1)
         assert f"{halves_at:.0f}" in source
     moe_alone = rates(write_up, model="gemma-4-26b-a4b", concurrency=1)
     moe_many = rates(write_up, model="gemma-4-26b-a4b", concurrency=16)
-    assert all(moe_many[name] / moe_many["ar"] > moe_alone[name] / moe_alone["ar"] for name in ("mtp", "dflash"))
+    assert all(moe_many[name] / moe_many["ar"] > moe_alone[name] / moe_alone["ar"] for name in ("mtp", DFLASH))
     assert gain_at("mtp", 1) == GAIN_BY_METHOD["mtp"]
 
 

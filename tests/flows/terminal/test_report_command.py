@@ -50,9 +50,12 @@ def test_a_run_is_published_with_its_page(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "results_consolidated.parquet").height
 
 
-def test_a_folder_that_was_looked_at_in_a_file_manager_is_published_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "left", [".DS_Store", "000002 (copy).json", "000009.json~", "9.json", "notes.txt", "notes.json"]
+)
+def test_a_folder_that_people_looked_at_is_published_again(tmp_path: Path, left: str) -> None:
     write_graded_run(Ledger(open_store(str(tmp_path)), "old"))
     first = report(tmp_path)
     for folder in [path for path in tmp_path.rglob("*") if path.is_dir()]:
-        (folder / ".DS_Store").write_bytes(b"Bud1")
+        (folder / left).write_bytes(b"Bud1")
     assert report(tmp_path) == first

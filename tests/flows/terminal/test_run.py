@@ -62,8 +62,10 @@ def test_a_sweep_of_the_users_folder_is_measured_forwards_and_then_back_on_one_m
     tmp_path: Path, finish_sweep: Finish
 ) -> None:
     write_user_configs(tmp_path, "ar ngram", QUICK, visits="mirrored")
-    code, said = finish_sweep("run", "sweep.yaml", "--run-id", "r1", cwd=tmp_path)
+    code, said = finish_sweep("run", "sweep.yaml", "--run-id", "r1", cwd=tmp_path, SPECSWEEP_STATE="state")
     assert code == 0, said
+    kept = {path.name for path in (tmp_path / "state").iterdir()}
+    assert {"prefect", "cells", "engine.lock"} <= kept, "its flow and its node work in the checkout, and keep all there"
     ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
     ar, ngram = (planned.cell.cell_key for planned in ledger.plan().cells)
     order = [(ar, "throughput"), (ngram, "throughput"), (ngram, "throughput@2"), (ar, "throughput@2")]

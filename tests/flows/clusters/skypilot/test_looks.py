@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import requests
 
+from flows.clusters.protocol import CellJob, LaunchFailed
 from flows.clusters.skypilot import api as sky_api
+from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
@@ -121,6 +123,35 @@ def test_nobody_waits_for_a_node_that_hangs(cluster: SkyCluster, dumb: Dumb, ask
     else:
         assert cluster.log_tail(3) == ["(the job's log can't be had: no answer within 0 s)"]
     assert time.monotonic() - begun_s < 30
+
+
+def failed_launch(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception) -> LaunchFailed:
+    """What a launch says that SkyPilot answered with an error."""
+    monkeypatch.setattr(sky_server, "call", raises(error))
+    with pytest.raises(LaunchFailed) as caught:
+        cluster.launch(CellJob("s3://b/p", "night", "0123456789abcdef"))
+    return caught.value
+
+
+def test_a_failed_launch_does_not_wait_for_a_cloud_that_hangs(
+    cluster: SkyCluster, dumb: Dumb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_s = time.monotonic()
+    failed = failed_launch(cluster, monkeypatch, UNREACHABLE)
+    assert time.monotonic() - begun_s < 30 and dumb.asked == 1
+    assert failed.how is Ended.LAUNCH_FAILED
+    assert "Connection reset by peer" in str(failed)
+    assert str(failed).endswith("(what is left of it can't be asked: no answer within 0 s)")
+
+
+@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+def test_why_a_launch_failed_is_said_though_its_cloud_can_not_be_asked(
+    cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(sky_api, "rented", raises(error))
+    failed = failed_launch(cluster, monkeypatch, UNREACHABLE)
+    assert failed.how is Ended.LAUNCH_FAILED
+    assert "Connection reset by peer" in str(failed) and str(error) in str(failed)
 
 
 def test_a_node_that_hangs_is_asked_one_thing_at_a_time_and_heard_when_it_wakes(

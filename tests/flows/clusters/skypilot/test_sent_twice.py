@@ -23,7 +23,7 @@ RACE = (
     "AuthorizeSecurityGroupIngress operation: the specified rule already exists"
 )
 JOB = CellJob("s3://b/p", "night", "0123456789abcdef")
-Late = Literal["running", "done", "lost"]
+Late = Literal["running", "done", "lost", "unread", "read"]
 """What became of a launch that the server was too busy to answer."""
 
 FORGOTTEN = RuntimeError("Failed to get request request-1: 404")
@@ -51,14 +51,23 @@ class FakeSdk:
 
     def launch(self, task: object, cluster_name: str) -> str:
         self.sent += 1
-        late, self.late = self.late, None
-        if late != "lost" and (self.queues or not self.answers):
+        late, self.late = self.late, "read" if self.late == "unread" else None
+        if late not in ("lost", "unread") and (self.queues or not self.answers):
             self.jobs.append(len(self.jobs) + 1)
+        if late == "read":  # it stood still: the first comes from its socket only now, before this one
+            self.jobs.append(len(self.jobs) + 1)
+            self.running = [SimpleNamespace(name="sky.launch", request_id=each) for each in ("request-2", "launch")]
+            return "request-2"
         if late == "running":
             self.running = [SimpleNamespace(name=f"sky.{name}", request_id=name) for name in ("down", "launch")]
         if late is not None:
             raise LATE
         return f"request-{self.sent}"
+
+    def api_cancel(self, request_ids: list[str]) -> str:
+        assert request_ids == ["request-2"]
+        self.jobs.remove(2)
+        return "cancelled"
 
     def api_status(self, cluster_name: str) -> list[SimpleNamespace]:
         return self.running
@@ -102,14 +111,14 @@ def test_a_launch_that_is_cut_off_queues_one_job(
     assert (sdk.jobs, sdk.sent) == ([1], sent)
 
 
-@pytest.mark.parametrize(("late", "sent"), [("running", 1), ("done", 1), ("lost", 2)])
+@pytest.mark.parametrize(("late", "sent"), [("running", 1), ("done", 1), ("lost", 2), ("unread", 2)])
 def test_a_launch_that_a_busy_server_took_without_a_word_queues_one_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: Late, sent: int
 ) -> None:
     sdk = FakeSdk([], late=late)
     cluster_of(sdk, tmp_path, monkeypatch).launch(JOB)
     assert (sdk.jobs, sdk.sent) == ([1], sent)
-    assert sdk.followed == {"running": "launch", "done": "", "lost": "request-2"}[late]
+    assert sdk.followed == {"running": "launch", "done": "", "lost": "request-2", "unread": "launch"}[late]
 
 
 LOCKED = RuntimeError("Cluster 'night' is locked by 4711")
