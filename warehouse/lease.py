@@ -20,6 +20,7 @@ from warehouse.outcomes import AttemptOutcome, Ended
 from warehouse.owner import lives_here
 from warehouse.price import usd_of
 from warehouse.store import StoreError
+from warehouse.store.numbered import numbers
 
 HEARTBEAT_DEADLINE_S = 60.0
 """Silence after which a cell is free: no preemption may cost more than a minute of finished work."""
@@ -96,8 +97,8 @@ class Leases:
 
     def current(self) -> Lease | None:
         """The lease with the highest epoch; None: the cell was never leased."""
-        epochs = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in self.store.list(f"{self.root}/leases")]
-        data = self.store.get(self._lease_key(max(epochs))) if epochs else None
+        epochs = numbers(self.store.list(f"{self.root}/leases"), self._lease_key)
+        data = self.store.get(self._lease_key(epochs[-1])) if epochs else None
         return None if data is None else Lease.model_validate_json(data)
 
     def acquire(self, owner: str) -> Lease:
@@ -175,7 +176,8 @@ class Leases:
 
     def attempts(self) -> list[Attempt]:
         """Closed attempts, oldest first."""
-        found = (self.store.get(key) for key in self.store.list(f"{self.root}/attempts"))
+        epochs = numbers(self.store.list(f"{self.root}/attempts"), self._attempt_key)
+        found = (self.store.get(self._attempt_key(epoch)) for epoch in epochs)
         return [Attempt.model_validate_json(data) for data in found if data is not None]
 
     def _lease_key(self, epoch: int) -> str:

@@ -10,6 +10,7 @@ Which flow manages them is in `warehouse.managing.claims`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -18,6 +19,7 @@ from configs.secrets.held import redacted
 from warehouse.clock import iso_of
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
+from warehouse.store.numbered import numbers
 
 
 class _Record(BaseModel):
@@ -181,8 +183,7 @@ class Placements:
 
     def _numbers(self) -> list[int]:
         """Of all placements, oldest first; a cell that tries dry zones in vain has hundreds."""
-        names = (key.rsplit("/", 1)[1] for key in self.store.list(f"{self.root}/placements"))
-        return sorted({int(name.split(".")[0]) for name in names})
+        return numbers(self.store.list(f"{self.root}/placements"), partial(self._key, word=""))
 
     def _story(self, number: int) -> PlacementStory:
         if number in self._ended:  # it never changes again

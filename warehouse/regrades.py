@@ -18,6 +18,7 @@ from warehouse.columns import Table
 from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row, decode, encode, sha256_hex
 from warehouse.store import StoreError
+from warehouse.store.numbered import numbers
 from warehouse.verdicts import Verdict
 
 
@@ -51,9 +52,9 @@ def newest(keys: Sequence[str]) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     for key in keys:
         match key.split("/"):
-            case [_, _, "cells", cell_key, "steps", step, "regrades", name] if name.endswith(".json"):
-                number = int(name.removesuffix(".json"))
-                found[cell_key, step] = max(number, found.get((cell_key, step), 0))
+            case [_, _, "cells", cell_key, "steps", step, "regrades", name]:
+                for number in numbers([name], "{}.json".format):
+                    found[cell_key, step] = max(number, found.get((cell_key, step), 0))
     return found
 
 

@@ -23,6 +23,7 @@ from warehouse.dataset import DICTIONARY_KEY, content_hash, data_dictionary, pro
 from warehouse.ledger import run_ids as all_run_ids
 from warehouse.parts import Row, sha256_hex
 from warehouse.store import Store, StoreError
+from warehouse.store.numbered import numbers
 from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, SCHEMA_VERSION
 
 MANIFESTS = "snapshots/manifests"
@@ -140,8 +141,7 @@ def current(store: Store) -> Manifest | None:
     Raises:
         StoreError: it is damaged.
     """
-    numbers = [int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in store.list(MANIFESTS)]
-    number = max(numbers, default=0)
+    number = max(numbers(store.list(MANIFESTS), _manifest_key), default=0)
     data = store.get(_manifest_key(number)) if number else None
     # a listing may lag behind writes, so the manifests that follow are looked up by name
     while (later := store.get(_manifest_key(number + 1))) is not None:

@@ -153,7 +153,7 @@ ENGINE_COLUMNS = (
     Column("engine_accepted_by_position", "list[i64]", "accepted at draft position 1..K", "tokens"),
     Column("engine_denoising_steps", "i64", "block diffusion: delta of vllm:diffusion_num_denoising_steps_total"),
     Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
-    Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total", "tokens"),
+    Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total; by usage where that is more", "tokens"),
     Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
 )
 """What the engine counted over a piece of work."""
@@ -272,7 +272,12 @@ RESULTS_CONSOLIDATED = Table(
         ),
         Column("prompt_tokens", "f64", "tokens of a prompt as it was sent, mean, by the engine's usage", "tokens"),
         Column("answer_tokens", "f64", "tokens of an answer that ends by itself, mean; null: as asked", "tokens"),
-        Column("mbu", "f64", "achieved over peak memory bandwidth; null without a known peak"),
+        Column(
+            "mbu",
+            "f64",
+            "achieved over peak memory bandwidth, at least: of a mixture of experts those of one token are counted per "
+            "step, and several tokens read more; null without a known peak",
+        ),
         Column(
             "energy_j_per_token",
             "f64",
@@ -692,6 +697,9 @@ _CURVE = (
     Column("concurrency", "i64", "requests in flight"),
 )
 """What names a curve over K: cells of one run that differ in K alone, under one condition."""
+
+CURVE = tuple(column.name for column in _CURVE)
+"""Its columns."""
 
 _OF_BEST = (
     Column("of_best", "f64", "its rate over that of the fastest K, by starts of one machine or by gains over AR's"),

@@ -112,7 +112,7 @@ class Reason(StrEnum):
     NO_PLACEBO = "no_placebo"
     """AR could not be held against AR under this condition, so speed claims are withheld."""
     SAME_EXPERTS = "same_experts"
-    """Requests at a time of an MoE's dummy weights, which write one token: they share experts as real ones don't."""
+    """The tokens of a step of an MoE's dummy weights, which write one token: they share experts as real ones don't."""
     DROPPED = "dropped"
     """Not visited again: its K was out after its first visit, and the sweep says so (`drop: after_first_visit`)."""
     CUT_SHORT = "cut_short"

@@ -48,8 +48,12 @@ def curves(
         text(LEFT + 4, 12, unit, "axis"),
     ]
     if has_bound:
-        itself = " ".join(f"{across.at(place):.1f},{up.at(number):.1f}" for number, place in places.items())
-        drawn.append(tag("polyline", points=itself, class_="bound", fill="none"))
+        itself = [(across.at(place), up.at(number)) for number, place in places.items()]
+        if len(itself) == 1:  # a level line to the only one
+            itself = [(LEFT, itself[0][1]), *itself]
+        drawn.append(
+            tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in itself), class_="bound", fill="none")
+        )
     ends = apart([up.at(points[-1][1]) + 4 for _, points in lines], 13, 16, BOTTOM - 2)
     for (row, points), end in zip(lines, ends, strict=True):
         at = [(across.at(places[number]), up.at(value)) for number, value in points]

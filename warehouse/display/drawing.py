@@ -24,9 +24,26 @@ LEGEND = 14.0
 """Height of each line below a drawing that says what one of its signs means."""
 
 
-def svg(title: str, description: str, height: float, children: Iterable[Child], rows: Sequence[Row] = ()) -> Markup:
-    """A drawing with a title and a description for screen readers; below it, what the signs of its rows mean."""
+NOT_OK = Mark("!", "pale: not ok, in no comparison")
+"""Of a row in a drawing that shows its verdict."""
+
+
+def svg(
+    title: str,
+    description: str,
+    height: float,
+    children: Iterable[Child],
+    rows: Sequence[Row] = (),
+    *,
+    has_pale: bool = False,
+) -> Markup:
+    """A drawing with a title and a description for screen readers; below it, what the signs of its rows mean.
+
+    `has_pale`: rows that aren't ok have a sign, too.
+    """
     signs: dict[Mark, None] = dict.fromkeys(mark for row in rows for mark in marks(row))
+    if has_pale and any(row["verdict"] != "ok" for row in rows):
+        signs[NOT_OK] = None
     legend = [
         text(4, height + LEGEND * number - 4, f"{mark.sign} {mark.words}", "axis")
         for number, mark in enumerate(signs, 1)

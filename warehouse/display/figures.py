@@ -58,12 +58,13 @@ class Mark(NamedTuple):
 DUMMY = Mark("\N{DAGGER}", "dummy weights")
 REPLAYED = Mark("\N{DOUBLE DAGGER}", "acceptance replayed")
 DENOISED = Mark("\N{SECTION SIGN}", "denoising steps replayed")
+DRAWN = Mark("\N{PILCROW SIGN}", "experts drawn")
 
 REPLAY = "replayed:"
 """How an `acceptance_source` begins that was not measured; its source follows."""
 
 MARKED = ("weights", "acceptance_source", "denoising_steps")
-"""The columns that say so."""
+"""The columns that say so and that comparisons lack; `made_up`, of which the drawn experts are told, they have."""
 
 
 def marks(row: Row) -> list[Mark]:
@@ -74,6 +75,7 @@ def marks(row: Row) -> list[Mark]:
         DUMMY: is_dummy,
         replayed: source.startswith(REPLAY),
         DENOISED: is_dummy and row.get("denoising_steps") is not None,
+        DRAWN: "routing=random" in (row.get("made_up") or ""),
     }
     return [mark for mark, applies in found.items() if applies]
 

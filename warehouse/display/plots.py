@@ -18,7 +18,7 @@ from warehouse.statistics.compare import wilson_interval
 LABELS, MOST_LABELS = 108.0, 160.0
 """Room for names left of bars, and the most that long ones get of it."""
 
-NAMES, MOST_NAMES = 92.0, 130.0
+NAMES, MOST_NAMES = 92.0, 160.0
 """Room for names behind lines, and the most that long ones get of it."""
 
 LETTER = 6.8
@@ -32,12 +32,12 @@ def rate_bars(rows: Sequence[Row]) -> Markup:
     """Tokens per second with intervals, under one condition."""
     usual = usual_precision(rows)
     longest = max(row["tok_s_hi"] or row["tok_s"] for row in rows)
-    scale = Scale(0, longest * 1.04, _room([_label(row, usual) for row in rows]), WIDTH - 40)
+    scale = Scale(0, longest * 1.04, room_for_labels([bar_label(row, usual) for row in rows]), WIDTH - 40)
     bars = [_bar(row, usual, scale, number * (BAR + GAP)) for number, row in enumerate(rows)]
     bottom = len(rows) * (BAR + GAP)
     axis = axis_below(scale, bottom, 0, "tokens per second")
     description = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
-    return svg("Tokens per second", description, bottom + 34, [axis, *bars], rows)
+    return svg("Tokens per second", description, bottom + 34, [axis, *bars], rows, has_pale=True)
 
 
 def usual_precision(rows: Sequence[Row]) -> str:
@@ -51,7 +51,7 @@ def cell_name(row: Row, usual: str) -> str:
     return name if row["precision"] == usual else f"{name} {row['precision']}"
 
 
-def _label(row: Row, usual: str) -> str:
+def bar_label(row: Row, usual: str) -> str:
     """The name of a bar; one that isn't ok has a mark."""
     return cell_name(row, usual) + ("" if row["verdict"] == "ok" else " !")
 
@@ -61,7 +61,8 @@ def room_for_names(names: Sequence[str]) -> float:
     return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(map(len, names))))
 
 
-def _room(names: Sequence[str]) -> float:
+def room_for_labels(names: Sequence[str]) -> float:
+    """What names take left of their bars."""
     return min(MOST_LABELS, max(LABELS, 10 + LETTER * max(map(len, names))))
 
 
@@ -72,7 +73,7 @@ def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
     kind = f"fill {colour(row['technique'])}" + ("" if trusted else " flagged")
     return join(
         [
-            text(scale.start - 6, middle + 4, _label(row, usual), "end"),
+            text(scale.start - 6, middle + 4, bar_label(row, usual), "end"),
             tag(
                 "rect", x=scale.start, y=top, width=scale.at(row["tok_s"]) - scale.start, height=BAR, rx=2, class_=kind
             ),
@@ -87,7 +88,8 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
     height, bottom, left = 270.0, 230.0, 34.0
     x_high = max(2.0, max(steps_of(row) for row in rows)) * 1.06
     y_high = max(2.0, max(row["speedup_hi"] or row["speedup"] for row in rows)) * 1.1
-    across, up = Scale(1, x_high, left, WIDTH - 78), Scale(0, y_high, bottom, 12)
+    names = WIDTH - room_for_names([technique_sign(row) for row in rows]) + 14
+    across, up = Scale(1, x_high, left, names - 14), Scale(0, y_high, bottom, 12)
     bound = min(x_high, y_high)
     drawn: list[Child] = [
         axis_left(up, left, WIDTH - 4),
@@ -103,7 +105,8 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
             drawn.append(line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
         drawn += [
             tag("circle", cx=x, cy=y, r=4.5, class_=f"fill {colour(row['technique'])}"),
-            text(x + 8, place, technique_sign(row), "name"),
+            line(x + 6, y, names - 2, place - 4, "lead"),
+            text(names, place, technique_sign(row), "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} {ar_name(row)}, "
@@ -153,7 +156,7 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
 def score_dots(rows: Sequence[Row]) -> Markup:
     """Scores with 95 % intervals over items, each of one arm; differences are in the table of pairs."""
     usual = usual_precision(rows)
-    scale = Scale(0, 1, LABELS, WIDTH - 12)
+    scale = Scale(0, 1, room_for_labels([cell_name(row, usual) for row in rows]), WIDTH - 12)
     drawn: list[Child] = []
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
@@ -161,13 +164,13 @@ def score_dots(rows: Sequence[Row]) -> Markup:
         if low is None or high is None:  # a snapshot of before the columns, when every item had one answer
             low, high = wilson_interval(row["score"], row["n"])
         drawn += [
-            text(LABELS - 6, middle + 4, cell_name(row, usual), "end"),
+            text(scale.start - 6, middle + 4, cell_name(row, usual), "end"),
             line(scale.at(low), middle, scale.at(high), middle, "whisker"),
             tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=f"fill {colour(row['technique'])}"),
         ]
     top = 12 + len(rows) * 20.0 - 6
     description = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)
-    axis = axis_below(scale, top, 0, "accuracy, with the 95 % interval of each score")
+    axis = axis_below(scale, top, 0, "accuracy and 95 % interval")
     return svg("Accuracy", description, top + 32, [axis, *drawn], rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from configs.steps.throughput import NATURAL
 from warehouse.display.figures import NOTHING, Row, figure, rate, span, usd
 from warehouse.display.markup import Child, join, tag
-from warehouse.display.tables import Heading, verdict_mark
+from warehouse.display.tables import Heading
 from warehouse.display.view import LOAD_STEP
 
 PROMPT_SLACK = 0.01
@@ -35,9 +35,8 @@ CONDITION = Heading("condition", condition_cell, "")
 
 
 def rate_columns(rows: Sequence[Row]) -> list[Heading]:
-    """Condition, rate, interval and what is behind it; bandwidth, price and AR's verdict where there are any."""
+    """Rate, interval and what is behind it; bandwidth and price where there are any."""
     columns = [
-        CONDITION,
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
         *(
@@ -51,11 +50,9 @@ def rate_columns(rows: Sequence[Row]) -> list[Heading]:
         Heading("chars/s", lambda row: rate(row["chars_s"])),
     ]
     if any(row["mbu"] is not None for row in rows):
-        columns.append(Heading("MBU", lambda row: share(row["mbu"], 0)))
+        columns.append(Heading("MBU \N{GREATER-THAN OR EQUAL TO}", lambda row: share(row["mbu"], 0)))
     if any(row["usd_per_mtok"] for row in rows):
         columns.append(Heading("USD per M tokens", lambda row: usd(row["usd_per_mtok"])))
-    if any(row["technique"] == "ar" for row in rows):
-        columns.append(Heading("verdict", verdict_mark, ""))
     return columns
 
 

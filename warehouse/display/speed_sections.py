@@ -23,15 +23,20 @@ def baseline_section(view: View) -> Markup | None:
         "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
         "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
     )
-    tables = [table("AR baseline", [*naming(view.rows), *rate_columns(rows)], rows)] if rows else []
+    verdict = Heading("verdict", verdict_mark, "")
+    columns = [*naming(view.rows), CONDITION, verdict, *rate_columns(rows)]
+    tables = [table("AR baseline", columns, rows)] if rows else []
     shown = {(row["model"], row["precision"]) for row in rows}
     timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
     starts = [each for each in timed if each["role"] == "control" and (each["model"], each["precision"]) not in shown]
     if starts:
         beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
-        columns = [*CONTROL_COLUMNS, Heading("beside", lambda control: beside.get(control["cell_key"], NOTHING), "")]
+        beside_them = [
+            *CONTROL_COLUMNS,
+            Heading("beside", lambda control: beside.get(control["cell_key"], NOTHING), ""),
+        ]
         tables.append(tag("p", "As the control of other cells, the tok/s of each engine start of AR:"))
-        tables.append(table("AR as the control of other cells", columns, _start_by_start(starts)))
+        tables.append(table("AR as the control of other cells", beside_them, _start_by_start(starts)))
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
 
@@ -89,7 +94,7 @@ def speed_section(view: View) -> Markup | None:
         Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
         Heading("claim", lambda row: claim_cell(view, row), ""),
         Heading("verdict", verdict_mark, ""),
-        *rate_columns(others)[1:],
+        *rate_columns(others),
     ]
     return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
 

@@ -11,7 +11,7 @@ from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from warehouse.display.figures import Row
 from warehouse.published.judged import JudgedRow
-from warehouse.tables import COUNTING_EXTRACTORS, DIAGNOSTIC_EXTRACTORS
+from warehouse.tables import COUNTING_EXTRACTORS, CURVE, DIAGNOSTIC_EXTRACTORS
 
 DEMO_FAMILY_PREFIX = "tiny-"
 """Prefix of families that this project trains itself, on a laptop."""
@@ -193,6 +193,11 @@ class LoadShape(NamedTuple):
 def load_shape(row: Row) -> LoadShape:
     """Of a row with a rate."""
     return LoadShape(*(row[name] for name in LoadShape._fields))
+
+
+def curve_of(row: Row) -> tuple[object, ...]:
+    """What names the curve over K that a row of `k_curves` or `recommendations` is of."""
+    return tuple(row[name] for name in CURVE)
 
 
 def headline_shape(rows: list[Row]) -> LoadShape | None:

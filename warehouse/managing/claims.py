@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from warehouse.ledger import Ledger
 from warehouse.owner import lives_here
 from warehouse.store import StoreError
+from warehouse.store.numbered import numbers
 
 FLOW_DEADLINE_S = 120.0
 """Silence after which a flow no longer counts as managing its clusters; it beats every 30 s."""
@@ -182,7 +183,7 @@ class Claims:
         keys = self.store.list(f"{self.root}/flows")
         data = self.store.get(f"{self.root}/flow.json")
         said = None if data is None else FlowHeartbeat.model_validate_json(data)
-        epoch = max((int(key.rsplit("/", 1)[1].removesuffix(".json")) for key in keys), default=0)
+        epoch = max(numbers(keys, self._key), default=0)
         if said is not None and said.epoch >= epoch:
             return _Word(said.epoch, said.owner, said.at, said.released, (f"{self.root}/flow.json",))
         claim = self._claim(epoch)

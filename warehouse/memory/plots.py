@@ -7,27 +7,24 @@ from collections.abc import Sequence
 from warehouse.display.drawing import WIDTH, axis_below, colour, svg, text
 from warehouse.display.figures import Row, figure, technique_label
 from warehouse.display.markup import Child, Markup, tag
-from warehouse.display.plots import cell_name, usual_precision
+from warehouse.display.plots import BAR, GAP, bar_label, room_for_labels, usual_precision
 from warehouse.display.scale import Scale
-
-LABELS, BAR, GAP = 116.0, 13.0, 5.0
-"""Room for names left of the bars, height of a bar, and the space below it."""
 
 
 def energy_bars(rows: Sequence[Row]) -> Markup:
     """Joules per token of several cells; shorter is better."""
     usual = usual_precision(rows)
     longest = max(row["energy_j_per_token"] for row in rows)
-    scale = Scale(0, longest * 1.04, LABELS, WIDTH - 44)
+    scale = Scale(0, longest * 1.04, room_for_labels([bar_label(row, usual) for row in rows]), WIDTH - 44)
     drawn: list[Child] = [axis_below(scale, len(rows) * (BAR + GAP), 0, "joules per token")]
     for number, row in enumerate(rows):
         top, joules = number * (BAR + GAP), row["energy_j_per_token"]
         kind = f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")
         width = scale.at(joules) - scale.start
         drawn += [
-            text(scale.start - 6, top + BAR / 2 + 4, cell_name(row, usual), "end"),
+            text(scale.start - 6, top + BAR / 2 + 4, bar_label(row, usual), "end"),
             tag("rect", x=scale.start, y=top, width=width, height=BAR, rx=2, class_=kind),
             text(scale.at(joules) + 5, top + BAR / 2 + 4, figure(joules), "value"),
         ]
     said = "; ".join(f"{technique_label(row)} {figure(row['energy_j_per_token'])} J" for row in rows)
-    return svg("Energy per token", said, len(rows) * (BAR + GAP) + 34, drawn, rows)
+    return svg("Energy per token", said, len(rows) * (BAR + GAP) + 34, drawn, rows, has_pale=True)

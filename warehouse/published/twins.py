@@ -29,12 +29,14 @@ ANYWHERE = ("speedup", "score")
 SERVED = ("model", "precision", "technique")
 """What is the same of two rows that are put beside each other."""
 
-COMPARED = {name: name for name in ("speedup", "tok_s", "ttft_ms", "tpot_ms", "score")}
+COMPARED = {name: name for name in ("speedup", "tok_s", "chars_s", "ttft_ms", "tpot_ms", "score")} | {
+    "wall_s": "answer_s",
+}
 """Published figures that columns of the dataset are put beside, and those columns."""
 
 COMPARED_OF_A_PART = {
     "prefill": {"prefill_tok_s": "tok_s", "ttft_ms": "ttft_ms"},
-    "decode": {"decode_tok_s": "tok_s"},
+    "decode": {"decode_tok_s": "tok_s", "peak_tok_s": "peak_tok_s"},
 }
 """The same for a part of a request, whose `tok_s` is of that part alone: by mode."""
 
@@ -69,8 +71,13 @@ class Twin(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the two may be divided: both ok; anything of the same kind of card, of another only ratios."""
+        """Whether the two may be divided: both ok; anything of the same kind of card, of another only ratios.
+
+        Seconds of an answer up to another cap are of another answer.
+        """
         if (self.row["verdict"], self.published.verdict) != ("ok", "ok"):
+            return False
+        if self.figure == "wall_s" and _other_length(self.row, self.published.row):
             return False
         return self.figure in ANYWHERE or self.row["gpu"] == self.published.write_up.gpu
 
@@ -102,7 +109,7 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
         return row.get("score") is not None and _same_suite(row, published)
     if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
         return False
-    if not _same_text(row, published) or row["concurrency"] != published.concurrency:
+    if not _same_text(row, published) or not _same_load(row, published):
         return False
     if row["mode"] in COMPARED_OF_A_PART and row["condition"] != published.condition:  # `pp2048 @ d4096` in both
         return False
@@ -114,7 +121,15 @@ def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
     condition, workload = row["condition"] or "", published.workload
     if row["step"] == "prompts":
         return workload is not None and _plain(workload) == workload_of(condition)
-    return workload == (category_of(condition) if row["step"] == "load" else None)
+    theirs = None if workload is None else workload.lower()  # `STEM` is our `stem`
+    return theirs == (category_of(condition) if row["step"] == "load" else None)
+
+
+def _same_load(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """As many requests in flight; a category's average over several loads stands beside each of ours."""
+    if published.concurrency is None:
+        return row["step"] == "load" and published.workload is not None
+    return bool(row["concurrency"] == published.concurrency)
 
 
 def _plain(workload: str) -> str:
@@ -132,6 +147,10 @@ def _near(ours: int, theirs: int) -> bool:
     if max(ours, theirs) <= SHORT_CONTEXT_TOKENS:
         return True
     return min(ours, theirs) > SHORT_CONTEXT_TOKENS and abs(ours - theirs) <= ALIKE * max(ours, theirs)
+
+
+def _other_length(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    return published.output_tokens is not None and row["output_tokens"] not in (None, published.output_tokens)
 
 
 def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
@@ -156,8 +175,11 @@ def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iter
     if figure == "score":
         yield from [f"n is {row['n']} here"] if theirs.n != row["n"] else []
         return
-    if theirs.output_tokens is not None and row["output_tokens"] not in (None, theirs.output_tokens):
-        yield f"{row['output_tokens']} output tokens here, {theirs.output_tokens} there"
+    if theirs.concurrency is None:
+        yield "theirs is an average over several loads"
+    if _other_length(row, theirs):
+        kept = ": not compared" if figure == "wall_s" else ""
+        yield f"{row['output_tokens']} output tokens here, {theirs.output_tokens} there{kept}"
     if theirs.mode == NATURAL:
         yield "their answers end by themselves"
     elif theirs.mode == "fixed" and row["mode"] == NATURAL:

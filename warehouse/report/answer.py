@@ -34,6 +34,8 @@ class Answer(NamedTuple):
     about: str
     verdict: str
     evidence: str
+    is_open: bool = False
+    """Whether the data can't say: such a one stands behind those that they can, the first of which is the headline."""
 
 
 def answers(view: View) -> list[Answer]:
@@ -45,7 +47,9 @@ def answers(view: View) -> list[Answer]:
             arm = [row for row in rows if row["precision"] == precision]
             if any(row["technique"] != "ar" for row in arm):
                 found.append(_answer(view, f"{model}, {precision}, on {gpu}", arm))
-    return found or [Answer("", "Nothing to recommend yet.", "No technique has been measured beside AR.")]
+    if not found:
+        return [Answer("", "Nothing to recommend yet.", "No technique has been measured beside AR.")]
+    return sorted(found, key=lambda each: each.is_open)
 
 
 def caveats(view: View) -> list[str]:
@@ -80,12 +84,12 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     others = [row for row in here if row["technique"] != "ar"]
     known = [row for row in others if row["speedup"] is not None and row["verdict"] == "ok"]
     if not known:
-        return Answer(about, *no_speedup(view, here))
+        return Answer(about, *no_speedup(view, here), is_open=True)
     barred = [*parity_sentences(others), *_flagged(others)]
     drafted = [row for row in known if why_withheld(view, row) is None]
     if not drafted:
         verdict, evidence = unclaimed(view, known)
-        return Answer(about, verdict, " ".join([evidence, *barred]))
+        return Answer(about, verdict, " ".join([evidence, *barred]), is_open=True)
     barred += _withheld(view, known)
     faster = [row for row in drafted if is_faster(view, row)]
     usable = [row for row in faster if not _fails_accuracy(view, row)]

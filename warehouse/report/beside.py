@@ -17,6 +17,9 @@ NAMES = {
     "tok_s": "tokens/s",
     "prefill_tok_s": "prompt tokens/s",
     "decode_tok_s": "tokens/s without prefill",
+    "peak_tok_s": "tokens/s at the best moment",
+    "chars_s": "characters/s",
+    "wall_s": "seconds of an answer",
     "ttft_ms": "TTFT, ms",
     "tpot_ms": "TPOT, ms",
     "score": "score",
@@ -26,11 +29,14 @@ NAMES = {
 DIGITS = {"ttft_ms": 1, "score": 3}
 """Decimals; two for any other, and for rates what rates have."""
 
+RATES = ("tok_s", "peak_tok_s", "chars_s")
+"""Columns that are rates."""
+
 LEAD = (
     "Of the same model, precision, technique, K and load, as far as each source says. Published figures went through "
     "the same guards as ours, as far as what is published lets them; only ok ones are divided. A speedup is a ratio "
     "over AR on one machine and is compared across machines, with that caveat; rates and latencies of another card "
-    "are shown and never divided. Prompts are never the same."
+    "are shown and never divided. Prompts are rarely the same."
 )
 
 
@@ -87,7 +93,7 @@ def _twin(row: Row) -> Twin:
 
 def _ours(row: Row) -> str:
     twin = _twin(row)
-    return rate(twin.ours) if twin.column == "tok_s" else figure(twin.ours, DIGITS.get(twin.figure, 2))
+    return rate(twin.ours) if twin.column in RATES else figure(twin.ours, DIGITS.get(twin.figure, 2))
 
 
 def _theirs(row: Row) -> Markup:
@@ -100,7 +106,7 @@ def _interval(row: Row) -> str:
     twin = _twin(row)
     if twin.interval is None:
         return NOTHING
-    digits = (0 if twin.ours >= 100 else 1) if twin.column == "tok_s" else DIGITS.get(twin.figure, 2)
+    digits = (0 if twin.ours >= 100 else 1) if twin.column in RATES else DIGITS.get(twin.figure, 2)
     return span(*twin.interval, digits)
 
 

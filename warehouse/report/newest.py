@@ -8,6 +8,7 @@ import polars as pl
 
 from warehouse.display.figures import MARKED, Row
 from warehouse.display.view import View
+from warehouse.tables import CURVE
 
 CELL_ON = ("cell_key", "gpu", "step")
 """What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""
@@ -17,12 +18,6 @@ HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
 
 ENDS = ("_lo", "_hi")
 """Suffixes of an interval's columns."""
-
-CURVE = (
-    *("run_id", "model", "precision", "technique", "draft", "made_up", "engine", "gpu"),
-    *("step", "condition", "mode"),
-)
-"""What names a curve over K."""
 
 
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:

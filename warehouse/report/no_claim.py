@@ -32,7 +32,7 @@ def no_speedup(view: View, here: Sequence[Row]) -> tuple[str, str]:
     why = "; ".join(f"{technique_label(row)} ({_why(row)})" for row in others if not fails_parity(row))
     sentences = [
         *([_ran(trusted)] if trusted is not None else []),
-        *([f"Nothing beside it can be divided by that: {why}."] if why else []),
+        *([f"What stands beside AR can't be divided by it: {why}."] if why else []),
         *parity_sentences(others),
     ]
     return "No speedup can be stated.", " ".join(sentences)

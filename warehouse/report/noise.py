@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from warehouse.display.figures import Row
+from warehouse.display.figures import Row, technique_name
 from warehouse.display.view import MEMORY_STEP, SMOKE, View
 from warehouse.statistics.visits import best_repeats
 
@@ -28,6 +28,8 @@ class Noise(NamedTuple):
     """Per start, as measured: mean over visits."""
     best: float | None
     """Repeats per start that make the narrowest interval of the same machine time."""
+    whose: str
+    """The cells, where those of one condition have several spreads; else empty."""
 
 
 def noises(view: View) -> list[Noise]:
@@ -39,7 +41,12 @@ def noises(view: View) -> list[Noise]:
     for row in view.rates():
         if row["repeat_sd"] is not None or row["start_sd"] is not None:
             groups.setdefault(_shape(row), []).append(row)
-    return [_noise(view, shape, part) for shape, rows in groups.items() for part in _apart(rows)]
+    parts = {shape: _apart(rows) for shape, rows in groups.items()}
+    return [
+        _noise(view, shape, part, _names(part) if len(several) > 1 else "")
+        for shape, several in parts.items()
+        for part in several
+    ]
 
 
 def _apart(rows: Sequence[Row]) -> list[list[Row]]:
@@ -48,7 +55,11 @@ def _apart(rows: Sequence[Row]) -> list[list[Row]]:
     return [[row for row in rows if row["start_sd"] == fit] for fit in fits] if len(fits) > 1 else [[*rows]]
 
 
-def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row]) -> Noise:
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(dict.fromkeys(f"{row['model']} {technique_name(row)}" for row in rows))
+
+
+def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row], whose: str) -> Noise:
     start_sd = next((row["start_sd"] for row in rows if row["start_sd"] is not None), None)
     squares = [row["repeat_sd"] ** 2 for row in rows if row["repeat_sd"] is not None]
     repeat_var = fsum(squares) / len(squares) if squares else None
@@ -62,6 +73,7 @@ def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row]) ->
         drift=next(drifts, None),
         repeats=fsum(visit["repeats"] for visit in visits) / len(visits) if visits else None,
         best=_best(view, shape[0], visits, start_sd, repeat_var),
+        whose=whose,
     )
 
 

@@ -67,7 +67,7 @@ def _power(pairs: Sequence[Row]) -> str:
     halves = sorted(half for pair in pairs if (half := _half_width(pair)) is not None)
     if not halves:
         return ""
-    least, most = share(halves[0]), share(halves[-1])
+    least, most = _change(halves[0], "a factor of"), _change(halves[-1], "a factor of")
     by = "" if least == most else f" to {most}, by condition"
     return f" It could not have seen less than {least}{by}: half the width of its interval."
 
@@ -76,6 +76,11 @@ def _half_width(pair: Row) -> float | None:
     """Of its interval, as a share; the interval is symmetric on the log scale."""
     low, high = pair["ratio_lo"], pair["ratio_hi"]
     return None if low is None or high is None else sqrt(high / low) - 1
+
+
+def _change(half: float | None, factor: str = "factor") -> str:
+    """A difference as a share; from a doubling on as a factor, since nobody can read 6790.2%."""
+    return share(half) if half is None or half < 1 else f"{factor} {figure(1 + half, 1)}"
 
 
 def _unheld(view: View, pairs: Sequence[Row]) -> Child:
@@ -96,7 +101,7 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
         Heading("condition", lambda pair: pair["condition"], ""),
         Heading("AR over AR", lambda pair: figure(pair["ratio"], 3)),
         Heading("95 % interval", lambda pair: span(pair["ratio_lo"], pair["ratio_hi"], 3)),
-        Heading("could have seen", lambda pair: share(_half_width(pair))),
+        Heading("could have seen", lambda pair: _change(_half_width(pair))),
         Heading("p (Holm)", lambda pair: figure(pair["ratio_p_holm"], 3)),
         Heading("conclusion", _conclusion, ""),
         Heading("starts", lambda pair: figure(pair["visits"] + pair["baseline_visits"], 0)),
@@ -149,8 +154,9 @@ def _noise(view: View) -> Child:
     )
 
 
-def _shape(row: Row) -> str:
-    return str(row["condition"]) if row["mode"] == "fixed" else f"{row['condition']} ({row['mode']})"
+def _shape(row: Row) -> Child:
+    name = str(row["condition"]) if row["mode"] == "fixed" else f"{row['condition']} ({row['mode']})"
+    return join([name, tag("small", row["whose"]) if row["whose"] else None])
 
 
 def _percent(change: float | None) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from warehouse.display.claims import is_faster
 from warehouse.display.doubts import doubts, lost_needles
 from warehouse.display.figures import TIMES, Row, ar_name, figure
-from warehouse.display.view import View
-from warehouse.report.newest import CURVE
+from warehouse.display.view import View, curve_of
 from warehouse.speculation.curves import AR_K
 
 MOST_NAMED = 4
@@ -62,13 +61,9 @@ def _points(view: View, row: Row) -> list[Row]:
     """The curve over K that the row is a point of; empty: it is of none."""
     names = ("run_id", "cell_key", "step", "condition", "mode")
     own = next((point for point in view.k_curves if all(point[name] == row[name] for name in names)), None)
-    return [] if own is None else [point for point in view.k_curves if _curve(point) == _curve(own)]
+    return [] if own is None else [point for point in view.k_curves if curve_of(point) == curve_of(own)]
 
 
 def _recommendation(view: View, points: Sequence[Row]) -> Row | None:
     """What was recommended of these points together."""
-    return next((each for each in view.recommendations if points and _curve(each) == _curve(points[0])), None)
-
-
-def _curve(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in CURVE)
+    return next((each for each in view.recommendations if points and curve_of(each) == curve_of(points[0])), None)

@@ -28,11 +28,11 @@ def flagged_section(view: View) -> Markup:
         return section("flagged", "Rejected and suspect", lead, tag("p", "Every row passed its guards."))
     columns = [
         *naming(view.rows),
-        Heading("step", lambda row: row["step"], ""),
-        Heading("condition", lambda row: " ".join(filter(None, (row["condition"], row["mode"]))) or NOTHING, ""),
-        Heading("figure", _figure),
-        Heading("verdict", verdict_mark, ""),
         Heading("reasons", lambda row: ", ".join(row["reasons"]), ""),
+        Heading("condition", lambda row: " ".join(filter(None, (row["condition"], row["mode"]))) or NOTHING, ""),
+        Heading("verdict", verdict_mark, ""),
+        Heading("step", lambda row: row["step"], ""),
+        Heading("figure", _figure),
         Heading("what was found", lambda row: "; ".join(row["details"] or ()) or NOTHING, "wrap"),
     ]
     shown = table("Rejected and suspect rows", columns, rows[:MOST_ROWS])
@@ -80,7 +80,7 @@ def _spent(view: View, attempts: Sequence[Row]) -> str:
     priced = [row["cost_usd"] for row in attempts if row["cost_usd"] is not None]
     said = [plural(len(attempts), "attempt"), f"{figure(spent_s / 60, 1)} minutes of machines"]
     if priced:
-        of_some = "" if len(priced) == len(attempts) else f" for the {len(priced)} that have a price"
+        of_some = "" if len(priced) == len(attempts) else f" for the {len(priced)} with a price"
         said.append(f"{usd(fsum(priced))}{of_some}")
     tried = {(row["run_id"], row["cell_key"]) for row in attempts}
     lacking = len({(row["run_id"], row["cell_key"]) for row in view.rows} - tried)

@@ -12,7 +12,7 @@ from warehouse.display.rate_columns import share
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, fair_share, more, table, verdict_mark
-from warehouse.display.view import LOAD_STEP, View
+from warehouse.display.view import LOAD_STEP, View, curve_of
 from warehouse.speculation.curves import AR_K
 from warehouse.speculation.plots import k_plot
 from warehouse.statistics.speculation.smallest import MOST_HIDDEN
@@ -45,13 +45,13 @@ MOST_PLOTS = 24
 
 def which_k_section(view: View) -> Markup | None:
     """Curves of the conditions that aren't single categories, and both tables of all; one point is no curve yet."""
-    lengths = Counter(_curve(row) for row in view.k_curves if row["tok_s"] is not None)
-    recommended = [row for row in view.recommendations if lengths[_curve(row)] >= FEWEST_POINTS]
-    chosen = {(_curve(row), row["k"]) for row in recommended}
+    lengths = Counter(curve_of(row) for row in view.k_curves if row["tok_s"] is not None)
+    recommended = [row for row in view.recommendations if lengths[curve_of(row)] >= FEWEST_POINTS]
+    chosen = {(curve_of(row), row["k"]) for row in recommended}
     points = [
-        dict(row) | {"is_recommended": (_curve(row), row["k"]) in chosen}
+        dict(row) | {"is_recommended": (curve_of(row), row["k"]) in chosen}
         for row in view.k_curves
-        if lengths[_curve(row)] >= FEWEST_POINTS
+        if lengths[curve_of(row)] >= FEWEST_POINTS
     ]
     if not points:
         return None
@@ -142,14 +142,9 @@ def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
         if row["tok_s"] is None or row["verdict"] == "rejected" or is_category:
             continue
         place = tuple(row[name] for name in ("run_id", "model", "precision", "engine", "gpu", "condition", "mode"))
-        groups.setdefault(place, {}).setdefault(_curve(row), []).append(row)
+        groups.setdefault(place, {}).setdefault(curve_of(row), []).append(row)
     drawable = [[curve for curve in curves.values() if curve[-1]["k"] != AR_K] for curves in groups.values()]
     return [curves for curves in drawable if curves]
-
-
-def _curve(row: Row) -> tuple[object, ...]:
-    names = ("run_id", "model", "precision", "technique", "draft", "engine", "gpu", "step", "condition", "mode")
-    return (*(row[name] for name in names), row["made_up"])
 
 
 def _drawn(curves: Sequence[Sequence[Row]]) -> Markup:

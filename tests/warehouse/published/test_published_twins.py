@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.steps.load import with_category
+from configs.steps.prompts import PromptsStep
 from tests.warehouse.report.rows import row, seen
 from warehouse.display.figures import Row
 from warehouse.published.judged import JudgedRow
@@ -66,12 +70,70 @@ def test_a_workload_stands_beside_that_workload_only() -> None:
     assert twins([together], PUBLISHED) == [], "theirs is of no single workload"
 
 
+@pytest.mark.parametrize(("sweep", "source", "rows"), [("k-sweep", "mtp-gb10", 24), ("depth", "mtp-spark", 10)])
+def test_the_sweep_of_a_write_up_has_the_cell_and_the_workload_of_each_row_that_it_timed(
+    sweep: str, source: str, rows: int
+) -> None:
+    planned = expand(load_sweep(sweep), recipe="0" * 16).cells
+    ours = {
+        (each.cell.model.name, each.cell.precision.name, each.cell.technique.name, each.cell.k, workload.name)
+        for each in planned
+        for step in each.steps
+        if isinstance(step, PromptsStep) and 1 in step.concurrencies
+        for workload in step.workloads
+    }
+    timed = [row for row in load_write_up(source).rows if row.wall_s is not None and row.workload is not None]
+    whole = [row for row in timed if row.condition in ("max_tokens=600", "K sweep", "sequential")]
+    assert len(whole) == rows
+    for each in whole:
+        name = str(each.workload).replace("&", "").lower()
+        assert (each.model, each.precision, each.technique, each.k, name) in ours, each
+
+
+def test_a_workloads_characters_and_seconds_stand_beside_theirs_and_seconds_up_to_another_cap_are_not_divided() -> None:
+    ours = measured(tok_s=23.0, gpu="gb10", model="gemma-4-26b-a4b", step="prompts", mode="natural",
+                    condition="py_code c=1", output_tokens=600, chars_s=250.0, answer_s=9.0)  # fmt: skip
+    found = [twin for twin in twins([ours], PUBLISHED) if twin.published.write_up.name == "mtp-gb10"]
+    figures = {(twin.figure, twin.column, twin.ours, twin.theirs, twin.ratio is not None) for twin in found}
+    assert ("chars_s", "chars_s", 250.0, 279.8, True) in figures
+    assert {each for each in figures if each[0] == "wall_s"} == {
+        ("wall_s", "answer_s", 9.0, 8.30, True),
+        ("wall_s", "answer_s", 9.0, 8.66, True),
+        ("wall_s", "answer_s", 9.0, 15.58, False),
+    }
+    [longer] = [twin for twin in found if twin.theirs == 15.58]
+    assert "600 output tokens here, 1500 there: not compared" in longer.differs
+    page = beside_section(seen(ours, published=PUBLISHED))
+    assert page is not None and "characters/s" in page and "seconds of an answer" in page
+
+
+@pytest.mark.parametrize(("concurrency", "asked"), [(1, 2), (16, 2), (None, 0)])
+def test_a_category_averaged_over_loads_stands_beside_ours_at_each_load_and_says_so(
+    concurrency: int | None, asked: int
+) -> None:
+    load = {"precision": "bf16", "step": "load", "mode": "natural", "speedup": 2.0, "concurrency": concurrency}
+
+    def of(category: str, **served: object) -> list[Twin]:
+        shape = {"condition": with_category(f"load c={concurrency}", category)} | load | served
+        return twins([measured(**shape)], PUBLISHED)
+
+    moe = {"technique": "dflash-flash-attn", "k": 15, "model": "gemma-4-26b-a4b"}
+    found = [*of("coding", k=8), *of("stem", **moe)]
+    assert [(twin.figure, twin.theirs) for twin in found] == [("speedup", 3.82), ("speedup", 2.15)][:asked]
+    said = "theirs is an average over several loads"
+    assert all(said in twin.differs for twin in found)
+    assert of("humanities", k=8) == [], "not published of this model"
+    whole = twins([measured(**load, k=8, condition=f"load c={concurrency}")], PUBLISHED)
+    assert all(said not in twin.differs and twin.published.row.workload is None for twin in whole)
+
+
 def test_a_part_of_a_request_stands_beside_that_part_at_that_depth_and_never_beside_a_whole_request() -> None:
     served = {"model": "gemma-4-31b-int4", "precision": "autoround-int4", "gpu": "gb10", "step": "depth", "k": 2}
     decode = measured(tok_s=18.0, tok_s_lo=17.0, tok_s_hi=19.0, mode="decode", condition="tg128 @ d4096",
                       context_tokens=6144, output_tokens=128, speedup=1.6, tpot_ms=55.0, **served)  # fmt: skip
-    [twin] = twins([decode], PUBLISHED)
+    twin, peak = twins([decode | {"peak_tok_s": 22.0}], PUBLISHED)
     assert (twin.figure, twin.ours, twin.theirs, twin.is_within) == ("decode_tok_s", 18.0, 18.40, True)
+    assert (peak.figure, peak.ours, peak.theirs, peak.is_within) == ("peak_tok_s", 22.0, 23.33, None)
     prefill = decode | {"tok_s": 800.0, "mode": "prefill", "condition": "pp2048 @ d4096", "ttft_ms": 7700.0}
     by_figure = {twin.figure: (twin.ours, twin.theirs) for twin in twins([prefill], PUBLISHED)}
     assert by_figure == {"prefill_tok_s": (800.0, 794.26), "ttft_ms": (7700.0, 7740.21)}
@@ -113,6 +175,15 @@ def test_what_a_guard_flagged_is_shown_and_never_divided() -> None:
 )
 def test_another_model_precision_technique_or_load_is_no_twin(columns: dict[str, object]) -> None:
     assert all(twin.theirs not in (178, 2.62) for twin in twins([measured(speedup=2.7, **columns)], PUBLISHED))
+
+
+def test_what_a_write_up_served_is_served_by_its_sweep_and_its_dflash_drafts_with_flash_attn() -> None:
+    cells = [each.cell for each in expand(load_sweep("speed-bench"), recipe="0" * 16).cells]
+    ours = {(cell.model.name, cell.precision.name, cell.technique.name, cell.k) for cell in cells}
+    rows = load_write_up("mtp-dflash-h100").rows
+    assert ours == {(each.model, each.precision, each.technique, each.k) for each in rows}
+    backends = {cell.technique.method: cell.technique.speculative_config.get("attention_backend") for cell in cells}
+    assert backends == {"ar": None, "mtp": None, "dflash": "flash_attn"}
 
 
 def test_k_must_be_the_published_one_where_it_is_published() -> None:

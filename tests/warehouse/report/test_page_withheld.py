@@ -47,6 +47,10 @@ def test_the_placebo_says_what_it_could_have_seen() -> None:
     assert "It could not have seen less than 2.4%: half the width of its interval." in one
     two = placebo_section(seen(AR, MTP, pairs=(placebo(AR), wide))) or ""
     assert "less than 2.4% to 25.0%, by condition: half" in two
+    blind = placebo(AR | {"condition": "load c=1"}, ratio_lo=0.0142, ratio_hi=67.4)
+    three = placebo_section(seen(AR, MTP, pairs=(placebo(AR), blind))) or ""
+    assert "less than 2.4% to a factor of 68.9, by condition: half" in three
+    assert ">factor 68.9</td>" in three and "%" not in three[three.index(">factor 68.9") :].partition("</tr>")[0]
 
 
 def test_several_starts_without_an_interval_are_not_called_one_start() -> None:

@@ -10,6 +10,7 @@ from tests.warehouse.report.rows import AR, MTP, row, seen, text_of
 from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.display.figures import Row
 from warehouse.display.speed_sections import speed_section
+from warehouse.report.answer import answers
 from warehouse.report.trust_sections import provenance_section
 from warehouse.tables import K_CURVES, PAIRS, RECOMMENDATIONS
 
@@ -39,6 +40,15 @@ def test_a_technique_is_recommended_without_reserve_only_where_its_accuracy_is_c
 ) -> None:
     text = text_of(seen(AR, MTP, pairs=(PAIR, HELD, *pairs)))
     assert text.startswith(f"Run mtp K=4: 2.00 × AR at short c=1{'.' if carried else ', if its accuracy holds.'}")  # noqa: RUF001
+
+
+def test_the_headline_is_one_that_the_data_can_give() -> None:
+    other = {"model": "a-model", "cell_key": "other"}
+    view = seen(AR, MTP, AR | other, MTP | other | {"verdict": "suspect", "speedup": None}, pairs=(PAIR, HELD))
+    assert [(each.about, each.verdict[:10]) for each in answers(view)] == [
+        ("m, bf16, on h100", "Run mtp K="),
+        ("a-model, bf16, on h100", "No speedup"),
+    ]
 
 
 def test_what_is_carried_comes_before_what_is_faster_and_is_not() -> None:

@@ -77,7 +77,7 @@ def test_that_there_is_no_trusted_ar_row_is_only_said_where_there_is_none() -> N
     rejected = row("mtp", 160.0, k=4, verdict="rejected", reasons=["stream_mismatch"])
     text = text_of(seen(AR, rejected))
     assert "no trusted AR row" not in text
-    assert "AR ran at 80.0 tokens/s. Nothing beside it can be divided by that: mtp K=4 (rejected: stream_mis" in text
+    assert "AR ran at 80.0 tokens/s. What stands beside AR can't be divided by it: mtp K=4 (rejected: " in text
     ok = row("mtp", 160.0, k=4)
     lost = AR | {"verdict": "rejected", "reasons": ["short_output"]}
     text = text_of(seen(lost, ok))
@@ -122,6 +122,12 @@ def test_intervals_of_before_visits_are_of_one_start_and_no_claim() -> None:
             "†‡",
             "† dummy weights, ‡ acceptance replayed from anchors",
         ),
+        (
+            {"weights": "dummy", "made_up": "weights=dummy, routing=random"},
+            "dummy weights, experts drawn",
+            "†¶",
+            "† dummy weights, ¶ experts drawn",
+        ),
     ],
 )
 def test_what_was_not_really_run_is_said_wherever_its_figure_is(
@@ -142,6 +148,12 @@ def test_a_prompt_that_is_not_as_long_as_its_condition_says_is_told_beside_it() 
     sent = speed_section(seen(AR, MTP | {"prompt_tokens": 95.0}))
     assert "sent 95 tokens, not 64" in sent
     assert "tokens, not" not in speed_section(seen(AR, MTP | {"prompt_tokens": 64.4}))
+
+
+def test_bandwidth_is_told_as_the_least_that_was_needed() -> None:
+    """Of a mixture of experts it counts those of one token, however many tokens a step works on."""
+    shown = speed_section(seen(AR, MTP | {"mbu": 0.114})) or ""
+    assert "MBU ≥</th>" in shown and "11%</td>" in shown
 
 
 def test_lookup_is_held_against_tokens_per_step_not_against_its_acceptance_length() -> None:

@@ -11,17 +11,20 @@ import pytest
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
 from tests.warehouse.read_page import page_of
+from tests.warehouse.report.rows import seen
 from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
 from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
 from warehouse.parts import Row
 from warehouse.speculation.curves import shapes_of
 from warehouse.speculation.points import Point, Points
+from warehouse.speculation.section import which_k_section
 from warehouse.speculation.theory import steps_of
 from warehouse.statistics.speculation.theory import expected_tokens
 from warehouse.statistics.visits import Components
 from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store
+from warehouse.tables import K_CURVES
 
 AR = ("ar", None)
 K1, K2, K4 = ("mtp", 1), ("mtp", 2), ("mtp", 4)
@@ -356,3 +359,15 @@ def test_the_page_shows_the_curve_the_recommendation_and_theory(local: Store) ->
     assert "Speed over K, short c=1" in page.text and "K=2: within noise of K=4, the fastest" in page.text
     assert any(attributes.get("class") == "ring" for tag, attributes in page.elements if tag == "circle")
     assert any(attributes.get("class") == "line theory" for _, attributes in page.elements)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run_id", "model", "precision", "technique", "draft", "made_up", "engine", "gpu", "step", "condition", "mode"],
+)
+def test_points_that_differ_in_more_than_k_are_of_two_curves(name: str) -> None:
+    named = dict.fromkeys(("run_id", "model", "precision", "technique", "engine", "gpu", "step", "condition"), "same")
+    known = named | {"mode": "fixed", "tok_s": 100.0, "verdict": "ok", "reasons": []}
+    points = [dict.fromkeys(K_CURVES.column_names()) | known | {"k": k} for k in (0, 4)]
+    assert "Speed over K, same" in (which_k_section(seen(k_curves=points)) or "")
+    assert which_k_section(seen(k_curves=[points[0], points[1] | {name: "another"}])) is None

@@ -22,6 +22,10 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     accepted ones, so steps = (completion - accepted tokens) / concurrency; block diffusion counts its denoising steps.
     Source: Pope et al., arXiv 2211.05102, section 2.
 
+    Of a mixture of experts it is a low bound as soon as a step works on several tokens, of other requests or to verify
+    a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/experts.py`), and no model's file
+    says how many there are, nor what all tokens share.
+
     Args:
         planned: what was measured, on which kind of card.
         windows: of all repeats.

@@ -1,0 +1,88 @@
+"""Drawings: every name is whole, none covers a point, and every sign is explained, however long the names are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.warehouse.report.rows import row
+from warehouse.display.drawing import WIDTH
+from warehouse.display.figures import Row
+from warehouse.display.markup import Markup
+from warehouse.display.plots import LETTER, acceptance_lines, rate_bars, score_dots, speedup_scatter
+from warehouse.loads.plots import PER_SECOND, against_load
+from warehouse.memory.plots import energy_bars
+
+AXIS_LETTER = LETTER * 10 / 11
+"""By the sizes of both in the style sheet."""
+
+MADE_UP = {"weights": "dummy", "acceptance_source": "replayed:mtp-gb10-26b-a4b"}
+
+
+def cells(**columns: Any) -> list[Row]:
+    """Of a long name, nearly alike in all their figures."""
+    return [
+        row(
+            "mtp-v2-runner", 400.0 + k, k=k, speedup=1.6, speedup_lo=1.5, speedup_hi=1.7 - k / 20, n=48, score=0.9,
+            tokens_per_step=3 + k / 10, acceptance_by_position=[0.8, 0.6, 0.5], energy_j_per_token=0.7,
+            **MADE_UP, **columns,
+        )
+        for k in (2, 4, 8)
+    ]  # fmt: skip
+
+
+def offered(rows: list[Row]) -> Markup:
+    return against_load("t", "u", [(each, [(32.0, 31.0)]) for each in rows], PER_SECOND, has_bound=True)
+
+
+Draw = Callable[[list[Row]], Markup]
+DRAWINGS = (rate_bars, energy_bars, score_dots, speedup_scatter, acceptance_lines, offered)
+
+
+def names(drawing: Markup) -> list[tuple[float, float, float]]:
+    """Left end, right end and place of each name."""
+    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="(\w+)">(mtp[^<]*)', drawing)
+    wide = [(float(x), float(y), kind, LETTER * len(words)) for x, y, kind, words in found]
+    return [(x - width, x, y) if kind == "end" else (x, x + width, y) for x, y, kind, width in wide]
+
+
+@pytest.mark.parametrize("draw", DRAWINGS)
+@pytest.mark.parametrize("verdict", ["ok", "suspect"])
+def test_names_are_whole(draw: Draw, verdict: str) -> None:
+    found = names(draw(cells(verdict=verdict)))
+    assert len(found) == 3
+    assert all(left >= 0 and right <= WIDTH for left, right, _ in found), found
+
+
+@pytest.mark.parametrize("draw", DRAWINGS)
+def test_what_an_axis_shows_is_whole(draw: Draw) -> None:
+    found = re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="axis middle">([^<]*)', draw(cells()))
+    half = [(float(x), AXIS_LETTER * len(words) / 2, words) for x, words in found]
+    assert all(x - wide >= 0 and x + wide <= WIDTH for x, wide, words in half), half
+
+
+def test_names_cover_neither_points_nor_one_another() -> None:
+    drawing = speedup_scatter(cells())
+    found = names(drawing)
+    assert {left for left, _, _ in found} == {found[0][0]}, "in one column"
+    points = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', drawing)]
+    assert max(points) < found[0][0]
+    places = sorted(y for _, _, y in found)
+    assert all(below - above >= 12 for above, below in pairwise(places))
+
+
+@pytest.mark.parametrize("draw", [rate_bars, energy_bars])
+def test_a_pale_bar_has_a_mark_and_the_mark_is_explained(draw: Draw) -> None:
+    explained = "! pale: not ok, in no comparison"
+    assert explained in draw(cells(verdict="suspect")) and "‡ !<" in draw(cells(verdict="suspect"))
+    assert explained not in draw(cells()) and "!" not in draw(cells())
+
+
+def test_the_line_of_all_that_is_offered_is_there_for_a_single_rate() -> None:
+    [ends] = re.findall(r'<polyline points="([^"]*)" class="bound"', offered(cells()))
+    (x1, y1), (x2, y2) = (tuple(map(float, each.split(","))) for each in ends.split())
+    assert x2 > x1 and y1 == y2
