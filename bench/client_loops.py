@@ -1,8 +1,10 @@
 """One closed loop of `bench/client.py`, in a process of its own: ours, a bare asyncio protocol, or httpx as it comes.
 
-    python bench/client_loops.py CLIENT URL whole|stream CONCURRENCY REQUESTS
+    python bench/client_loops.py CLIENT URL CONCURRENCY REQUESTS BODY
+    python bench/client_loops.py whole|stream
 
-prints one JSON document: what this client believes it measured, and its processor time within the window.
+The first asks for BODY, and prints one JSON document: what this client believes it measured, and its processor time
+within the window. The second prints BODY, as our client makes it: the bare loops import nothing of ours.
 """
 
 from __future__ import annotations
@@ -17,30 +19,38 @@ from time import monotonic
 from typing import Any
 
 TOKENS = 64
-BODY = {
-    "model": "m",
-    "messages": [{"role": "user", "content": "why is the sky blue? " * 12}],
-    "max_tokens": TOKENS,
-    "ignore_eos": True,
-    "temperature": 0,
-}
-STREAMED = BODY | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 Times = list[tuple[float, float | None, float]]
 """Of each request: sent, first token, ended."""
 
-Loop = Callable[[str, bool, int, int], Coroutine[Any, Any, tuple[Times, float]]]
+Body = dict[str, Any]
+"""A chat request; its answer streams if it asks for it."""
+
+Loop = Callable[[str, Body, int, int], Coroutine[Any, Any, tuple[Times, float]]]
 
 
-async def ours(url: str, streams: bool, concurrency: int, requests: int) -> tuple[Times, float]:
+def body_of(streams: bool) -> Body:
+    """A request of the steps."""
+    from configs.cell import Model, Technique
+    from tasks.client import request_body, streamed
+    from tasks.prompts import Prompt
+
+    model = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1)
+    prompt = Prompt("why is the sky blue? " * 12)
+    body = request_body(model, Technique(name="ar", method="ar"), prompt, TOKENS, fixed=True)
+    return streamed(body) if streams else body
+
+
+async def ours(url: str, body: Body, concurrency: int, requests: int) -> tuple[Times, float]:
     """The client of the steps, under the load shape of the steps; decoded when the clock has stopped."""
     from configs.cell import Model, Technique
     from tasks.client import Client, reply_of, stream_reply_of
     from tasks.timing.loops import closed_loop
 
+    streams = bool(body.get("stream"))
     model = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1)
     async with Client(url, model, Technique(name="ar", method="ar")) as client:
-        ready = [client.ready(BODY, streams=streams) for _ in range(requests)]
+        ready = [client.ready(body, streams=streams) for _ in range(requests)]
         await client.connect(concurrency)
         begun_s = time.process_time()
         exchanges = await closed_loop(client.hear, ready, concurrency)
@@ -50,7 +60,7 @@ async def ours(url: str, streams: bool, concurrency: int, requests: int) -> tupl
         assert heard is not None
         reply = stream_reply_of(heard) if streams else None
         if reply is None:
-            assert reply_of(heard).completion_tokens == TOKENS
+            assert reply_of(heard).completion_tokens == body["max_tokens"]
         first_s = heard.sent_s + reply.first_token_s if reply and reply.first_token_s is not None else None
         times.append((heard.sent_s, first_s, heard.ended_s))
     return times, cpu_s
@@ -91,16 +101,16 @@ class _Bare(asyncio.Protocol):
             self.ask()
 
 
-async def floor(url: str, streams: bool, concurrency: int, requests: int) -> tuple[Times, float]:
+async def floor(url: str, body: Body, concurrency: int, requests: int) -> tuple[Times, float]:
     """What this machine and this event loop can do at best."""
     host, port = url.removeprefix("http://").split(":")
-    body = json.dumps(STREAMED if streams else BODY).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    data, streams = json.dumps(body).encode(), bool(body.get("stream"))
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(data)}\r\n\r\n"
     left, times = iter(range(requests)), Times()
     loop = asyncio.get_running_loop()
     bare = []
     for _ in range(concurrency):
-        made = await loop.create_connection(lambda: _Bare(head.encode() + body, left, times, streams), host, int(port))
+        made = await loop.create_connection(lambda: _Bare(head.encode() + data, left, times, streams), host, int(port))
         bare.append(made[1])
     begun_s = time.process_time()
     for each in bare:
@@ -112,11 +122,11 @@ async def floor(url: str, streams: bool, concurrency: int, requests: int) -> tup
     return times, cpu_s
 
 
-async def httpx_default(url: str, streams: bool, concurrency: int, requests: int) -> tuple[Times, float]:
+async def httpx_default(url: str, body: Body, concurrency: int, requests: int) -> tuple[Times, float]:
     """The same with httpx as it comes: its own transport, without limits, bodies encoded beforehand."""
     import httpx
 
-    data = json.dumps(STREAMED if streams else BODY).encode()
+    data = json.dumps(body).encode()
     left, times = iter(range(requests)), Times()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=url, trust_env=False, limits=limits, timeout=600) as client:
@@ -138,16 +148,16 @@ async def httpx_default(url: str, streams: bool, concurrency: int, requests: int
 LOOPS: dict[str, Loop] = {"ours": ours, "floor": floor, "httpx": httpx_default}
 
 
-def main(client: str, url: str, how: str, concurrency: int, requests: int) -> None:
+def main(client: str, url: str, concurrency: int, requests: int, body: Body) -> None:
     """Run the loop and say what it saw."""
-    times, cpu_s = asyncio.run(LOOPS[client](url, how == "stream", concurrency, requests))
+    times, cpu_s = asyncio.run(LOOPS[client](url, body, concurrency, requests))
     assert len(times) == requests
     span_s = max(ended_s for _, _, ended_s in times) - min(sent_s for sent_s, _, _ in times)
     first = [first_s - sent_s for sent_s, first_s, _ in times if first_s is not None]
     said = {
         "latency_ms": 1000 * fmean(ended_s - sent_s for sent_s, _, ended_s in times),
-        "ttft_ms": 1000 * fmean(first) if first and how == "stream" else None,
-        "tok_s": requests * TOKENS / span_s,
+        "ttft_ms": 1000 * fmean(first) if first and body.get("stream") else None,
+        "tok_s": requests * body["max_tokens"] / span_s,
         "cpu_ms": 1000 * cpu_s / requests,
     }
     print(json.dumps(said))
@@ -157,4 +167,7 @@ if __name__ == "__main__":
     from pathlib import Path
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    if len(sys.argv) == 2:
+        print(json.dumps(body_of(sys.argv[1] == "stream")))
+        sys.exit()
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5]))

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from configs.load import load_model
+from configs.load import load_model, load_technique
 from tasks.guards.experts import same_experts
 from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
@@ -25,11 +25,19 @@ from warehouse.consolidate.raw import polars_schema
 from warehouse.consolidate.rows import Row
 from warehouse.consolidate.speed.claims import CORRECTED, among_others
 from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
-from warehouse.report.newest import CURVE
 from warehouse.report.write import CONVENIENCE_KEY, write_report
 from warehouse.snapshot import publish_rows
 from warehouse.store import open_store
-from warehouse.tables import ATTEMPTS, K_CURVES, PAIRS, PRODUCT_TABLES, RECOMMENDATIONS, RESULTS_CONSOLIDATED, VISITS
+from warehouse.tables import (
+    ATTEMPTS,
+    CURVE,
+    K_CURVES,
+    PAIRS,
+    PRODUCT_TABLES,
+    RECOMMENDATIONS,
+    RESULTS_CONSOLIDATED,
+    VISITS,
+)
 from warehouse.verdicts import Reason, worst
 
 Tables = dict[str, pl.DataFrame]
@@ -82,8 +90,11 @@ def _over(name: str, old: pl.DataFrame, new: pl.DataFrame, taken: pl.DataFrame) 
 
 
 def newest(tables: Tables) -> Tables:
-    """Without rows of a cell that a later run measured again under another key."""
-    results = tables[_results].sort(_is_measured, "measured_at")
+    """Without rows of a cell that a later run measured again under another key, with as many starts of its control."""
+    controls = tables[VISITS.name].filter(pl.col("role") == "control").group_by("run_id", "cell_key")
+    starts = controls.agg(starts=pl.col("visit").n_unique())
+    results = tables[_results].join(starts, on=["run_id", "cell_key"], how="left")
+    results = results.sort(_is_measured, pl.col("starts").fill_null(0), "measured_at")
     latest = results.unique(KNOWN_AS, keep="last")
     kept = results.join(latest, on=(*KNOWN_AS, "run_id"), how="semi", nulls_equal=True)
     shared = {name: [each for each in MEASURED_ONCE if each in frame.columns] for name, frame in tables.items()}
@@ -92,33 +103,31 @@ def newest(tables: Tables) -> Tables:
 
 def judged(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
     """Rows of leases from before `same_experts`, held to it: rates, starts, comparisons. Their curves are left out."""
-    said = {_load(row): sentence for row in rows[_results] if (sentence := _shared(row)) is not None}
-    made = {
-        _results: [_flagged(row, said) for row in rows[_results]],
-        VISITS.name: [_flagged(row, said) for row in rows[VISITS.name]],
-        PAIRS.name: [_flagged(row, said) if row["kind"] == "speed" else row for row in rows[PAIRS.name]],
-    }
-    curves = {name: [row for row in rows[name] if _shared(row) is None] for name in CURVES}
-    return {**rows, **made, **curves}
+    at_a_time = {_load(row): row["concurrency"] for row in rows[_results]}
+    held = {name: [_held(row, at_a_time) for row in rows[name]] for name in (_results, VISITS.name)}
+    held[PAIRS.name] = [_held(row, at_a_time) if row["kind"] == "speed" else row for row in rows[PAIRS.name]]
+    curves = {name: [row for row in rows[name] if _shared(row, row["concurrency"]) is None] for name in CURVES}
+    return {**rows, **held, **curves}
 
 
 def _load(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in LOAD)
 
 
-def _shared(row: Row) -> str | None:
-    """What the guard says of a rate by what is on record of its cell; a rate has a mode."""
+def _shared(row: Row, concurrency: int | None) -> str | None:
+    """What the guard says of a rate by what is on record of its cell; a rate has a mode, a curve all its K."""
     told = (row["made_up"] or "").split(", ")
     if "weights=dummy" not in told or row["mode"] is None:
         return None
     routing = "random" if "routing=random" in told else None
-    found = same_experts(load_model(row["model"]).model_copy(update={"routing": routing}), row["concurrency"])
+    model = load_model(row["model"]).model_copy(update={"routing": routing})
+    found = same_experts(model, load_technique(row["technique"]), row["k"], concurrency)
     return None if found is None else found.sentence
 
 
-def _flagged(row: Row, said: Mapping[tuple[object, ...], str]) -> Row:
+def _held(row: Row, at_a_time: Mapping[tuple[object, ...], int | None]) -> Row:
     """As the node would have judged it: suspect, and without a speedup."""
-    sentence = said.get(_load(row))
+    sentence = _shared(row, at_a_time.get(_load(row)))
     if sentence is None:
         return row
     noted: dict[str, object] = {"verdict": worst([row["verdict"], "suspect"])}

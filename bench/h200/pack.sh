@@ -7,7 +7,9 @@ out=$(realpath -m "$1")/store store=$(realpath -m "$2")
 shift 2
 mkdir -p "$out" "$store"
 cd "$here"
-for sweep in "$@"; do PYTHONPATH=. "$(bin/environment control)" bench/h200/record.py "$store" "$sweep"; done
+for sweep in "$@"; do PYTHONPATH=. "$(bin/environment control)" bench/h200/record.py "$store" "$sweep"; done |
+    tee "$out/cells"
+cut -d' ' -f1 "$out/cells" | uniq >"$out/runs"
 tar czf "$out/store.tar.gz" -C "$store" .
 family=$(PYTHONPATH=. python3 -c 'from tasks.family.recipe import family_dir; print(family_dir())')
 if [ -d "$family" ]; then

@@ -20,7 +20,7 @@ start() { # start CARD [WORD...]
     CUDA_VISIBLE_DEVICES=$card XDG_CACHE_HOME=$root/cache PATH=$root/bin:$PATH PYTHONPATH=$root/node:. PYTHONUNBUFFERED=1 \
         SPECSWEEP_STATE=$root/state/$card SPECSWEEP_GIT_SHA=$(cut -d' ' -f1 "$root/parts/commit") \
         SPECSWEEP_GIT_DIRTY=$(cut -d' ' -f2 "$root/parts/commit") \
-        setsid nohup python3 bench/h200/worker.py --store "$root/store" --logs "$root/logs" \
+        setsid nohup python3 bench/h200/worker.py --store "$root/store" --logs "$root/logs" --runs "$root/parts/runs" \
         --seconds "${LEASE_S:-1380}" --least-per-start "${LEAST_PER_START_S:-320}" "$@" \
         >>"$root/logs/worker-$card.log" 2>&1 </dev/null &
     echo $! >"$root/worker-$card.pid"

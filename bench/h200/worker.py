@@ -1,4 +1,4 @@
-"""Measures the cells of every run in a store, one after another, until the time is over; `work.sh` starts it.
+"""Measures the cells of the runs that were packed, one after another, until the time is over; `work.sh` starts it.
 
 A cell whose bracket would be cut by the end is not begun: its controls must share its machine. At the end the cell in
 hand is asked to stop; what it finished is kept, and the next lease goes on behind it.
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from configs.schema import PlannedCell
 from tasks.runner import CellRejected, todo
-from warehouse.ledger import Ledger, run_ids
+from warehouse.ledger import Ledger
 from warehouse.store import Store, open_store
 
 STOP_S = 60.0
 """A runner that is asked to stop flushes what it has and ends its engine within this time."""
 
 
-def cells_left(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
+def cells_left(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
     """Runs, their cells in order and how many engine starts each still needs; without those that need none."""
-    for run_id, planned in chosen(store, words):
+    for run_id, planned in chosen(store, runs, words):
         try:
             starts = todo(Ledger(store, run_id), planned)
         except CellRejected as error:
@@ -34,9 +34,9 @@ def cells_left(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCel
             yield run_id, planned, len(starts)
 
 
-def chosen(store: Store, words: list[str]) -> Iterator[tuple[str, PlannedCell]]:
+def chosen(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[str, PlannedCell]]:
     """Cells that a word names, in the order of the words; without words all, as their plans have them."""
-    cells = [(run_id, planned) for run_id in run_ids(store) for planned in Ledger(store, run_id).plan().cells]
+    cells = [(run_id, planned) for run_id in runs for planned in Ledger(store, run_id).plan().cells]
     for word in words or [""]:  # which is a part of every name
         named = [each for each in cells if word in each[1].cell.label or each[1].cell.cell_key.startswith(word)]
         cells = [each for each in cells if each not in named]
@@ -71,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--store", required=True)
     parser.add_argument("--logs", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True, help="a file of run ids; the store has earlier ones, too")
     parser.add_argument("--seconds", type=float, required=True, help="of the whole lease, from now on")
     parser.add_argument(
         "--least-per-start", type=float, required=True, help="seconds that must be left per engine start of a cell"
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="parts of cells' names, or beginnings of their keys; none: all")
     args = parser.parse_args()
     ends = time.monotonic() + args.seconds
-    for run_id, planned, starts in list(cells_left(open_store(args.store), args.words)):
+    for run_id, planned, starts in list(cells_left(open_store(args.store), args.runs.read_text().split(), args.words)):
         left_s = ends - time.monotonic()
         if left_s < (needed_s := starts * args.least_per_start):
             say(f"{left_s:.0f} s are left, {needed_s:.0f} needed: {planned.cell.label} is for the next lease")

@@ -155,3 +155,18 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
         for table in ("results_consolidated", "visits"):
             assert pl.read_parquet(whole / f"{table}.parquet").height == read_current(store, table).height > 0
     assert "gemma-4-31b-shape" in (whole / "report.html").read_text()
+
+
+def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earlier_ones(
+    tmp_path: Path, carried: Path, run: Run
+) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
+    for k in (2, 4):
+        (tmp_path / "mine.yaml").write_text(SWEEP.replace("k: 2", f"k: {k}"))
+        run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"))
+    run("keep.sh", str(carried), str(tmp_path / "store"))
+    run("unpack.sh")
+    assert len(run_ids(open_store(str(tmp_path / "host" / "store")))) == 2
+    said = run("work.sh", "60", "K=2", "K=4", LEASE_S="1")
+    assert "K=4 (" in said and "is for the next lease" in said and "K=2 (" not in said

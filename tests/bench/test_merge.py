@@ -57,6 +57,15 @@ def test_a_bracket_that_was_cut_off_replaces_nothing(whole: Path, tmp_path: Path
     )
 
 
+def test_a_bracket_whose_second_control_was_cut_off_does_not_replace_a_whole_one(whole: Path, tmp_path: Path) -> None:
+    before = table(whole, "results_consolidated")
+    later = lease(tmp_path / "cut", before.filter(FIXED), run_id="shapes-of-a-later-version", tok_s=222.0)
+    starts = table(whole, "visits").filter(BRACKET & ((pl.col("role") == "cell") | (pl.col("visit") == 1)))
+    starts.with_columns(run_id=pl.lit("shapes-of-a-later-version")).write_parquet(later / "visits.parquet")
+    kept = ("run_id", "cell_key", "condition", "mode", "tok_s")
+    assert merged(whole, later).filter(BRACKET).select(kept).equals(before.filter(BRACKET).select(kept))
+
+
 def test_what_is_measured_again_replaces_the_bracket_whole_and_its_pairs(whole: Path, tmp_path: Path) -> None:
     one = table(whole, "results_consolidated").filter(FIXED & (pl.col("condition") == "short c=1"))
     after = merged(whole, lease(tmp_path / "again", one, tok_s=222.0))
@@ -83,10 +92,14 @@ def test_claims_are_corrected_for_all_that_stand_together(whole: Path) -> None:
 def test_requests_that_shared_their_experts_make_no_claim_and_merging_again_changes_nothing(whole: Path) -> None:
     before = merged(whole)
     moe = pl.col("model").is_in(["gemma-4-26b-a4b-shape", "qwen3.6-35b-a3b-shape"]) & (pl.col("step") == "throughput")
+    drawn = pl.col("made_up").str.contains("routing=random")
+    assert set(before.filter(moe & drawn)["verdict"]) == {"ok"}
+    moe &= ~drawn
     many = before.filter(moe & (pl.col("concurrency") > 1) & (pl.col("mode") == "fixed"))
     assert len(many) and set(many["verdict"]) == {"suspect"} and many["speedup"].null_count() == len(many)
     assert all("same_experts" in reasons for reasons in many["reasons"].to_list())
-    one = before.filter(moe & (pl.col("concurrency") == 1))
-    assert not any("same_experts" in reasons for reasons in one["reasons"].to_list())
+    starts = table(whole, "visits").filter(moe & (pl.col("condition") == "short c=1") & (pl.col("mode") == "fixed"))
+    told = {role: "same_experts" in reasons for role, reasons in starts.select("role", "reasons").rows()}
+    assert told == {"control": False, "cell": True}, "AR's one request has one token a step, a drafting one several"
     first = {name: table(whole, name) for name in ("pairs", "visits")}
     assert merged(whole).equals(before) and all(table(whole, name).equals(frame) for name, frame in first.items())
