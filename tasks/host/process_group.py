@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tasks.host.process_variables import PROC, variables_of
+
 GRACE_S = 30.0
 """How long a group may take to leave after SIGTERM before it is killed."""
 
@@ -122,16 +124,13 @@ def members(group: ProcessGroup, without: str | None = None) -> list[int]:
     """Living processes of the group, except those that also carry the variable `without`."""
     needle = f"{group.variable}={group.mark}".encode()
     found = []
-    for folder in Path("/proc").iterdir():
+    for folder in PROC.iterdir():
         if not folder.name.isdigit():
             continue
-        try:
-            entries = (folder / "environ").read_bytes().split(b"\0")
-            if needle in entries and _is_alive(folder):
-                if without is None or not any(entry.startswith(without.encode() + b"=") for entry in entries):
-                    found.append(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # ended while we looked, or somebody else's
+        entries = variables_of(int(folder.name))
+        if needle in entries and _is_alive(folder):
+            if without is None or not any(entry.startswith(without.encode() + b"=") for entry in entries):
+                found.append(int(folder.name))
     return found
 
 
