@@ -59,6 +59,7 @@ def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
         shapes=shapes_of(model, row.draft, library),
         acceptance=_acceptance_of(row, library),
         denoising_steps=row.denoising_steps,
+        canvas_length=row.canvas_length,
     )
 
 

@@ -152,8 +152,9 @@ class Cell(Grown):
     shapes: tuple[Shape, ...] = Field((), description="those that its model and its draft name")
     acceptance: ReplayedAcceptance | None = Field(None, description="none: whatever its drafts earn")
     denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
+    canvas_length: int | None = Field(None, gt=0, description="tokens denoised together; none: the checkpoint's")
 
-    later: ClassVar[frozenset[str]] = frozenset({"shapes", "acceptance", "denoising_steps"})
+    later: ClassVar[frozenset[str]] = frozenset({"shapes", "acceptance", "denoising_steps", "canvas_length"})
 
     def canonical_json(self) -> str:
         """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash.
@@ -208,7 +209,9 @@ class Cell(Grown):
     @property
     def label(self) -> str:
         """Short human name, e.g. `gemma-4-31b fp8 mtp K=4`."""
-        tail = f" K={self.k}" if self.k is not None else ""
+        steps = None if self.model.weights == "dummy" else self.denoising_steps  # of dummy ones they are made up
+        asked = {"K": self.k, "denoising_steps": steps, "canvas_length": self.canvas_length}
+        tail = "".join(f" {name}={number}" for name, number in asked.items() if number is not None)
         unreal = f" ({', '.join(self.unreal)})" if self.unreal else ""
         return f"{self.model.name} {self.precision.name} {self.technique.name}{tail}{unreal}"
 
@@ -220,8 +223,15 @@ class Cell(Grown):
             *(["weights=dummy"] if is_dummy else []),
             *([f"routing={self.model.routing}"] if self.model.routing else []),
             *([f"acceptance={self.acceptance.label}"] if self.acceptance else []),
-            *([f"denoising_steps={steps}" + (" (replayed)" if is_dummy else "")] if steps else []),
+            *([f"denoising_steps={steps} (replayed)"] if is_dummy and steps else []),
         )
+
+    @property
+    def canvas(self) -> int | None:
+        """Tokens that it denoises together, as far as its row or its shape says; None: only the checkpoint does."""
+        if self.canvas_length is not None or self.model.shape is None:
+            return self.canvas_length
+        return self.shape_named(self.model.shape).canvas_length
 
     def shape_named(self, name: str) -> Shape:
         """The shape that the model or the draft names."""

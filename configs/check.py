@@ -145,9 +145,7 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
         cell = assemble_cell(sweep, row, library)
     except KTooLong as error:
         raise document.error((*here, "k"), str(error)) from error
-    if cell.denoising_steps is not None and not (cell.model.shape and cell.shapes[0].canvas_length):
-        problem = "a number of steps is replayed on a shape that has a canvas_length, and this model is none"
-        raise document.error((*here, "denoising_steps"), f"{problem}; accepted: no denoising_steps")
+    _check_canvas(document, here, cell)
     if (found := unserved(cell)) is not None:
         raise document.error((*here, *found[0]), found[1])
     return cell
@@ -195,9 +193,20 @@ def _check_replay(document: Document, here: Loc, row: CellRow, technique: Techni
     if model.weights == "real" and (row.acceptance is not None or synthetic):
         problem = f"{model.name!r} has real weights, and a replayed acceptance would pass for theirs"
         raise document.error((*here, "acceptance"), f"{problem}; accepted: a model with weights: dummy")
-    if row.denoising_steps is not None and not technique.denoises:
-        problem = f"{row.denoising_steps} given, but {technique.name!r} has no canvas; accepted: no denoising_steps"
-        raise document.error((*here, "denoising_steps"), problem)
+
+
+def _check_canvas(document: Document, here: Loc, cell: Cell) -> None:
+    """Check that steps and canvas are asked of what has one, and steps with its length: vLLM takes them together."""
+    lacks = None if cell.technique.denoises else cell.technique.name
+    if cell.technique.denoises and cell.model.shape and cell.shape_named(cell.model.shape).canvas_length is None:
+        lacks = cell.model.name
+    for field, number in (("denoising_steps", cell.denoising_steps), ("canvas_length", cell.canvas_length)):
+        if number is not None and lacks is not None:
+            problem = f"{number} given, but {lacks!r} has no canvas; accepted: no {field}"
+            raise document.error((*here, field), problem)
+    if cell.denoising_steps is not None and cell.canvas is None:
+        problem = "missing; vLLM takes a number of denoising steps with a canvas' length only"
+        raise document.error((*here, "canvas_length"), f"{problem}; accepted: the one of the checkpoint's config.json")
 
 
 def shape_names(row: CellRow, library: Library) -> Iterator[str]:

@@ -99,7 +99,7 @@ def _control(cell: Cell, sweep: Sweep, library: Library, recipe: str) -> Cell | 
         "model": model,
         "technique": library.load("techniques", BASELINE, Technique),
         "shapes": shapes_of(model, None, library),
-        **dict.fromkeys(("k", "draft", "acceptance", "denoising_steps")),
+        **dict.fromkeys(("k", "draft", "acceptance", "denoising_steps", "canvas_length")),
     }
     return _with_recipe(cell.model_copy(update=twin), recipe)
 

@@ -36,6 +36,7 @@ class CellRow(Frozen):
     serving: Serving | None = None
     acceptance: Replay | None = Field(None, description="published rates instead of the drafts' own")
     denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
+    canvas_length: int | None = Field(None, gt=0, description="tokens denoised together; none: the checkpoint's")
     optional: bool = Field(False, description="left out, with the reason in the plan, where it can't run")
 
 

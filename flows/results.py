@@ -89,12 +89,14 @@ def recommendations_table(store: Store, run_id: str) -> Table | None:
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
-    k = f" K={row['k']}" if row["k"] is not None else ""
+    steps = None if row["made_up"] else row["denoising_steps"]
+    asked = {"K": row["k"], "denoising_steps": steps, "canvas_length": row["canvas_length"]}
+    tail = "".join(f" {name}={number}" for name, number in asked.items() if number is not None)
     made_up = f" ({row['made_up']})" if row["made_up"] else ""
     natural = " (natural)" if row["mode"] == NATURAL and row["step"] != LOAD_STEP else ""
     reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
     return {
-        "cell": f"{row['precision']} {row['technique']}{k}{made_up}",
+        "cell": f"{row['precision']} {row['technique']}{tail}{made_up}",
         "step": row["step"],
         "condition": f"{row['condition'] or ''}{natural}",
         "tok_s": _range(row["tok_s"], row["tok_s_lo"], row["tok_s_hi"], "{:.0f}"),

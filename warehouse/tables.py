@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -200,6 +200,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("weights", "str", "real or dummy"),
         Column("acceptance_source", "str", "measured, or replayed:<source>; null: nothing is drafted"),
         Column("denoising_steps", "i64", "most passes over a canvas that were asked for; null: the checkpoint's own"),
+        Column("canvas_length", "i64", "denoised together, as asked for; null: the checkpoint's own", "tokens"),
         MADE_UP,
         Column("step", "str", "the measurement", required=True),
         Column("condition", "str", 'short human name, e.g. "short c=1"'),

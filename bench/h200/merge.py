@@ -45,7 +45,7 @@ Tables = dict[str, pl.DataFrame]
 MEASURED_ONCE = ("run_id", "cell_key", "step")
 """What a newer lease replaces."""
 
-KNOWN_AS = ("model", "precision", "technique", "k", "denoising_steps", "engine", "gpu", "step")
+KNOWN_AS = ("model", "precision", "technique", "k", "denoising_steps", "canvas_length", "engine", "gpu", "step")
 """What a reader takes for the same cell and step, though its key changed with the version that planned it."""
 
 LOAD = (*MEASURED_ONCE, "condition", "mode")

@@ -115,14 +115,12 @@ def speculative_config(cell: Cell) -> dict[str, JsonValue] | None:
 def diffusion_config(cell: Cell) -> dict[str, JsonValue] | None:
     """What vLLM is given as `--diffusion-config`; None where the checkpoint alone decides.
 
-    vLLM wants the canvas' length with it: it is the shape's.
+    vLLM (0.32.0) takes the canvas' length from the checkpoint only where it is given none of this, but the number of
+    steps also where that is null.
     """
-    if cell.denoising_steps is None or cell.model.shape is None:
+    if cell.denoising_steps is None and cell.canvas_length is None:
         return None
-    return {
-        "canvas_length": cell.shape_named(cell.model.shape).canvas_length,
-        "max_denoising_steps": cell.denoising_steps,
-    }
+    return {"canvas_length": cell.canvas, "max_denoising_steps": cell.denoising_steps}
 
 
 def _checkpoint(cell: Cell, source: Model | Draft) -> str:

@@ -62,7 +62,7 @@ def judge_load(
     shared = [
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
-        _unsteady(served, load, requests),
+        _unsteady(load, requests),
         late_first_token(served, requests),
         *again,
     ]
@@ -123,15 +123,17 @@ def work_findings(
     ]
 
 
-def _unsteady(served: Cell, load: Offered, requests: Sequence[Row]) -> Finding | None:
+def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
     """Repeats of the whole suite have the same share of every category, so their paces must agree.
 
     Those of a category are few prompts, which may differ by what they are about. Of a user's file nobody knows before
     it is read how many prompts a limit per category leaves. At a rate repeats make what is sent.
 
     Repeats are different prompts, on which drafts are worth more or less, so a drafting engine's pace is its decoding
-    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing of some, tokens are
-    judged, as of AR, and of block diffusion, whose steps nobody counts by answer: that may accuse what differs truly.
+    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell: prompts are dealt
+    to the repeats in turn, which so run through one another, and a window holds all of them. Where it says nothing of
+    some answers, tokens are judged, as of AR, and of block diffusion, for which vLLM 0.32.0 refuses
+    `--per-request-spec-decode-metrics`: that may accuse what differs truly.
     """
     concurrency = load.concurrency
     if concurrency is None:
@@ -139,7 +141,7 @@ def _unsteady(served: Cell, load: Offered, requests: Sequence[Row]) -> Finding |
     if concurrency > 1 and len(requests) < STEADY_ROUNDS * concurrency:
         few = f"{len(requests)} requests have no steady state of {concurrency} at a time: ask {STEADY_ROUNDS} for each"
         return Finding(Reason.UNSTEADY, "suspect", few)
-    steps = [steps_of_answer(row) if served.technique.drafts else None for row in requests]
+    steps = [*map(steps_of_answer, requests)]
     made = [row["completion_tokens"] for row in requests] if None in steps else steps
     windows = windows_of([{**row, "completion_tokens": each} for row, each in zip(requests, made, strict=True)])
     repeats = [row for row in windows if row["condition"] == load.name]

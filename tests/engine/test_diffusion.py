@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,14 @@ from tasks.prompts import Prompt
 pytestmark = pytest.mark.engine
 
 SCALE = 0.01
+CANVAS, STEPS = 16, 3
+"""Asked of a checkpoint that has 32 tokens and 16 steps."""
+
 MAX_TOKENS = 40
-"""One canvas and a part of the next."""
+"""Two canvases and a part of the next."""
 
 PLAN = make_plan("demo-diffusion")
-CELL = PLAN.cells[0].cell
+CELL = PLAN.cells[0].cell.model_copy(update={"canvas_length": CANVAS, "denoising_steps": STEPS})
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +60,10 @@ def test_a_canvas_model_is_served_and_returns_exactly_what_is_asked(tmp_path: Pa
     assert (reply.completion_tokens, reply.finish_reason) == (MAX_TOKENS, "length")
     assert (streamed.completion_tokens, streamed.finish_reason) == (MAX_TOKENS, "length")
     assert counted.generation_tokens == 2 * MAX_TOKENS
-    assert counted.denoising_steps and counted.drafts is None
-    assert (counted.committed_tokens or 0) >= counted.generation_tokens
+    assert counted.drafts is None
+    canvases = 2 * ceil(MAX_TOKENS / CANVAS)
+    assert counted.committed_tokens == canvases * CANVAS, "of the checkpoint's own canvas it would be 128"
+    assert 2 * canvases <= (counted.denoising_steps or 0) <= canvases * (STEPS + 1), "a step more commits"
 
 
 async def ask(workdir: Path) -> tuple[Reply, StreamReply, Counters]:

@@ -81,6 +81,7 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "weights": place.get("weights") or cell.model.weights,
         "acceptance_source": acceptance_source(cell),
         "denoising_steps": cell.denoising_steps,
+        "canvas_length": cell.canvas_length,
         "made_up": made_up(cell),
         "step": step.name,
         **spent._asdict(),

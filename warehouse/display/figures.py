@@ -63,8 +63,9 @@ DRAWN = Mark("\N{PILCROW SIGN}", "experts drawn")
 REPLAY = "replayed:"
 """How an `acceptance_source` begins that was not measured; its source follows."""
 
-MARKED = ("weights", "acceptance_source", "denoising_steps")
-"""The columns that say so and that comparisons lack; `made_up`, of which the drawn experts are told, they have."""
+MARKED = ("weights", "acceptance_source", "denoising_steps", "canvas_length")
+"""The columns that say so or name the cell, and that comparisons lack; `made_up`, which tells of drawn experts, they
+have."""
 
 
 def marks(row: Row) -> list[Mark]:
@@ -91,11 +92,10 @@ def ar_name(row: Row) -> str:
 
 
 def technique_name(row: Row) -> str:
-    """Technique with its K or its denoising steps, e.g. `mtp K=4`, `diffusion 16 steps`."""
-    name: str = METHOD_NAMES.get(row["technique"]) or row["technique"]
-    if row.get("denoising_steps") is not None:
-        return f"{name} {row['denoising_steps']} steps"
-    return f"{name} K={row['k']}" if row.get("k") is not None else name
+    """Technique with what a row asked of it, e.g. `mtp K=4`, `diffusion 16 steps`, `diffusion 16 steps canvas 128`."""
+    said = {"k": "K={}", "denoising_steps": "{} steps", "canvas_length": "canvas {}"}
+    asked = [form.format(row[name]) for name, form in said.items() if row.get(name) is not None]
+    return " ".join([METHOD_NAMES.get(row["technique"]) or row["technique"], *asked])
 
 
 def technique_label(row: Row) -> str:

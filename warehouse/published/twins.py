@@ -168,8 +168,9 @@ def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iter
     if row["gpu"] != gpu:
         kept = "each over AR on its own machine" if figure == "speedup" else "not a speed" if figure == "score" else ""
         yield f"measured on {row['gpu']}, published for {gpu}: {kept or 'not compared'}"
-    if theirs.technique != "ar" and theirs.k is None and row["k"] is not None:
-        yield f"ours has K={row['k']}, theirs isn't published"
+    if theirs.technique != "ar" and theirs.k is None:
+        asked = {"K": row["k"], **{name: row.get(name) for name in ("denoising_steps", "canvas_length")}}
+        yield from (f"ours has {name}={each}, theirs isn't published" for name, each in asked.items() if each)
     if theirs.checkpoint is not None and theirs.precision not in (None, "bf16"):
         yield f"their checkpoint is {theirs.checkpoint}"
     if figure == "score":

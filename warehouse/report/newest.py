@@ -88,9 +88,7 @@ def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)
     named = pairs.join(facts, on=cell, how="left", maintain_order="left")
     of_the_cell = pl.when(pl.col("kind") != "placebo")
-    return named.with_columns(
-        of_the_cell.then(pl.col(name)).alias(name) for name in ("acceptance_source", "denoising_steps")
-    )
+    return named.with_columns(of_the_cell.then(pl.col(name)).alias(name) for name in MARKED if name != "weights")
 
 
 def _claimless(rows: pl.DataFrame, figure: str) -> pl.DataFrame:

@@ -109,7 +109,7 @@ def test_whatever_is_replayed_is_part_of_the_key_and_a_plan_is_read_back_as_it_w
 
 def test_a_cell_without_any_of_it_is_written_as_before(write: Write, sweep_text: str) -> None:
     cell = planned(write(sweep_text)).cells[1].cell
-    for word in ("shape", "acceptance", "denoising"):
+    for word in ("shape", "acceptance", "denoising", "canvas"):
         assert word not in cell.canonical_json()
 
 
@@ -140,10 +140,15 @@ MISTAKES = {
         "technique: ar, denoising_steps: 8}",
         ["cells[0].denoising_steps", "no canvas"],
     ),
+    "canvas of a shape without one": (
+        "technique: ar}",
+        "technique: diffusion, canvas_length: 128, denoising_steps: 8}",
+        ["cells[0].denoising_steps", "'gemma-4-31b-shape' has no canvas"],
+    ),
     "steps of a real checkpoint": (
         "diffusiongemma-26b-a4b-shape",
         "diffusiongemma-26b-a4b",
-        ["cells[2].denoising_steps", "canvas_length"],
+        ["cells[2].canvas_length", "missing", "config.json"],
     ),
     "two sources": ("{shape: gem", "{hub_id: a/b, shape: gem", ["cells[1].draft", "hub_id and shape", "exactly one"]),
 }

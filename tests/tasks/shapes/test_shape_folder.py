@@ -80,6 +80,8 @@ def test_the_command_of_a_diffusion_replay_is_told_canvas_and_steps(tmp_path: Pa
     argv = engine_command(diffusion, 1, tmp_path).argv
     told = json.loads(argv[argv.index("--diffusion-config") + 1])
     assert told == {"canvas_length": 256, "max_denoising_steps": 16}
+    narrower = engine_command(diffusion.model_copy(update={"canvas_length": 128}), 1, tmp_path).argv
+    assert json.loads(narrower[-1]) == {"canvas_length": 128, "max_denoising_steps": 16}
 
 
 def test_a_mixture_of_experts_drafts_with_the_newer_model_runner(tmp_path: Path) -> None:

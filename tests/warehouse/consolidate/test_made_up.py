@@ -5,9 +5,11 @@ from __future__ import annotations
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
+from flows.results import result_rows
 from tests.warehouse.visited import VisitedRun, only
 from warehouse.consolidate.baseline import baseline_among
 from warehouse.display.figures import marks, technique_name
+from warehouse.snapshot import publish
 from warehouse.store import Store
 
 
@@ -41,6 +43,21 @@ def test_cells_of_one_technique_are_told_apart_by_their_denoising_steps(local: S
         assert [mark.words for mark in marks(row)] == ["dummy weights", "denoising steps replayed", "experts drawn"]
         names.append(technique_name(row))
     assert names == ["diffusion 8 steps", "diffusion 16 steps"]
+
+
+def test_steps_and_canvas_of_real_weights_are_a_name_and_nothing_made_up(local: Store) -> None:
+    asked = {"denoising_steps": 8, "canvas_length": 256}
+    diffusion = next(each for each in expand(load_sweep("full"), recipe="r").cells if each.cell.technique.denoises)
+    planned = diffusion.model_copy(update={"cell": diffusion.cell.model_copy(update=asked)})
+    run = VisitedRun(local, "single", cells=[planned])
+    run.visit("diffusion", None, 800.0)
+    row = only(run.built().results)
+    assert (row["made_up"], marks(row)) == (None, [])
+    assert {name: row[name] for name in asked} == asked
+    assert technique_name(row) == "diffusion 8 steps canvas 256"
+    publish(local)
+    said = [each["cell"] for each in result_rows(local, "run")]
+    assert said == ["fp8 diffusion denoising_steps=8 canvas_length=256"]
 
 
 def test_what_was_really_run_has_nothing_made_up(local: Store) -> None:

@@ -43,6 +43,13 @@ def test_on_the_same_card_rates_and_speedups_are_divided_and_placed_in_our_inter
     assert speedup.differs == ("ours has K=4, theirs isn't published",)
 
 
+def test_steps_and_canvas_that_a_write_up_does_not_tell_are_told_of_ours() -> None:
+    asked = {"model": "diffusiongemma-26b-a4b", "k": None, "denoising_steps": 8, "canvas_length": 256}
+    rate = found(measured("diffusion", **asked))["mtp-diffusion-h100", "tok_s"]
+    said = [f"ours has {name}, theirs isn't published" for name in ("denoising_steps=8", "canvas_length=256")]
+    assert rate.differs == tuple(said)
+
+
 def test_what_was_made_up_stands_beside_nothing_that_was_measured() -> None:
     assert found(measured(made_up="weights=dummy", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8)) == {}
 
