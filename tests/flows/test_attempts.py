@@ -42,6 +42,15 @@ def measured(run: FakeRun, hands: RunContext, committed: Callable[[str], None] =
     return measure_cell(run.ledger, run.planned, hands, committed)
 
 
+def test_what_fails_on_this_machine_before_its_runner_begins_is_a_row_too(run: FakeRun) -> None:
+    site = FakeSite([FakeCluster(run, Path("python"), LaunchFailed("no node environment"))], [Launch(None)])
+    outcome = measured(run, context(run, site))
+    assert (outcome.ended, outcome.attempts) == ("failed", 2)
+    assert [(each.outcome, each.reason) for each in run.attempts()] == [
+        ("lost", "launch_failed: no node environment"),
+    ] * 2
+
+
 def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(run: FakeRun, node_python: Path) -> None:
     first, second = FakeCluster(run, node_python, **SLOW), FakeCluster(run, node_python)
     first.word, second.word = MachineEnd(interrupted=True), MachineEnd(1_795_176_000.0)
