@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -405,10 +405,21 @@ ATTEMPTS = Table(
         Column("precision", "str", "number format of the weights"),
         Column("technique", "str", "how the cell decodes"),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("engine", "str", "what should serve"),
+        Column("gpu", "str", "kind of machine, as the sweep names it"),
+        Column("weights", "str", "real or dummy, as planned"),
+        Column("acceptance_source", "str", "measured, or replayed:<source>; null: nothing is drafted"),
+        Column("denoising_steps", "i64", "most passes over a canvas that were asked for; null: the checkpoint's own"),
         MADE_UP,
         Column("attempt", "i64", "which try, from 1; null: rented, but no node runner ever took the cell"),
         Column("outcome", "str", "completed, failed, stopped, notice, lost or superseded", required=True),
         Column("reason", "str", "why, in one sentence"),
+        Column(
+            "unmeasured",
+            "list[str]",
+            "what no try of the cell has committed: names of steps and visits (throughput@2); empty: all is measured. "
+            "A cell that never started has a row here and none in results_consolidated",
+        ),
         Column("owner", "str", "host and process that ran it"),
         Column("started_at", "str", "ISO 8601, UTC"),
         Column("ended_at", "str", "ISO 8601, UTC"),
