@@ -10,7 +10,7 @@ arms on one machine, in an order in which a slow drift of that machine cancels:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from configs.cell import Cell
@@ -83,6 +83,19 @@ def without(starts: Sequence[Start], done: Collection[str]) -> list[Start]:
         for start in starts
     ]
     return [start for start in left if start.measurements]
+
+
+def unmeasured(measurements: Sequence[Measurement], usable: Mapping[str, bool]) -> list[Measurement]:
+    """What is left of a cell. One of which no speed can be used needs no control any more.
+
+    Args:
+        measurements: all of the cell.
+        usable: names of those that are committed, each with whether any of its figures can be used.
+    """
+    useless = {each.spec.step for each in measurements if each.visit == FIRST and usable.get(each.name) is False}
+    return [
+        each for each in measurements if each.name not in usable and not (each.is_control and each.spec.step in useless)
+    ]
 
 
 def split_name(name: str) -> tuple[str, Visit]:

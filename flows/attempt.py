@@ -7,56 +7,18 @@ from contextlib import suppress
 from functools import partial
 
 from configs.schema import PlannedCell
-from flows.attempt_records import AttemptRecords, RunnerSeen
+from configs.visits import Start
+from flows.attempts.following import LOG_TAIL_LINES, UNEASY_S, Following
+from flows.attempts.records import AttemptRecords
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
 from flows.launch_slots import Slot
 from flows.run_context import RunContext
 from tasks.runner import todo
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt
 from warehouse.ledger import Ledger
-from warehouse.looks import pause_s
-from warehouse.managing.claims import FLOW_DEADLINE_S
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer, Placement
 from warehouse.store import StoreAway, until_back
-
-LOG_TAIL_LINES = 30
-"""Lines of the node's log kept in the row of a lost attempt."""
-
-SETTLE_S = 3.0
-"""How long a cluster may take to notice that its runner, which has closed its attempt, has ended."""
-
-START_DEADLINE_S = 2400.0
-"""From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
-
-BUDGET_EVERY_S = 30.0
-"""Pause between two budget checks while a node works."""
-
-
-UNEASY_S = 20.0
-"""Silence after which a runner is looked at as often as at first; four heartbeats."""
-
-
-class Watch:
-    """What `AttemptRun._follow` remembers from look to look: moments by the flow's clock, s."""
-
-    def __init__(self, now_s: float, shortest_s: float, longest_s: float) -> None:
-        """Begin now; pauses between looks are from `shortest_s` to `longest_s`."""
-        self.started_s = self.checked_s = self.looked_s = self._news_s = now_s
-        self.closed_s: float | None = None
-        self._epoch: int | None = None
-        self._shortest_s, self._longest_s = shortest_s, longest_s
-        self.pause_s = shortest_s
-
-    def saw(self, seen: RunnerSeen, now_s: float) -> None:
-        """Choose the pause until the next look: a runner that is new, silent or done is looked at often."""
-        epoch = None if seen.lease is None else seen.lease.epoch
-        is_uneasy = epoch is not None and (seen.silence_s is None or seen.silence_s > UNEASY_S)
-        if epoch != self._epoch or is_uneasy or seen.closed is not None:
-            self._news_s = now_s
-        self._epoch = epoch
-        self.pause_s = pause_s(now_s - self._news_s, self._shortest_s, self._longest_s)
 
 
 class AttemptRun:
@@ -94,8 +56,10 @@ class AttemptRun:
         self._context, self._offer, self._slot = context, offer, slot
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
         self._cluster = context.site.cluster(cell_key, offer)
+        self._following = Following(
+            context, self._records, self._cluster, cell_key, is_rented=offer is not None, left=self._left
+        )
         self.was_up = False
-        self._was_watched = True
 
     def adopt(self) -> bool:
         """Take over the open placement's cluster; False if it no longer runs the cell.
@@ -117,7 +81,8 @@ class AttemptRun:
         self._cluster.down()
         self._records.claim_lease()
         gone = Ending(None, Ended.PREEMPTED, "found gone by the next flow")
-        self._close(self._work_done(self._records.runner().closed) or gone, [], was_there=was_there)
+        done = self._following.work_done(self._records.runner().closed)
+        self._close(done or gone, [], was_there=was_there)
 
     def run(self, report_commits: Callable[[Ledger], None]) -> Ending:
         """Launch the cell, once no other runner holds it, and follow it to its end.
@@ -126,7 +91,7 @@ class AttemptRun:
             CellTaken: another flow took the cell while this one waited, or slept.
         """
         try:
-            if self._records.waited_for_owner() and not todo(self._ledger, self._planned, self._job.leg):
+            if self._records.waited_for_owner() and not self._left():
                 self._give_back_slot()
                 return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
             self._context.require_held(self._job.cell_key)
@@ -160,7 +125,7 @@ class AttemptRun:
         finally:
             if is_ours:
                 self._cluster.down()
-                self._close(ending, tail, was_there=self._was_watched)
+                self._close(ending, tail, was_there=self._following.was_watched)
             self._context.look.leave(self._ledger.cell_root(self._job.cell_key))
         return ending
 
@@ -197,95 +162,12 @@ class AttemptRun:
                 self._give_back_slot()
         self.was_up = True
         self._insist(partial(self._records.up, self._context.clock.now_iso(), rented_at_s))
-        return self._follow(report_commits)
+        return self._following.to_its_end(report_commits)
 
-    def _follow(self, report_commits: Callable[[Ledger], None]) -> Ending:
-        """Look until the runner or its cluster has ended, or has been silent for too long."""
-        context, clock = self._context, self._context.clock
-        watch = Watch(clock.now_s(), context.poll_s, context.longest_poll_s)
-        while True:
-            now_s = clock.now_s()
-            if now_s - watch.looked_s > FLOW_DEADLINE_S:  # it slept: what became of the machine meanwhile, nobody saw
-                self._was_watched = False
-            watch.looked_s = now_s
-            # a store that is away says so itself; without its word nobody takes down a node that may measure well
-            with suppress(StoreAway):
-                if (ending := self._looked(watch, report_commits)) is not None:
-                    return ending
-            clock.sleep(watch.pause_s)
-
-    def _looked(self, watch: Watch, report_commits: Callable[[Ledger], None]) -> Ending | None:
-        """One look; None: the runner goes on.
-
-        Raises:
-            OverBudget: it may not.
-            CellTaken: another flow follows it.
-        """
-        self._context.require_held(self._job.cell_key)
-        looked = self._context.look.at(watch.pause_s)
-        seen = self._records.runner(looked)
-        watch.saw(seen, self._context.clock.now_s())
-        # the runner's own word first: asking SkyPilot takes seconds that are paid for
-        ending = self._work_done(seen.closed) or self._cluster.look(seen.silence_s)
-        if ending is not None:
-            return self._explained(ending)
-        now_s = self._context.clock.now_s()
-        if seen.closed is not None:
-            watch.closed_s = watch.closed_s or now_s
-            if now_s - watch.closed_s >= SETTLE_S:
-                return self._explained(_as_closed(seen.closed))
-        elif (silent := self._silent(seen, looked, now_s - watch.started_s)) is not None:
-            return self._explained(silent)  # it may have closed its attempt meanwhile
-        report_commits(looked)
-        if now_s - watch.checked_s > BUDGET_EVERY_S:
-            watch.checked_s = now_s
-            self._context.check_budget(self._job.cell_key)
-        return None
-
-    def _silent(self, seen: RunnerSeen, looked: Ledger, followed_s: float) -> Ending | None:
-        """The ending of a runner that has been silent for too long; None if it has not."""
-        if seen.lease is None:
-            text = f"the node runner was not heard of within {START_DEADLINE_S / 60:.0f} min"
-            return Ending(None, Ended.SILENT, text) if followed_s > START_DEADLINE_S else None
-        if not (self._records.is_free(seen.lease, looked) and self._records.is_free(seen.lease)):
-            return None
-        # a runner that is killed frees its lease at once: ask its cluster again before calling it silent
-        text = f"no heartbeat for {HEARTBEAT_DEADLINE_S:.0f} s from {seen.lease.owner}"
-        return self._cluster.look(None, insist=True) or Ending(None, Ended.SILENT, text)
-
-    def _explained(self, ending: Ending) -> Ending:
-        """The ending, with the reason that the runner wrote itself if it got that far."""
-        closed = self._records.runner().closed
-        if ending.code is None and (done := self._work_done(closed)) is not None:
-            ending = done  # the node was lost after its work was done
-        if ending.how is Ended.DONE and todo(self._ledger, self._planned, self._job.leg):
-            return Ending(None, Ended.FAILED, "the node runner said that it was done, and it was not")
-        if ending.how is Ended.STOPPED and self._offer is not None:
-            return Ending(None, Ended.PREEMPTED, "the node was told to leave; what it had finished is kept")
-        if ending.code is not None and ending.code < 0:
-            return ending._replace(detail=f"the node runner got signal {-ending.code}")
-        if closed is not None and closed.reason:
-            return ending._replace(detail=closed.reason)
-        if ending.detail or ending.code is None or ending.how is Ended.DONE:
-            return ending
-        tail = self._cluster.log_tail(LOG_TAIL_LINES)
-        return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
-
-    def _work_done(self, closed: Attempt | None) -> Ending | None:
-        """The ending that a rented node's runner wrote itself, if nothing its cluster says can change it; else None."""
-        if closed is None or self._offer is None:
-            return None
-        ending = _as_closed(closed)
-        return ending if ending.how in (Ended.DONE, Ended.REJECTED, Ended.NOTICE) else None
+    def _left(self) -> list[Start]:
+        return todo(self._ledger, self._planned, self._job.leg)
 
     def _give_back_slot(self) -> None:
         if self._slot is not None:
             self._slot.give_back()
             self._slot = None
-
-
-def _as_closed(attempt: Attempt) -> Ending:
-    """The ending by the attempt's row. If it has no exit code, somebody else closed it for the runner."""
-    if attempt.exit_code is None:
-        return Ending(None, Ended.FAILED, attempt.reason)
-    return Ending.of_runner(attempt.exit_code, attempt.reason)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab.places import MARK, Places
-from tasks.host.process_variables import PROC, variables_of
 
+PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
 
 GRACE_S = 30.0
@@ -27,7 +27,7 @@ def processes(root: Path) -> list[int]:
     """
     home = Places(root).home
     needles = {f"{MARK}={root}".encode(), f"HOME={home}".encode()}
-    marked = [pid for pid in _pids() if needles & set(variables_of(pid)) or _writes_below(pid, home)]
+    marked = [pid for pid in _pids() if needles & set(_environment(pid)) or _writes_below(pid, home)]
     bodies = {_namespace(pid) for pid in marked} - {_namespace(os.getpid()), None}
     inside = [pid for pid in _pids() if _namespace(pid) in bodies] if bodies else []
     return sorted({*marked, *inside} - _lineage())
@@ -81,6 +81,14 @@ def remove_tree(folder: Path) -> None:
 
 def _pids() -> list[int]:
     return [int(folder.name) for folder in PROC.iterdir() if folder.name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Variables that a process started with; empty if it is gone, a zombie, or somebody else's."""
+    try:
+        return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
 
 
 def _writes_below(pid: int, folder: Path) -> bool:

@@ -11,7 +11,7 @@ from configs.cell import Cell
 from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
-from configs.visits import FIRST, Measurement, Start, without
+from configs.visits import Measurement, Start, unmeasured, without
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
 from tasks.engine.command import engine_command
@@ -46,8 +46,6 @@ class CellRejected(SpecsweepError):
 def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[Start]:
     """Engine starts that are left, each with the measurements that have no commit yet; None: of both legs.
 
-    A cell of which no speed can be used needs no control any more.
-
     Raises:
         CellRejected: an earlier attempt committed the smoke step as rejected.
     """
@@ -56,8 +54,8 @@ def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[S
     for measurement, commit in commits.items():
         if measurement.spec.is_gate and commit.verdict == "rejected":
             raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(commit.reasons)}")
-    useless = {each.spec.step for each, commit in commits.items() if each.visit == FIRST and commit.judged_ok == 0}
-    done = {each.name for each in read if each in commits or (each.is_control and each.spec.step in useless)}
+    left = unmeasured(planned.measurements, {each.name: commit.is_usable for each, commit in commits.items()})
+    done = {each.name for each in planned.measurements} - {each.name for each in left}
     return [start for start in without(planned.starts, done) if leg in (None, start.leg)]
 
 
@@ -102,7 +100,7 @@ class Runner:
                     if start.served == self.planned.cell:
                         raise
                     print(f"the control failed, the cell goes on: {error}", flush=True)
-                    failed = error
+                    failed = EngineFailed(f"the control, {start.served.label}: {error}")
             if failed is not None:
                 raise failed
 

@@ -64,6 +64,14 @@ GPU KV cache size: 65,536 tokens, Maximum concurrency for 2,048 tokens per reque
 Graph capturing finished in 1 secs, took 0.25 GiB"""
 """What a vLLM on a card logs of its memory."""
 
+REFUSAL = """\
+(EngineCore pid=7) ERROR 11-24 22:52:22 [core.py:1510]     raise ValueError(
+(EngineCore pid=7) ERROR 11-24 22:52:22 [core.py:1510] ValueError: the fake engine refuses these arguments
+Traceback (most recent call last):
+    raise RuntimeError(
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"""
+"""How a vLLM whose core did not come up ends: the server's own exception, which is the last one, says only that."""
+
 lock = threading.Lock()
 counters = {"generation": 0, "finished": 0, "drafts": 0, "accepted": 0}
 SLOTS = [float(each) for each in os.environ.get("FAKE_ENGINE_SLOTS", "").split()]
@@ -360,7 +368,7 @@ def metrics() -> str:
 if __name__ == "__main__":
     broken = os.environ.get("FAKE_ENGINE_BROKEN")
     if (broken and broken in " ".join(sys.argv)) or (LIE == "no_ar" and not SPECULATES):
-        sys.exit("ValueError: the fake engine refuses these arguments")
+        sys.exit(REFUSAL)
     if LIE == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while os.path.exists(os.environ.get("FAKE_ENGINE_HOLD", "")):  # noqa: PTH110

@@ -70,6 +70,11 @@ class Commit(BaseModel):
     replaced: tuple[Part, ...] = Field(default=(), exclude=True)
     """Never stored: parts whose rows a regrade stands for. Their seconds were spent all the same."""
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether any condition is ok, as far as they were counted."""
+        return self.judged_ok != 0
+
 
 def said(commit: Commit) -> str:
     """A commit's verdict in words: `ok`, or how many conditions are ok and what was found in the others."""

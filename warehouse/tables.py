@@ -86,6 +86,12 @@ MEMORY_COLUMNS = (
 )
 """What an engine takes; null: nobody says it, or it is less than the log's hundredth of a GiB."""
 
+CANVAS = (
+    Column("denoising_steps", "i64", "most passes over a canvas that were asked for; null: the checkpoint's own"),
+    Column("canvas_length", "i64", "denoised together, as asked for; null: the checkpoint's own", "tokens"),
+)
+"""What a row may ask of block diffusion."""
+
 MADE_UP = Column(
     "made_up",
     "str",
@@ -199,8 +205,7 @@ RESULTS_CONSOLIDATED = Table(
         Column("gpu", "str", "kind of machine, as the sweep names it", required=True),
         Column("weights", "str", "real or dummy"),
         Column("acceptance_source", "str", "measured, or replayed:<source>; null: nothing is drafted"),
-        Column("denoising_steps", "i64", "most passes over a canvas that were asked for; null: the checkpoint's own"),
-        Column("canvas_length", "i64", "denoised together, as asked for; null: the checkpoint's own", "tokens"),
+        *CANVAS,
         MADE_UP,
         Column("step", "str", "the measurement", required=True),
         Column("condition", "str", 'short human name, e.g. "short c=1"'),
@@ -406,10 +411,21 @@ ATTEMPTS = Table(
         Column("precision", "str", "number format of the weights"),
         Column("technique", "str", "how the cell decodes"),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
+        Column("engine", "str", "what should serve"),
+        Column("gpu", "str", "kind of machine, as the sweep names it"),
+        Column("weights", "str", "real or dummy, as planned"),
+        Column("acceptance_source", "str", "measured, or replayed:<source>; null: nothing is drafted"),
+        *CANVAS,
         MADE_UP,
         Column("attempt", "i64", "which try, from 1; null: rented, but no node runner ever took the cell"),
         Column("outcome", "str", "completed, failed, stopped, notice, lost or superseded", required=True),
         Column("reason", "str", "why, in one sentence"),
+        Column(
+            "unmeasured",
+            "list[str]",
+            "what no try of the cell has committed: names of steps and visits (throughput@2); empty: all is measured. "
+            "A cell that never started has a row here and none in results_consolidated",
+        ),
         Column("owner", "str", "host and process that ran it"),
         Column("started_at", "str", "ISO 8601, UTC"),
         Column("ended_at", "str", "ISO 8601, UTC"),

@@ -98,7 +98,8 @@ def newest(tables: Tables) -> Tables:
     latest = results.unique(KNOWN_AS, keep="last")
     kept = results.join(latest, on=(*KNOWN_AS, "run_id"), how="semi", nulls_equal=True)
     shared = {name: [each for each in MEASURED_ONCE if each in frame.columns] for name, frame in tables.items()}
-    return {name: frame.join(kept, on=shared[name], how="semi") for name, frame in tables.items()}
+    measured = {name: frame.join(kept, on=shared[name], how="semi") for name, frame in tables.items()}
+    return {**measured, ATTEMPTS.name: tables[ATTEMPTS.name]}  # also those of cells that never started
 
 
 def judged(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
@@ -165,7 +166,7 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
     rows = {name: sorted(each, key=_place(name)) for name, each in rows.items()}
     with TemporaryDirectory() as scratch:
         store = open_store(scratch)
-        runs = sorted({row["run_id"] for row in rows[_results]})
+        runs = sorted({row["run_id"] for name in (_results, ATTEMPTS.name) for row in rows[name]})
         assert publish_rows(store, rows, runs, None) is not None, "nobody else publishes here"
         write_report(store, judged_write_ups())
         for name in (*(f"{table}.parquet" for table, each in rows.items() if each), CONVENIENCE_KEY):

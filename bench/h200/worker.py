@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.schema import PlannedCell
-from tasks.runner import CellRejected, todo
+from tasks.runner import LOG_TAIL_LINES, CellRejected, todo
+from warehouse.lease import Lease, Leases, gone_attempt
 from warehouse.ledger import Ledger
+from warehouse.outcomes import Ended, ended_with
+from warehouse.owner import lives_here, owner_name
 from warehouse.store import Store, open_store
 
 STOP_S = 60.0
@@ -44,8 +47,38 @@ def chosen(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[st
 
 
 def measure(store_url: str, run_id: str, cell_key: str, log: Path, seconds: float) -> int:
-    """One attempt of one cell; it is asked to stop when the time is over. Returns the runner's exit code."""
-    argv = [sys.executable, "-m", "tasks.cell", "--store", store_url, "--run", run_id, "--cell", cell_key]
+    """One attempt of one cell, which has a row afterwards, whatever became of it. Returns the runner's exit code."""
+    leases = Leases(Ledger(open_store(store_url), run_id), cell_key)
+    before, logged = leases.current(), log.stat().st_size if log.exists() else 0
+    code = ran(
+        [sys.executable, "-m", "tasks.cell", "--store", store_url, "--run", run_id, "--cell", cell_key], log, seconds
+    )
+    if ended_with(code) in (Ended.FAILED, Ended.KILLED):
+        record(leases, before, code, log.read_bytes()[logged:].decode(errors="replace").splitlines())
+    return code
+
+
+def record(leases: Leases, before: Lease | None, code: int, log: list[str]) -> None:
+    """Close the attempt of a runner that failed, unless it did so itself: here no flow does.
+
+    Args:
+        leases: of the cell.
+        before: the newest one before the runner was started; still the newest: it fell before it was granted its own.
+        code: the runner's exit code.
+        log: what it said.
+    """
+    lease = leases.current()
+    if lease is None or lease == before:
+        lease = leases.acquire(owner_name())
+    elif lives_here(lease.owner):
+        return  # another runner's by now
+    reason = f"the node runner got signal {-code}" if code < 0 else (log or [f"it ended with code {code}"])[-1]
+    now, how, tail = leases.clock.now_iso(), ended_with(code), "\n".join(log[-LOG_TAIL_LINES:])
+    leases.close(gone_attempt(lease, leases.heartbeat(), how, reason, now, None, tail))
+
+
+def ran(argv: list[str], log: Path, seconds: float) -> int:
+    """A process to its end: it is asked to stop when the time is over. Returns its exit code."""
     with log.open("ab") as out:
         runner = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True

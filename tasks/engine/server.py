@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -18,6 +17,7 @@ import httpx
 from configs.errors import SpecsweepError
 from configs.secrets.held import TOKEN, secret
 from tasks.engine import container
+from tasks.engine.cause import cause, without_prefix
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.host import autogroup, process_group
 from tasks.host.hub_token import token_variables
@@ -28,8 +28,8 @@ POLL_S = 0.25
 ENGINE_RECORD = f"engine{process_group.RECORD_SUFFIX}"
 """Name of the file beside the log that says which processes belong to the engine."""
 
-_CAUSE = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)\b.*)$")
-_NOISE = re.compile(r"^\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*|^(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*")
+CAUSE_LINES, TAIL_BYTES = 1000, 262_144
+"""The end of a log, in which an engine's own words are looked for: tracebacks of core, workers and server."""
 
 
 class EngineFailed(SpecsweepError):
@@ -157,7 +157,7 @@ class Engine:
     def last_line(self) -> str:
         """The last line of the log, without its prefixes and cut to 160 characters."""
         lines = self.log_tail(1)
-        return _NOISE.sub("", lines[0])[:160] if lines else "nothing yet"
+        return without_prefix(lines[0])[:160] if lines else "nothing yet"
 
     def log_text(self) -> str:
         """All that this start has logged so far."""
@@ -174,19 +174,15 @@ class Engine:
         """Up to `lines` last non-empty lines of the log."""
         try:
             with self.log_path.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
                 text = file.read().decode(errors="replace")
         except FileNotFoundError:
             return []
         return [line for line in text.splitlines() if line.strip()][-lines:]
 
     def cause(self) -> str:
-        """The last exception in the log, else its last line."""
-        for line in reversed(self.log_tail(400)):
-            found = _CAUSE.search(line)
-            if found:
-                return found.group(1)[:300]
-        return self.last_line()
+        """The last exception in the log that says why, else its last line."""
+        return cause(self.log_tail(CAUSE_LINES)) or self.last_line()
 
 
 async def _healthy(client: httpx.AsyncClient, name: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,6 +15,9 @@ import polars as pl
 import pytest
 
 from configs.checkout import ROOT
+from tests.command_lines import command_of
+from tests.fake_run import FakeRun
+from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger, run_ids
 from warehouse.snapshot import publish, read_current
@@ -170,3 +175,64 @@ def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earl
     assert len(run_ids(open_store(str(tmp_path / "host" / "store")))) == 2
     said = run("work.sh", "60", "K=2", "K=4", LEASE_S="1")
     assert "K=4 (" in said and "is for the next lease" in said and "K=2 (" not in said
+
+
+def test_a_cell_that_never_starts_goes_into_the_merged_dataset_with_its_reason(
+    tmp_path: Path, carried: Path, run: Run
+) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    here = tmp_path / "here"
+    run("pack.sh", str(tmp_path), str(here), str(tmp_path / "mine.yaml"))
+    run("keep.sh", str(carried), str(tmp_path / "store"))
+    run("unpack.sh")
+    assert "ended with 1" in run("work.sh", "240", "mtp", FAKE_ENGINE_BROKEN="serve")
+    run("back.sh", str(tmp_path / "out" / "store.tar.gz"), str(here))
+    publish(open_store(str(here)))
+    whole = tmp_path / "whole"
+    shutil.copytree(SCRIPTS / "snapshot", whole)
+    before = pl.read_parquet(whole / "attempts.parquet").height
+    done = merge(whole, here)
+    assert done.returncode == 0, done.stderr
+    attempts = pl.read_parquet(whole / "attempts.parquet")
+    [tried] = attempts.filter(outcome="failed").to_dicts()
+    assert attempts.height == before + 1, "no other is lost"
+    assert tried["reason"] == "the engine died: ValueError: the fake engine refuses these arguments"
+    names = ("model", "precision", "technique", "k", "gpu", "made_up")
+    assert [tried[name] for name in names] == [
+        "gemma-4-31b-shape", "fp8", "mtp", 2, "h200", "weights=dummy, acceptance=replayed:mtp-gb10-31b",
+    ]  # fmt: skip
+    assert "throughput" in tried["unmeasured"]
+    page = (whole / "report.html").read_text()
+    said = page[page.index('<section id="not-measured">') :]
+    assert "mtp K=2" in said and tried["reason"] in said.partition("</section>")[0]
+
+
+def test_a_runner_that_is_killed_or_falls_before_it_begins_is_a_row_though_no_flow_looks_on(
+    tmp_path: Path, node_python: Path
+) -> None:
+    fake = FakeRun(tmp_path, "ar")
+    (tmp_path / "runs").write_text("r1\n")
+    (hold := tmp_path / "hold").touch()
+    argv = [str(node_python), str(SCRIPTS / "worker.py"), "--store", fake.store_url, "--logs", str(tmp_path)]
+    argv += ["--runs", str(tmp_path / "runs"), "--seconds", "200", "--least-per-start", "0"]
+
+    def work(**env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(argv, cwd=ROOT, env=fake.env("honest") | env, stdout=subprocess.PIPE, text=True)
+
+    worker = work(FAKE_ENGINE_HOLD=str(hold))
+    wait_until(lambda: (beat := fake.leases.heartbeat()) is not None and beat.phase == "engine", "an engine's start")
+    [runner] = [pid for pid in processes_with(str(tmp_path)) if "tasks.cell" in command_of(pid)]
+    os.kill(runner, signal.SIGKILL)
+    said, _ = worker.communicate(timeout=120)
+    [engine] = [pid for pid in processes_with(str(tmp_path)) if "fake_engine" in command_of(pid)]
+    os.kill(engine, signal.SIGKILL)
+    assert "ended with -9" in said
+    (Path(fake.store_url) / fake.ledger.cell_root(fake.key) / "cell.json").write_text("{}")  # of another version
+    said, _ = work().communicate(timeout=120)
+    assert "ended with 1" in said
+    killed, fell = fake.attempts()
+    assert (killed.outcome, killed.reason) == ("lost", "the node runner got signal 9")
+    assert fell.outcome == "failed" and fell.reason == fell.log_tail, "its own words, and none of the other's"
+    assert "run 'r1' was written by another version of specsweep" in fell.reason

@@ -42,6 +42,15 @@ def measured(run: FakeRun, hands: RunContext, committed: Callable[[str], None] =
     return measure_cell(run.ledger, run.planned, hands, committed)
 
 
+def test_what_fails_on_this_machine_before_its_runner_begins_is_a_row_too(run: FakeRun) -> None:
+    site = FakeSite([FakeCluster(run, Path("python"), LaunchFailed("no node environment"))], [Launch(None)])
+    outcome = measured(run, context(run, site))
+    assert (outcome.ended, outcome.attempts) == ("failed", 2)
+    assert [(each.outcome, each.reason) for each in run.attempts()] == [
+        ("lost", "launch_failed: no node environment"),
+    ] * 2
+
+
 def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(run: FakeRun, node_python: Path) -> None:
     first, second = FakeCluster(run, node_python, **SLOW), FakeCluster(run, node_python)
     first.word, second.word = MachineEnd(interrupted=True), MachineEnd(1_795_176_000.0)
@@ -249,7 +258,7 @@ class SpentAfter:
 def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     run: FakeRun, node_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.attempt.BUDGET_EVERY_S", 0.0)
+    monkeypatch.setattr("flows.attempts.following.BUDGET_EVERY_S", 0.0)
     node = FakeCluster(run, node_python, **SLOW)
     outcome = measured(run, context(run, FakeSite([node]), purse=SpentAfter(run, "smoke")))
     assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason

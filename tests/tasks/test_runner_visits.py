@@ -84,6 +84,10 @@ def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path,
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
     code, output = run.finish(node_python, lie="no_ar", FAKE_ENGINE_TOKEN_S=SLOW)
     assert code == 1 and "the control failed, the cell goes on" in output, output
+    [tried] = run.attempts()
+    assert tried.reason == (
+        "the control, fake-model bf16 ar: the engine died: ValueError: the fake engine refuses these arguments"
+    )
     assert set(run.ledger.committed_steps()[run.key]) == {"smoke", "throughput", "parity"}
     code, output = run.finish(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
     assert code == 0, output

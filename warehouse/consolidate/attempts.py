@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warehouse.bill.bill import BillLine, bill
 from warehouse.consolidate.inputs import CellHistory
-from warehouse.consolidate.rows import Row, made_up
+from warehouse.consolidate.rows import Row, labels
 from warehouse.lease import Attempt
 from warehouse.placement import PlacementStory
 from warehouse.tables import ATTEMPTS
@@ -15,15 +15,11 @@ RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.mod
 
 def attempt_rows(history: CellHistory) -> list[Row]:
     """A row per closed attempt and per machine that is down; one that is still up has no bill yet."""
-    cell = history.planned.cell
     identity = {
         "run_id": history.run_id,
-        "cell_key": cell.cell_key,
-        "model": cell.model.name,
-        "precision": cell.precision.name,
-        "technique": cell.technique.name,
-        "k": cell.k,
-        "made_up": made_up(cell),
+        "cell_key": history.planned.cell.cell_key,
+        **labels(history.planned),
+        "unmeasured": list(history.unmeasured),
     }
     return [identity | _row(line) for line in bill(history.placements, history.attempts)]
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from configs.schema import PlannedCell
 from configs.step import StepSpec
-from configs.visits import Visit, split_name
+from configs.visits import Visit, split_name, unmeasured
 from warehouse.columns import Table
 from warehouse.consolidate.baseline import baseline_among, bench_of
 from warehouse.lease import Attempt, Leases
@@ -71,12 +71,16 @@ class CommittedStep(NamedTuple):
 
 
 class CellHistory(NamedTuple):
-    """Closed attempts and placements of one cell of one run, oldest first."""
+    """Closed attempts and placements of one cell of one run, oldest first.
+
+    `unmeasured`: names of the ledger of what no attempt has committed, but for controls that nobody needs.
+    """
 
     run_id: str
     planned: PlannedCell
     attempts: tuple[Attempt, ...]
     placements: tuple[PlacementStory, ...]
+    unmeasured: tuple[str, ...] = ()
 
 
 class Inventory(NamedTuple):
@@ -134,14 +138,15 @@ def _cell(ledger: Ledger, cell_key: str, steps: Sequence[Graded]) -> tuple[list[
     if not steps and not attempts and not placements:
         return [], []
     planned = ledger.planned_cell(cell_key)
-    history = [CellHistory(ledger.run_id, planned, attempts, placements)]
     commits = [(ledger.read_commit(cell_key, name), name, number) for name, number in steps]
     found = [
         in_force(commit, read_regrade(ledger, cell_key, name, number) if number else None)
         for commit, name, number in commits
         if commit is not None
     ]
-    return history, [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
+    left = unmeasured(planned.measurements, {commit.step: commit.is_usable for commit in found})
+    history = CellHistory(ledger.run_id, planned, attempts, placements, tuple(each.name for each in left))
+    return [history], [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
 
 
 Group = tuple[CommittedStep, ...]

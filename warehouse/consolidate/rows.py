@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configs.cell import Cell
+from configs.schema import PlannedCell
 from warehouse.consolidate.costs import NOTHING, Spent, placed, row_seconds
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.tables import PROVENANCE_COLUMNS, VERDICTS
@@ -65,30 +66,39 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         spent: the row's share of what the step took; the shares of a step's rows add up to `costs.step_seconds`.
     """
     cell, commit = step.planned.cell, step.commit
-    place = provenance(step, raw)
+    place, names = provenance(step, raw), labels(step.planned)
     return {
         **place,
+        **names,
         "run_id": step.run_id,
         "cell_key": step.cell_key,
-        "model": cell.model.name,
         "family": cell.model.family,
-        "precision": cell.precision.name,
-        "technique": cell.technique.name,
-        "k": cell.k,
         "compared_as": cell.model.compared_as,
-        "engine": cell.engine.name,
-        "gpu": step.planned.gpu.name,
-        "weights": place.get("weights") or cell.model.weights,
-        "acceptance_source": acceptance_source(cell),
-        "denoising_steps": cell.denoising_steps,
-        "canvas_length": cell.canvas_length,
-        "made_up": made_up(cell),
+        "weights": place.get("weights") or names["weights"],
         "step": step.name,
         **spent._asdict(),
         "attempts": step.attempts,
         "attempt": commit.attempt,
         "measured_at": commit.committed_at,
         **verdict_columns(verdict),
+    }
+
+
+def labels(planned: PlannedCell) -> Row:
+    """What a cell is called wherever it has a row, and what of it was not really so."""
+    cell = planned.cell
+    return {
+        "model": cell.model.name,
+        "precision": cell.precision.name,
+        "technique": cell.technique.name,
+        "k": cell.k,
+        "engine": cell.engine.name,
+        "gpu": planned.gpu.name,
+        "weights": cell.model.weights,
+        "acceptance_source": acceptance_source(cell),
+        "denoising_steps": cell.denoising_steps,
+        "canvas_length": cell.canvas_length,
+        "made_up": made_up(cell),
     }
 
 

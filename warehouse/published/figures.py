@@ -73,6 +73,10 @@ class PublishedRow(Figures):
     framework: Framework | None = None
     extractor: str | None = Field(None, description="reader of the answers, where it is not the one that counts")
     kv_cache_dtype: str = "auto"
+    memory_is: Literal["in use", "weights and cache"] | None = Field(
+        None,
+        description="what memory_gb counts: what was taken of the card, or a sum of what has to fit; null: not said",
+    )
     acceptance_by_position: tuple[float, ...] | None = Field(None, description="accepted / drafts at position 1..K")
     sd: dict[str, float] = Field(default_factory=dict, description="the +- that the source prints, by figure")
     note: str | None = None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from configs.steps.throughput import NATURAL
+from warehouse.published import memory
 from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
 
@@ -23,7 +24,7 @@ published, which no write-up calls long."""
 ALIKE = 0.1
 """Most by which longer contexts may differ, as a share: "8K" may be 8000 or 8192 tokens."""
 
-ANYWHERE = ("speedup", "score")
+ANYWHERE = ("speedup", "score", memory.FIGURE)
 """Figures that are compared across machines."""
 
 SERVED = ("model", "precision", "technique")
@@ -50,13 +51,10 @@ class Twin(NamedTuple):
     """As it is published."""
     column: str
     """Ours, of the dataset."""
+    ours: float
+    """Our figure, in their unit."""
     differs: tuple[str, ...]
     """What differs between the two measurements, in words."""
-
-    @property
-    def ours(self) -> float:
-        """Our figure."""
-        return float(self.row[self.column])
 
     @property
     def theirs(self) -> float:
@@ -71,7 +69,7 @@ class Twin(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the two may be divided: both ok; anything of the same kind of card, of another only ratios.
+        """Whether the two may be divided: both ok; anything of the same kind of card, of another what isn't a speed.
 
         Seconds of an answer up to another cap are of another answer.
         """
@@ -107,6 +105,8 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
         return False
     if published.suite is not None:
         return row.get("score") is not None and _same_suite(row, published)
+    if row["step"] == memory.STEP:
+        return None not in (published.memory_gb, published.memory_is) and _as_long(row, published)
     if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
         return False
     if not _same_text(row, published) or not _same_load(row, published):
@@ -149,14 +149,24 @@ def _near(ours: int, theirs: int) -> bool:
     return min(ours, theirs) > SHORT_CONTEXT_TOKENS and abs(ours - theirs) <= ALIKE * max(ours, theirs)
 
 
+def _as_long(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """Whether the memory step's request is as long as theirs, as far as that is published."""
+    theirs = published.context_tokens
+    return theirs is None or (row["context_tokens"] is not None and _near(memory.full_tokens(row), theirs))
+
+
 def _other_length(row: Mapping[str, Any], published: PublishedRow) -> bool:
     return published.output_tokens is not None and row["output_tokens"] not in (None, published.output_tokens)
 
 
 def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
+    if row["step"] == memory.STEP:
+        if (found := memory.ours_gb(row, judged.row)) is not None:
+            yield Twin(row, judged, memory.FIGURE, *found, tuple(_differences(row, judged, memory.FIGURE)))
+        return
     for name, column in COMPARED_OF_A_PART.get(row["mode"], COMPARED).items():
         if row.get(column) is not None and name in judged.row.figures:
-            yield Twin(row, judged, name, column, tuple(_differences(row, judged, name)))
+            yield Twin(row, judged, name, column, float(row[column]), tuple(_differences(row, judged, name)))
 
 
 def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iterator[str]:
@@ -166,8 +176,8 @@ def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iter
         if verdict != "ok":
             yield f"{whose} is {verdict}: not compared"
     if row["gpu"] != gpu:
-        kept = "each over AR on its own machine" if figure == "speedup" else "not a speed" if figure == "score" else ""
-        yield f"measured on {row['gpu']}, published for {gpu}: {kept or 'not compared'}"
+        kept = "each over AR on its own machine" if figure == "speedup" else "not a speed"
+        yield f"measured on {row['gpu']}, published for {gpu}: {kept if figure in ANYWHERE else 'not compared'}"
     if theirs.technique != "ar" and theirs.k is None:
         asked = {"K": row["k"], **{name: row.get(name) for name in ("denoising_steps", "canvas_length")}}
         yield from (f"ours has {name}={each}, theirs isn't published" for name, each in asked.items() if each)
@@ -175,6 +185,9 @@ def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iter
         yield f"their checkpoint is {theirs.checkpoint}"
     if figure == "score":
         yield from [f"n is {row['n']} here"] if theirs.n != row["n"] else []
+        return
+    if figure == memory.FIGURE:
+        yield from memory.differences(row, theirs)
         return
     if theirs.concurrency is None:
         yield "theirs is an average over several loads"

@@ -26,6 +26,7 @@ from warehouse.display.figures import (
 from warehouse.display.view import View, bench, headline_shape, is_small, load_shape
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
 from warehouse.report.reach import by_rule, elsewhere, is_carried, which_k
+from warehouse.report.unmeasured import unmeasured_caveats
 
 
 class Answer(NamedTuple):
@@ -53,7 +54,7 @@ def answers(view: View) -> list[Answer]:
 
 
 def caveats(view: View) -> list[str]:
-    """What a reader must not conclude; none where every row is of a large model that was really run on a GPU."""
+    """What a reader must not conclude; none where all was measured, of large models that were really run on a GPU."""
     rates = view.rates()
     small, unreal = [row for row in rates if is_small(row)], [row for row in rates if marks(row)]
     said = []
@@ -69,7 +70,7 @@ def caveats(view: View) -> list[str]:
             f"{_which(unreal, rates)} of these numbers were measured with {words}: they show what the engine and the "
             "machine can do, not what the technique gains on real text."
         )
-    return said
+    return said + unmeasured_caveats(view)
 
 
 def _which(some: list[Row], rates: list[Row]) -> str:

@@ -23,10 +23,11 @@ NAMES = {
     "ttft_ms": "TTFT, ms",
     "tpot_ms": "TPOT, ms",
     "score": "score",
+    "memory_gb": "GB of memory",
 }
 """Figures as people call them."""
 
-DIGITS = {"ttft_ms": 1, "score": 3}
+DIGITS = {"ttft_ms": 1, "score": 3, "memory_gb": 1}
 """Decimals; two for any other, and for rates what rates have."""
 
 RATES = ("tok_s", "peak_tok_s", "chars_s")
@@ -35,8 +36,8 @@ RATES = ("tok_s", "peak_tok_s", "chars_s")
 LEAD = (
     "Of the same model, precision, technique, K and load, as far as each source says. Published figures went through "
     "the same guards as ours, as far as what is published lets them; only ok ones are divided. A speedup is a ratio "
-    "over AR on one machine and is compared across machines, with that caveat; rates and latencies of another card "
-    "are shown and never divided. Prompts are rarely the same."
+    "over AR on one machine and is compared across machines, with that caveat, and so are scores and memory; rates and "
+    "latencies of another card are shown and never divided. Prompts are rarely the same."
 )
 
 

@@ -22,10 +22,12 @@ from warehouse.report.placebo_section import placebo_section
 from warehouse.report.published_accuracy import published_accuracy_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
+from warehouse.report.unmeasured import ANCHOR, TITLE, unmeasured_section
 from warehouse.snapshot import Manifest
 from warehouse.speculation.section import which_k_section
 
 OWN_SECTIONS = (
+    Section(ANCHOR, TITLE, unmeasured_section, 22),
     Section("placebo", "Placebo", placebo_section, 25),
     Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),

@@ -18,9 +18,10 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from configs.secrets.held import secret
+from warehouse.store.boto import client_config, connections, quick_session
 from warehouse.store.patience import Passing
 from warehouse.store.protocol import StoreError
-from warehouse.store.s3 import S3Store, client_config, connections, quick_session
+from warehouse.store.s3 import S3Store
 
 GOOGLE = "https://storage.googleapis.com"
 

@@ -12,41 +12,14 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectionError,
-    CredentialRetrievalError,
-    HTTPClientError,
-    IncompleteReadError,
-    TokenRetrievalError,
-    UnauthorizedSSOTokenError,
-)
-from botocore.session import get_session
+from botocore.exceptions import BotoCoreError, ClientError
 
 from configs.secrets.held import secret
+from warehouse.store.boto import client_config, may_pass, quick_session, status
 from warehouse.store.patience import Passing, Patience
 from warehouse.store.protocol import Seen, StoreAway, StoreError
 
 _Answer = TypeVar("_Answer")
-
-PASSING = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
-"""S3's words for an answer that may be another one soon, which look-alikes send with other statuses, too."""
-
-EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
-"""Keys for some hours have run out (400 or 403): whoever logs in again, or the machine's role, brings new ones."""
-
-CONNECTIONS_VARIABLE = "SPECSWEEP_STORE_CONNECTIONS"
-"""Environment variable: how many connections the threads of a process share."""
-
-CONNECTIONS = 32
-"""Unless it says otherwise. One more than these is made anew, TLS and all, for each request."""
-
-
-NO_KEYS_NOW = (CredentialRetrievalError, UnauthorizedSSOTokenError, TokenRetrievalError)
-"""The same before S3 is asked; also when a machine's metadata service does not answer."""
 
 
 class S3Store:
@@ -114,7 +87,7 @@ class S3Store:
             try:
                 self._client.put_object(Bucket=self.bucket, Key=self._full(key), Body=data, IfNoneMatch="*")
             except ClientError as error:
-                if _status(error) != 412:
+                if status(error) != 412:
                     raise
                 return False
             return True
@@ -170,7 +143,7 @@ class S3Store:
             try:
                 head = self._client.head_object(Bucket=self.bucket, Key=self._full(key))
             except ClientError as error:
-                if _status(error) != 404:
+                if status(error) != 404:
                     raise
                 return None
             return float((_date(head) - head["LastModified"]).total_seconds())
@@ -219,7 +192,7 @@ class S3Store:
             try:
                 return call()
             except (ClientError, BotoCoreError) as error:
-                if _may_pass(error):
+                if may_pass(error):
                     raise Passing(str(error)) from error
                 raise StoreError(self._why(verb, key, error)) from error
 
@@ -242,56 +215,3 @@ class S3Store:
 def _date(answer: Any) -> datetime:
     """When the server answered, by its own clock, in whole seconds."""
     return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
-
-
-def _may_pass(error: ClientError | BotoCoreError) -> bool:
-    """No answer, half of one, a busy or broken server, or another conditional write of the key in flight (409)."""
-    if isinstance(error, ClientError):
-        code = error.response["Error"]["Code"]
-        return _status(error) in (408, 409, 429) or _status(error) >= 500 or code in (*PASSING, *EXPIRED)
-    return isinstance(error, (ConnectionError, HTTPClientError, IncompleteReadError, *NO_KEYS_NOW))
-
-
-def connections() -> int:
-    """Connections that a process keeps open to its store.
-
-    Raises:
-        StoreError: `CONNECTIONS_VARIABLE` is no number of them.
-    """
-    asked = os.environ.get(CONNECTIONS_VARIABLE) or str(CONNECTIONS)
-    if not asked.isdecimal() or int(asked) < 1:
-        raise StoreError(f"{CONNECTIONS_VARIABLE}={asked!r}: give a number, such as {CONNECTIONS}")
-    return int(asked)
-
-
-def quick_session() -> boto3.Session:
-    """A session that reads the moments of a listing in 15 ms of CPU a page, not in 64, as dateutil does."""
-    core = get_session()
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
-    return boto3.Session(botocore_session=core)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:  # a header's
-        return parsedate_to_datetime(text)
-
-
-def client_config(endpoint: str | None) -> Config:
-    """How boto3 talks to S3 and its look-alikes; those with an `endpoint` get path-style addresses."""
-    return Config(
-        max_pool_connections=connections(),
-        # we ask again ourselves: botocore's tries end within seconds, and threads share them
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=10,
-        read_timeout=60,
-        # Ceph and older look-alikes refuse the newer default checksums
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        s3={"addressing_style": "path"} if endpoint else None,
-    )

@@ -152,6 +152,67 @@ def test_a_part_of_a_request_stands_beside_that_part_at_that_depth_and_never_bes
     assert page is not None and "tokens/s without prefill" in page and "prompt tokens/s" in page
 
 
+def memory_row(**columns: object) -> Row:
+    known = {"step": "memory", "condition": "full context", "gpus": 1, "gpu": "gb10", "context_tokens": 4080,
+             "output_tokens": 16, "weights_bytes": 31.9e9, "kv_cache_bytes": 60e9, "kv_bytes_per_token": 500_000.0,
+             "engine_memory_peak_bytes": 95e9, "gpu_memory_peak_bytes": 96e9}  # fmt: skip
+    return measured(tok_s=None, **known | columns)
+
+
+def test_a_footprint_that_adds_up_parts_stands_beside_our_weights_and_the_cache_of_one_request_as_long() -> None:
+    """vLLM's 95 GB are the share of the card that it was told to take."""
+    [twin] = twins([memory_row()], PUBLISHED)
+    assert (twin.published.write_up.name, twin.figure, twin.column, twin.theirs) == (
+        "mtp-gb10", "memory_gb", "weights_bytes", 36,
+    )  # fmt: skip
+    assert twin.ours == pytest.approx(31.9 + 4096 * 500_000 / 1e9) and twin.ratio == pytest.approx(twin.ours / 36)
+    assert twin.differs == (
+        "their checkpoint is RedHatAI/gemma-4-31B-it-FP8-Dynamic",
+        "both add up weights and the cache of 4096 tokens",
+        "their cache is in fp8",
+        "whether their GB are of 10^9 or 2^30 bytes, 7 % apart, isn't said",
+    )
+    same = twins([memory_row(argv="vllm serve m --kv-cache-dtype=fp8", gpu="h100")], PUBLISHED)[0].differs
+    assert "their cache is in fp8" not in same and "measured on h100, published for gb10: not a speed" in same
+    page = beside_section(seen(memory_row(), published=PUBLISHED))
+    assert page is not None and "GB of memory" in page and "<td>full context</td>" in page.replace(' class=""', "")
+
+
+def test_what_was_taken_of_a_card_stands_beside_an_engine_that_takes_what_it_needs() -> None:
+    generate = {"precision": "bf16", "gpu": "h100", "engine": "transformers", "kv_cache_bytes": None,
+                "kv_bytes_per_token": None, "engine_memory_peak_bytes": 65.5e9, "weights_bytes": 62.3e9}  # fmt: skip
+    [twin] = twins([memory_row(**generate)], PUBLISHED)
+    assert (twin.published.write_up.name, twin.column, twin.ours, twin.theirs) == (
+        "mtp-transformers-h100", "engine_memory_peak_bytes", 65.5, 63,
+    )  # fmt: skip
+    assert twin.ratio == pytest.approx(65.5 / 63)
+    assert twin.differs[0] == "ours is the peak of the engine's processes over a request of 4096 tokens"
+    alone = twins([memory_row(**generate | {"technique": "ar", "k": None})], PUBLISHED)
+    assert [each.theirs for each in alone] == [62]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"k": 2},
+        {"context_tokens": 32_752},
+        {"gpus": 2},
+        {"weights_bytes": None},
+        {"kv_bytes_per_token": None},
+        {"precision": "bf16"},
+        {"condition": None, "context_tokens": None, "output_tokens": None, "weights_bytes": None, "gpus": None},
+        {"made_up": "weights=dummy"},
+    ],
+    ids=["another K", "longer", "two cards", "weights unsaid", "cache unsaid", "vLLM in bf16", "no start", "dummy"],
+)
+def test_memory_that_means_something_else_is_no_twin(columns: dict[str, object]) -> None:
+    assert twins([memory_row(**columns)], PUBLISHED) == []
+
+
+def test_every_published_memory_says_what_it_counts() -> None:
+    assert all(each.row.memory_is is not None for each in PUBLISHED if each.row.memory_gb is not None)
+
+
 def test_on_another_card_a_rate_is_shown_and_never_divided_and_a_speedup_is_with_a_caveat() -> None:
     by_figure = found(measured(gpu="h200", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, tok_s_lo=1.0, tok_s_hi=999.0))
     speedup, rate = by_figure["mtp-diffusion-h100", "speedup"], by_figure["mtp-diffusion-h100", "tok_s"]

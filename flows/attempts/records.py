@@ -170,12 +170,14 @@ class AttemptRecords:
     def _lease_to_close(self, how: Ended) -> Lease | None:
         """The lease of the attempt to close, taken now if the node never got one.
 
-        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself.
+        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself; on this
+        machine, which is not billed, also where nothing went wrong.
         """
         if how.row.outcome is None or how is Ended.SUPERSEDED:
             return None
         lease = self._own_lease()
-        if lease is not None or self._placement is None:
+        is_owed = self._placement is not None or how.row.outcome in ("failed", "lost")
+        if lease is not None or not is_owed:
             return lease
         try:
             return self._leases.acquire(owner_name())

@@ -1,0 +1,72 @@
+"""Cells that were tried and not measured: which of them the page shows, and what of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.warehouse.read_page import Page
+from tests.warehouse.report.rows import AR, MTP, row
+from warehouse.display.figures import Row
+from warehouse.display.view import View
+from warehouse.report.answer import caveats
+from warehouse.report.unmeasured import unmeasured_section
+from warehouse.tables import ATTEMPTS
+
+
+def tried(technique: str, attempt: int = 1, outcome: str = "failed", **columns: Any) -> Row:
+    known = {
+        "run_id": "r1", "cell_key": technique, "technique": technique, "model": "m", "precision": "bf16", "gpu": "h100",
+        "engine": "e", "weights": "real", "attempt": attempt, "outcome": outcome, "unmeasured": ["smoke", "throughput"],
+        "reason": f"the engine died: {technique}", "ended_at": f"2026-11-22T1{attempt}:00:00+00:00",
+    }  # fmt: skip
+    return dict.fromkeys(ATTEMPTS.column_names()) | known | columns
+
+
+def shown(view: View) -> str:
+    return "" if (section := unmeasured_section(view)) is None else Page(section).text.partition(" tries ")[2]
+
+
+def test_a_cell_that_never_started_is_told_with_its_last_reason_and_its_tries() -> None:
+    attempts = [
+        tried("dflash", 2, reason="CUDA out of memory", k=15),
+        tried("dflash", k=15),
+        tried("ar", outcome="completed"),
+    ]
+    view = View([AR], [], attempts, 0)
+    assert shown(view) == "dflash K=15 CUDA out of memory everything failed 2"
+    assert caveats(view)[-1] == "Tried, and not measured or not whole: dflash K=15. See Not measured."
+
+
+def test_of_a_cell_that_broke_off_it_says_what_is_missing() -> None:
+    view = View([AR, MTP], [], [tried("mtp", k=4, outcome="lost", unmeasured=["throughput@2", "parity"])], 0)
+    assert shown(view) == "mtp K=4 the engine died: mtp throughput@2, parity lost 1"
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        [tried("mtp"), tried("mtp", 2, "completed", unmeasured=[])],
+        [tried("mtp", outcome="lost", unmeasured=[])],
+        [tried("mtp"), tried("mtp", 2, "completed", run_id="r2", unmeasured=[])],
+        [tried("mtp", outcome="stopped", unmeasured=None)],
+        [tried("mtp", outcome="completed", unmeasured=["throughput@2"])],
+    ],
+    ids=["measured since", "lost behind its work", "measured by another run", "of before the column", "half-way"],
+)
+def test_what_is_measured_is_not_told(attempts: list[Row]) -> None:
+    view = View([AR, MTP], [], attempts, 0)
+    assert unmeasured_section(view) is None and not caveats(view)
+
+
+def test_an_attempt_of_before_the_column_is_told_where_its_cell_has_no_figure() -> None:
+    controls = row("mtp", reasons=["not_measured"], verdict="suspect")
+    assert shown(View([AR, controls], [], [tried("mtp", unmeasured=None)], 0)).startswith("mtp the engine died")
+
+
+def test_cells_of_several_models_are_named_with_theirs_and_the_head_names_only_some() -> None:
+    attempts = [tried(f"mtp-{number}", model=f"m{number % 2}") for number in range(6)]
+    assert caveats(View([AR], [], attempts, 0))[-1] == (
+        "Tried, and not measured or not whole: m0 mtp-0, m0 mtp-2, m0 mtp-4, m1 mtp-1 and 2 others. See Not measured."
+    )
