@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from configs.cell import Cell, Draft, Model
 from configs.engine import Engine as EngineSpec
+from configs.engine import argument
 from configs.secrets.held import without_secrets
 from tasks.engine import container, generate
 from tasks.engine.machine import state_dir
@@ -185,7 +186,18 @@ def _vllm_variables(engine: EngineSpec) -> dict[str, str]:
         # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
         "SPT_NOENV": "1",
         "VLLM_CACHE_ROOT": str(compile_cache(engine)),
+        **_without_compiler(engine),
     }
+
+
+def _without_compiler(engine: EngineSpec) -> dict[str, str]:
+    """For our own engine on the processor: `--enforce-eager` said of all of it, not of the model alone.
+
+    vLLM 0.32 still hands what ranks log-probabilities to torch.compile, and the first request that asks for any waits
+    for it: 13 s of every start on two cores (2026-11-24). No timed request asks.
+    """
+    is_eager = engine.on_cpu and argument(engine.args, "--enforce-eager") is not None
+    return {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
 
 
 def compile_cache(engine: EngineSpec) -> Path:

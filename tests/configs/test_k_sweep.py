@@ -9,6 +9,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
 from configs.steps.prompts import PromptsStep
+from configs.steps.throughput import ThroughputStep
 from flows.forecast.forecast import forecast
 
 BOTH = pytest.mark.parametrize("name", ["k-sweep", "k-sweep-tiny"])
@@ -43,6 +44,13 @@ def test_the_true_one_asks_the_workloads_of_its_source_as_often_as_it_did() -> N
         [found] = [each for each in planned.steps if isinstance(each, PromptsStep)]
         assert [each.name for each in found.workloads] == ["ja_finance", "en_finance", "py_code"]
         assert (found.concurrencies, found.repeats) == ((1,), 3)
+
+
+@BOTH
+def test_answers_of_a_fixed_length_and_those_that_may_end_are_both_asked_for(name: str) -> None:
+    for planned in plan(name).cells:
+        [found] = [each for each in planned.steps if isinstance(each, ThroughputStep)]
+        assert [each.name for each in found.conditions if each.modes == ("fixed", "natural")] == ["short c=1"]
 
 
 @BOTH

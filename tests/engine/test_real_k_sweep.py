@@ -1,4 +1,4 @@
-"""`k-sweep-tiny`, whole: real vLLM on the CPU, the real family, K = 1, 2 and 4 beside AR."""
+"""`k-sweep-tiny`, whole: real vLLM on the CPU, the real family, K = 1, 2 and 4 beside AR, there and back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tests.engine.tiny_store import measure
+from tests.engine.twin_rows import accusations, assert_two_starts_are_told, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.quiet]
 
@@ -25,8 +26,21 @@ def test_every_condition_has_a_recommendation_or_the_reason_why_not(store: Path)
         assert row["k"] in (None, 0, 1, 2, 4) and row["k_candidates"] == [0, 1, 2, 4]
 
 
+def test_only_noise_and_rates_that_are_not_ok_stand_in_the_way_of_a_recommendation(store: Path) -> None:
+    curves = pl.read_parquet(store / "k_curves.parquet")
+    for row in pl.read_parquet(store / "recommendations.parquet").iter_rows(named=True):
+        points = curves.filter(**{name: row[name] for name in ("step", "condition", "mode")})
+        said = row["refusal"] or ""
+        if said.startswith("incomplete:"):
+            assert set(points["verdict"]) != {"ok"}, said
+        elif not said.startswith("placebo_failed:"):
+            assert not said or said.startswith("too noisy:"), said
+            assert row["fastest_k"] in (0, 1, 2, 4)
+            assert points.select("of_best", "of_best_lo", "of_best_hi").null_count().sum_horizontal().item() == 0, row
+
+
 def test_the_cost_of_a_draft_is_estimated_and_theory_stands_beside_every_k(store: Path) -> None:
-    curves = pl.read_parquet(store / "k_curves.parquet").filter(condition="short c=1")
+    curves = pl.read_parquet(store / "k_curves.parquet").filter(condition="short c=1", mode="fixed")
     assert curves["k"].to_list() == [0, 1, 2, 4]
     drafting = curves.filter(pl.col("k") > 0)
     for name in ("tokens_per_step", "tokens_expected", "acceptance_rate", "tokens_geometric"):
@@ -37,16 +51,35 @@ def test_the_cost_of_a_draft_is_estimated_and_theory_stands_beside_every_k(store
     assert curves["step_ms"].null_count() == 0
     for name in ("step_ms_fitted", "tok_s_expected", "speedup_expected", "residual", "theory_share", "speedup"):
         assert drafting[name].null_count() == 0, name
-    [row] = pl.read_parquet(store / "recommendations.parquet").filter(condition="short c=1").iter_rows(named=True)
+    told = pl.read_parquet(store / "recommendations.parquet").filter(condition="short c=1", mode="fixed")
+    [row] = told.iter_rows(named=True)
     assert row["points"] == 4 and row["target_step_ms"] > 0
     assert row["draft_cost_lo"] <= row["draft_cost"] <= row["draft_cost_hi"]
 
 
 def test_memory_and_workloads_are_measured_of_every_k(store: Path) -> None:
-    rows = pl.read_parquet(store / "results_consolidated.parquet")
+    rows = results(store)
     for step, column in (("memory", "kv_tokens"), ("prompts", "chars_s"), ("prompts", "answer_s")):
         found = rows.filter(step=step)
         assert found["cell_key"].n_unique() == 4 and found[column].null_count() == 0, (step, column)
+
+
+def test_answers_of_a_fixed_length_and_those_that_may_end_have_rows_of_their_own(store: Path) -> None:
+    rows = results(store).filter(step="throughput", condition="short c=1")
+    assert sorted(set(rows["mode"])) == ["fixed", "natural", "stream"]
+    fixed, natural = rows.filter(mode="fixed"), rows.filter(mode="natural")
+    assert fixed.height == natural.height == 4 and natural["tok_s"].null_count() == 0
+    assert fixed["answer_tokens"].null_count() == fixed["truncated"].null_count() == 4, "all are as long as asked"
+    assert natural["answer_tokens"].is_between(1, natural["output_tokens"]).all()
+    assert natural["truncated"].null_count() == 0, "the family was never taught to end a list: the cap does"
+
+
+def test_what_both_starts_tell_of_a_speed_is_filled_in(store: Path) -> None:
+    assert_two_starts_are_told(store)
+
+
+def test_no_guard_accuses_the_sound_engine(store: Path) -> None:
+    assert accusations(results(store)) == []
 
 
 def test_the_page_has_the_curves(store: Path) -> None:

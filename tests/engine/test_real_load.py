@@ -1,4 +1,4 @@
-"""The tiny `speed-bench`: real vLLM, the real family, two cells, one start of each: no claim is looked at."""
+"""The tiny `speed-bench`, whole: real vLLM, the real family, two cells there and back."""
 
 from __future__ import annotations
 
@@ -7,24 +7,20 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from configs.checkout import ROOT
 from configs.prompt_suites import CATEGORIES
 from tests.engine.tiny_store import measure
+from tests.engine.twin_rows import accusations, assert_two_starts_are_told, results
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("load")
-    shipped = (ROOT / "configs" / "sweeps" / "speed-bench-tiny.yaml").read_text(encoding="utf-8")
-    sweep = folder / "sweep.yaml"
-    sweep.write_text(shipped.replace("visits: mirrored", "visits: single"), encoding="utf-8")
-    return measure(str(sweep), folder, within_s=1200)
+    return measure("speed-bench-tiny", tmp_path_factory.mktemp("load"))
 
 
 def test_rates_and_acceptance_are_there_for_every_load_and_category(store: Path) -> None:
-    rows = pl.read_parquet(store / "results_consolidated.parquet").filter(step="load", mode="natural")
+    rows = results(store).filter(step="load", mode="natural")
     assert rows.height == 2 * 3 * (1 + len(CATEGORIES)), "two cells at three concurrencies"
     assert rows["tok_s"].null_count() == 0
     mtp = rows.filter(technique="mtp")
@@ -50,7 +46,7 @@ def test_latencies_are_told_as_far_as_the_prompts_certify_them(store: Path) -> N
 
 
 def test_a_schedule_is_answered_at_its_rate_and_has_no_speed(store: Path) -> None:
-    rows = pl.read_parquet(store / "results_consolidated.parquet").filter(step="load", mode="open")
+    rows = results(store).filter(step="load", mode="open")
     assert rows.height == 2 * (1 + len(CATEGORIES)) and rows["tok_s"].is_null().all()
     assert rows.filter(technique="mtp")["acceptance_length"].null_count() == 0
     load = pl.read_parquet(store / "load.parquet").filter(offered_s=8.0)
@@ -60,14 +56,22 @@ def test_a_schedule_is_answered_at_its_rate_and_has_no_speed(store: Path) -> Non
     assert (whole["requests_s"] > 0).all() and (whole["in_flight"] > 0).all()
 
 
+def test_what_both_starts_tell_of_a_speed_is_filled_in(store: Path) -> None:
+    assert_two_starts_are_told(store)
+
+
+def test_no_guard_accuses_the_sound_engine(store: Path) -> None:
+    assert accusations(results(store)) == []
+
+
 def test_the_page_shows_all_three_sections(store: Path) -> None:
     page = (store / "report.html").read_text(encoding="utf-8")
     assert 'id="load"' in page and 'id="load-rates"' in page and 'id="load-categories"' in page
 
 
 def test_memory_is_what_this_engine_says_and_the_kernel_saw(store: Path) -> None:
-    rows = pl.read_parquet(store / "results_consolidated.parquet").filter(step="memory").sort("technique")
-    assert rows["technique"].to_list() == ["ar", "mtp"] and rows["visits"].to_list() == [1, 1], "one start of each"
+    rows = results(store).filter(step="memory").sort("technique")
+    assert rows["technique"].to_list() == ["ar", "mtp"] and rows["visits"].to_list() == [2, 2], "every start"
     assert rows["verdict"].to_list() == ["ok", "ok"], rows["details"].to_list()
     assert rows["kv_cache_bytes"].to_list() == [2**30] * 2, "VLLM_CPU_KVCACHE_SPACE is 1 GiB"
     assert rows["kv_tokens"].min() > 100_000 and rows["kv_bytes_per_token"].null_count() == 0  # type: ignore[operator]
@@ -76,7 +80,7 @@ def test_memory_is_what_this_engine_says_and_the_kernel_saw(store: Path) -> None
     assert rows["host_peak_bytes"].min() > 2**29  # type: ignore[operator]
     for name in ("weights_bytes", "graph_bytes", "gpu_memory_peak_bytes", "engine_memory_peak_bytes"):
         assert rows[name].null_count() == 2, f"{name}: no card is used"
-    everything = pl.read_parquet(store / "results_consolidated.parquet")
+    everything = results(store)
     assert everything["energy_j_per_token"].null_count() == everything["power_w"].null_count() == everything.height
     page = (store / "report.html").read_text(encoding="utf-8")
     assert 'id="memory"' in page and "No card told its power here" in page

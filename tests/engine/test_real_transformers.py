@@ -12,9 +12,9 @@ import pytest
 
 from configs.expand import default_run_id
 from flows.plans import make_plan
-from tests.busy_machine import BUSY_MACHINE
 from tests.command_lines import command_of
 from tests.engine.tiny_store import finish, start
+from tests.engine.twin_rows import accusations, assert_two_starts_are_told, results
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -49,10 +49,10 @@ class Run:
         wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 300)
         (server,) = self.servers()
         os.kill(server, signal.SIGKILL)
-        finish(run, 300)
+        finish(run, 600)
 
     def rows(self, step: str) -> pl.DataFrame:
-        return pl.read_parquet(self.store / "results_consolidated.parquet").filter(step=step)
+        return results(self.store).filter(step=step)
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +98,21 @@ def test_greedy_outputs_are_those_of_the_target_alone(run: Run) -> None:
     assert parity["parity_equal"].to_list() == parity["parity_n"].to_list() == [4, 4]
 
 
-def test_the_family_answers_and_no_guard_finds_a_lie_in_it(run: Run) -> None:
+def test_what_both_starts_tell_of_a_speed_is_filled_in(run: Run) -> None:
+    assert_two_starts_are_told(run.store)
+
+
+def test_the_family_answers_and_no_guard_accuses_it(run: Run) -> None:
     scores = run.rows("eval-tiny").filter(extractor="last-letter", metric="accuracy")
     assert scores.height == 3 and scores["score"].min() >= 0.75  # type: ignore[operator]
-    everything = pl.read_parquet(run.store / "results_consolidated.parquet")
-    rejected = everything.filter(verdict="rejected").select("technique", "step", "reasons", "details")
-    lies = rejected.filter(pl.col("reasons").list.set_difference([*BUSY_MACHINE]).list.len() > 0)
-    assert lies.height == 0, lies.to_dicts()
+    assert accusations(results(run.store)) == []
 
 
 def test_memory_is_told_with_and_without_an_assistant(run: Run) -> None:
     rows = {row["technique"]: row for row in run.rows("memory").to_dicts()}
     assert sorted(rows) == ["ar", "draft_model", "mtp"]
     for technique, row in rows.items():
-        assert (row["verdict"], row["condition"]) == ("ok", "full context"), row
+        assert (row["verdict"], row["condition"], row["visits"]) == ("ok", "full context", 2), row
         assert row["context_tokens"] + row["output_tokens"] == 2048
         assert row["host_peak_bytes"] > row["weights_bytes"] > 0
         if technique != "ar":

