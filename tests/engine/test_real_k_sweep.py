@@ -84,4 +84,6 @@ def test_no_guard_accuses_the_sound_engine(store: Path) -> None:
 
 def test_the_page_has_the_curves(store: Path) -> None:
     page = (store / "report.html").read_text(encoding="utf-8")
-    assert 'id="which-k"' in page and "Speed over K, short c=1" in page
+    assert 'id="which-k"' in page
+    for name in ("short c=1", "short c=1 (natural)"):
+        assert f"Speed over K, {name}<" in page, name

@@ -10,7 +10,7 @@ from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, naming, table, verdict_mark
-from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_shape
+from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_name, load_shape
 from warehouse.verdicts import worst
 
 
@@ -192,8 +192,7 @@ def _by_shape(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
         shapes: dict[LoadShape, list[Row]] = {}
         for row in group:
             shapes.setdefault(load_shape(row), []).append(row)
-        for shape, alike in shapes.items():
-            found.append((shape.condition if shape.mode == "fixed" else f"{shape.condition} ({shape.mode})", alike))
+        found += [(load_name(alike[0]), alike) for alike in shapes.values()]
     return found
 
 

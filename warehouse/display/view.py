@@ -195,6 +195,12 @@ def load_shape(row: Row) -> LoadShape:
     return LoadShape(*(row[name] for name in LoadShape._fields))
 
 
+def load_name(row: Row) -> str:
+    """The condition; of one that is measured with answers of a fixed length as well as others, the mode that isn't."""
+    is_other = row["step"] not in APART and row["mode"] != "fixed"
+    return f"{row['condition']} ({row['mode']})" if is_other else str(row["condition"])
+
+
 def curve_of(row: Row) -> tuple[object, ...]:
     """What names the curve over K that a row of `k_curves` or `recommendations` is of."""
     return tuple(row[name] for name in CURVE)

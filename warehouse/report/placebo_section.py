@@ -12,7 +12,7 @@ from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.rate_columns import share
 from warehouse.display.section import section
 from warehouse.display.tables import MOST_ROWS, Heading, fair_share, more, naming, table
-from warehouse.display.view import View
+from warehouse.display.view import View, load_name
 from warehouse.report.noise import noises
 from warehouse.verdicts import Reason
 
@@ -98,7 +98,7 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
         return None
     columns = [
         *naming([*view.rows, *pairs]),
-        Heading("condition", lambda pair: pair["condition"], ""),
+        Heading("condition", load_name, ""),
         Heading("AR over AR", lambda pair: figure(pair["ratio"], 3)),
         Heading("95 % interval", lambda pair: span(pair["ratio_lo"], pair["ratio_hi"], 3)),
         Heading("could have seen", lambda pair: _change(_half_width(pair))),

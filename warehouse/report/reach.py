@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from warehouse.display.claims import is_faster
 from warehouse.display.doubts import doubts, lost_needles
 from warehouse.display.figures import TIMES, Row, ar_name, figure
-from warehouse.display.view import View, curve_of
+from warehouse.display.view import View, curve_of, load_name
 from warehouse.speculation.curves import AR_K
 
 MOST_NAMED = 4
@@ -47,12 +47,12 @@ def elsewhere(view: View, row: Row) -> list[str]:
     if len(faster) == len(loads):
         return []
     slower = [each for each in loads if (pair := view.speed_pair(each)) is not None and pair["conclusion"] == "slower"]
-    open_ones = [each["condition"] for each in loads if each not in (*faster, *slower)]
+    open_ones = [load_name(each) for each in loads if each not in (*faster, *slower)]
     said = f"Shown to be faster under {len(faster)} of its {len(loads)} loads"
     if 0 < len(open_ones) <= MOST_NAMED:
         said += f", not at {', '.join(open_ones)}"
     if slower:
-        told = [f"{figure(each['speedup'])} {TIMES} {ar_name(each)} at {each['condition']}" for each in slower]
+        told = [f"{figure(each['speedup'])} {TIMES} {ar_name(each)} at {load_name(each)}" for each in slower]
         said += f", and slower under others: {', '.join(told)}"
     return [f"{said}."]
 

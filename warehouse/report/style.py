@@ -63,7 +63,7 @@ thead th { font-weight:600; color:var(--soft); font-size:13px; }
 td.n, th.n { text-align:right; }
 td.wrap { white-space:normal; min-width:20em; max-width:44em; overflow-wrap:anywhere; }
 tbody th small { font-size:12px; font-weight:400; color:var(--soft); margin-left:.7em; }
-tbody td small { display:block; font-size:12px; color:var(--warn); }
+tbody td small { display:block; font-size:12px; color:var(--warn); white-space:normal; min-width:11em; }
 tbody th {
   font-weight:600; position:sticky; left:0; background:var(--card); white-space:normal; min-width:min(16em,42vw);
 }

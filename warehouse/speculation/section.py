@@ -12,7 +12,7 @@ from warehouse.display.rate_columns import share
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, fair_share, more, table, verdict_mark
-from warehouse.display.view import LOAD_STEP, View, curve_of
+from warehouse.display.view import LOAD_STEP, View, curve_of, load_name
 from warehouse.speculation.curves import AR_K
 from warehouse.speculation.plots import k_plot
 from warehouse.statistics.speculation.smallest import MOST_HIDDEN
@@ -95,7 +95,7 @@ def _why(row: Row) -> Child:
 
 RECOMMENDED = (
     Heading("technique", _named, ""),
-    Heading("condition", lambda row: row["condition"], ""),
+    Heading("condition", load_name, ""),
     Heading("K", _recommended_k, ""),
     Heading("why", _why, "wrap"),
     Heading("a step of the target, ms", lambda row: figure(row["target_step_ms"])),
@@ -106,7 +106,7 @@ RECOMMENDED = (
 
 BESIDE = (
     Heading("technique", lambda row: join([f"{row['technique']} K={row['k']}", _small(row)]), ""),
-    Heading("condition", lambda row: row["condition"], ""),
+    Heading("condition", load_name, ""),
     Heading("tok/s", lambda row: rate(row["tok_s"])),
     Heading("of the fastest", lambda row: figure(row["of_best"])),
     Heading("95 % interval", lambda row: span(row["of_best_lo"], row["of_best_hi"])),
@@ -150,5 +150,5 @@ def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
 def _drawn(curves: Sequence[Sequence[Row]]) -> Markup:
     first = curves[0][0]
     bench = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
-    title = f"Speed over K, {first['condition']}"
+    title = f"Speed over K, {load_name(first)}"
     return plot(title, f"{bench} {plural(len(curves), 'technique')}." if len(curves) > 1 else bench, k_plot(curves))

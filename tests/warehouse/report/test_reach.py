@@ -11,6 +11,7 @@ from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.display.figures import Row
 from warehouse.display.speed_sections import speed_section
 from warehouse.report.answer import answers
+from warehouse.report.placebo_section import placebo_section
 from warehouse.report.trust_sections import provenance_section
 from warehouse.tables import K_CURVES, PAIRS, RECOMMENDATIONS
 
@@ -56,6 +57,15 @@ def test_what_is_carried_comes_before_what_is_faster_and_is_not() -> None:
     text = text_of(seen(AR, MTP, faster, pairs=(PAIR, speed_pair(faster), HELD, scored("non-inferior"))))
     assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1.")  # noqa: RUF001
     assert "not shown to keep it, hence not recommended: dflash K=7" in text
+
+
+def test_answers_that_end_by_themselves_are_told_from_those_of_a_fixed_length() -> None:
+    natural = {"mode": "natural"}
+    base, slow = AR | natural, MTP | natural | {"tok_s": 60.0, "speedup": 0.81}
+    view = seen(AR, MTP, base, slow, pairs=(PAIR, HELD, speed_pair(slow, conclusion="slower"), placebo(base)))
+    assert "slower under others: 0.81 × AR at short c=1 (natural)" in text_of(view)  # noqa: RUF001
+    for shown in (speed_section(view), placebo_section(view)):
+        assert "short c=1 (natural)" in (shown or "")
 
 
 def test_the_loads_under_which_it_was_not_faster_are_told_with_what_it_costs_there() -> None:
