@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # work.sh SECONDS [WORD... [/ WORD...]]: on the GPU host, let the workers go on for so long, then bring the store and all
 # logs back as $OUT/store.tar.gz. The first call starts them, one for each group of words (a `/` stands between groups),
-# each with a card of its own; they are in sessions of their own and outlive a call: the next one finds them at work. A
-# worker begins no cell once less than LEAST_PER_START_S for each of its engine starts is left of LEASE_S, counted from
-# its start; then it stops. WORDS choose cells and their order: parts of their names, or beginnings of their keys.
+# each with a card and a state of its own (what vLLM compiles for one, all find); they are in sessions of their own and
+# outlive a call: the next one finds them at work. A worker begins no cell once less than LEAST_PER_START_S for each of
+# its engine starts is left of LEASE_S, counted from its start; then it stops. WORDS choose cells and their order: parts
+# of their names, or beginnings of their keys.
 set -euo pipefail
 root=${GPU_ROOT:-/tmp/specsweep-gpu}
 wait_s=$1

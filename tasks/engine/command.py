@@ -16,11 +16,11 @@ from configs.engine import Engine as EngineSpec
 from configs.engine import argument
 from configs.secrets.held import without_secrets
 from tasks.engine import container, generate
-from tasks.engine.machine import state_dir
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
 from tasks.family import interpreter
 from tasks.family.recipe import family_dir
 from tasks.host import environments, process_group
+from tasks.host.environment_spec import user_cache
 from tasks.host.hub_cache import hub_cache, hub_home
 from tasks.shapes.folder import shape_digest, write_shape
 
@@ -128,7 +128,7 @@ def _checkpoint(cell: Cell, source: Model | Draft) -> str:
     if source.hub_id is not None:
         return source.hub_id
     if source.shape is not None:
-        return str(write_shape(cell.shape_named(source.shape), state_dir() / "shapes"))
+        return str(write_shape(cell.shape_named(source.shape), user_cache() / "shapes"))
     folder = family_dir() / str(source.family_member)
     if not (folder / "DONE").exists():
         raise EngineUnavailable(f"the demo family has no {source.family_member!r} in {folder}: run `make family`")
@@ -201,14 +201,14 @@ def _without_compiler(engine: EngineSpec) -> dict[str, str]:
 
 
 def compile_cache(engine: EngineSpec) -> Path:
-    """Where an engine keeps what it compiles: one folder per engine and machine, so that no run compiles it again.
+    """Where an engine keeps what it compiles: one folder per engine and user, so that no run compiles it again.
 
     vLLM's own keys in it cover model, arguments, environment and its code (0.32.0, `compilation/`); what decides which
     vLLM it is decides the folder.
     """
     build = [engine.name, engine.environment, engine.command, engine.image]
     digest = hashlib.sha256(json.dumps(build).encode()).hexdigest()
-    return state_dir() / "vllm-cache" / f"{engine.name}-{digest[:8]}"
+    return user_cache() / "vllm-cache" / f"{engine.name}-{digest[:8]}"
 
 
 def full_environment(command: EngineCommand) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import IO
 from configs.step import MeasuredStep
 from tasks.engine import container
 from tasks.host import process_group
+from tasks.host.environment_spec import user_cache
 
 POLL_S = 0.5
 """Pause between two tries of a lock."""
@@ -29,8 +30,7 @@ def state_dir() -> Path:
         folder = Path(asked).absolute()
         os.environ[STATE_VARIABLE] = str(folder)  # processes that are started from here may work in another folder
         return folder
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "specsweep" / "state"
+    return user_cache() / "state"
 
 
 def cell_workdir(run_id: str, cell_key: str) -> Path:

@@ -93,10 +93,14 @@ ENVIRONMENTS: dict[Name, Environment] = {
 }
 
 
+def user_cache() -> Path:
+    """What is kept for this user, whatever runs: environments, models, shapes, what engines compile."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "specsweep"
+
+
 def cache_folder() -> Path:
     """Where all environments of this user live."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "specsweep" / "envs"
+    return user_cache() / "envs"
 
 
 def folder_of(name: Name) -> Path:

@@ -18,7 +18,6 @@ from flows.plans import make_plan
 from tasks.engine.machine import cell_workdir
 from tasks.host import process_group
 from tests.command_lines import command_of
-from tests.engine.tiny_store import own_state
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -35,7 +34,7 @@ class Victim:
         self.env = os.environ | {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": str(folder / "store"),
-            "SPECSWEEP_STATE": str(own_state(folder)),
+            "SPECSWEEP_STATE": str(folder / "state"),
             "COLUMNS": "160",
         }
         self.plan = make_plan("tiny-quick")

@@ -8,19 +8,6 @@ import sys
 from pathlib import Path
 
 from configs.checkout import ROOT
-from tasks.engine.machine import state_dir
-
-
-def own_state(folder: Path) -> Path:
-    """A state folder of its own, but for what vLLM keeps of an architecture, which is the machine's.
-
-    To look it up takes a process of its own, 6 s on two cores for each (2026-11-24), and says nothing of us.
-    """
-    state, kept = folder / "state", state_dir() / "vllm-cache"
-    state.mkdir()
-    kept.mkdir(parents=True, exist_ok=True)
-    (state / kept.name).symlink_to(kept)
-    return state
 
 
 def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
@@ -28,7 +15,7 @@ def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "flows.terminal", "run", sweep, "--store", str(folder / "store")],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(own_state(folder))},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")},
         text=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -212,13 +212,16 @@ def test_the_log_of_an_earlier_start_stays(tmp_path: Path) -> None:
     assert "fake_engine.py" in engine.log_path.read_text() and engine.log_path.name == "engine.log"
 
 
-def test_an_engine_compiles_once_per_machine_and_another_one_for_itself(tmp_path: Path) -> None:
+def test_an_engine_compiles_once_for_all_runners_of_a_user_and_another_one_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = FakeRun(tmp_path, "ar mtp")
-    roots = [
-        full_environment(engine_command(planned.cell, 1, tmp_path / str(number)))["VLLM_CACHE_ROOT"]
-        for number, planned in enumerate(run.cells)
-    ]
-    assert roots[0] == roots[1] and Path(roots[0]).is_relative_to(tmp_path / "state")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    roots = []
+    for number, planned in enumerate(run.cells):
+        monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state" / str(number)))  # two workers, a card each
+        roots.append(full_environment(engine_command(planned.cell, 1, tmp_path / str(number)))["VLLM_CACHE_ROOT"])
+    assert roots[0] == roots[1] and Path(roots[0]).is_relative_to(tmp_path / "cache")
     cell = run.planned.cell
     patched = cell.model_copy(update={"engine": cell.engine.model_copy(update={"command": (sys.executable, "mine")})})
     assert full_environment(engine_command(patched, 1, tmp_path))["VLLM_CACHE_ROOT"] != roots[0]

@@ -21,8 +21,8 @@ def shipped() -> list[Cell]:
 
 
 @pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state"))
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_a_folder_has_the_published_config_and_ids_that_its_tokenizer_has(tmp_path: Path) -> None:
