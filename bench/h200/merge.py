@@ -2,9 +2,9 @@
 
 SNAPSHOT and each NEWER are folders with the product tables, such as the store of a lease after `sweep report`. What a
 newer one measured of a step of a cell replaces what was there, whole: a bracket is never made of two leases, and one
-that a lease's end cut off replaces nothing. The store of a lease is gone with its machine, so rates and intervals stay
-as they were built then, and a curve over K is that of the newest lease that has one. Claims are corrected anew, for all
-comparisons of a run that stand here together, and rows are held to a guard that came after the first leases.
+that a lease's end cut off replaces nothing. The store of a lease is gone with its machine, so rates stay as they were
+built then, and a curve over K is that of the newest lease that has one. Rows are held to a guard that came after the
+first leases, and intervals, speedups, placebos and claims are made anew of the visits that stand here (`restated.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
+from bench.h200.restated import restated
 from configs.load import load_model, load_technique
 from tasks.guards.experts import same_experts
 from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
 from warehouse.consolidate.raw import polars_schema
 from warehouse.consolidate.rows import Row
-from warehouse.consolidate.speed.claims import CORRECTED, among_others
-from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
 from warehouse.report.write import CONVENIENCE_KEY, write_report
 from warehouse.snapshot import publish_rows
 from warehouse.store import open_store
@@ -103,10 +102,9 @@ def newest(tables: Tables) -> Tables:
 
 
 def judged(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """Rows of leases from before `same_experts`, held to it: rates, starts, comparisons. Their curves are left out."""
+    """Rows of leases from before `same_experts`, held to it: rates and starts. Their curves are left out."""
     at_a_time = {_load(row): row["concurrency"] for row in rows[_results]}
     held = {name: [_held(row, at_a_time) for row in rows[name]] for name in (_results, VISITS.name)}
-    held[PAIRS.name] = [_held(row, at_a_time) if row["kind"] == "speed" else row for row in rows[PAIRS.name]]
     curves = {name: [row for row in rows[name] if _shared(row, row["concurrency"]) is None] for name in CURVES}
     return {**rows, **held, **curves}
 
@@ -127,7 +125,7 @@ def _shared(row: Row, concurrency: int | None) -> str | None:
 
 
 def _held(row: Row, at_a_time: Mapping[tuple[object, ...], int | None]) -> Row:
-    """As the node would have judged it: suspect, and without a speedup."""
+    """As the node would have judged it."""
     sentence = _shared(row, at_a_time.get(_load(row)))
     if sentence is None:
         return row
@@ -135,23 +133,7 @@ def _held(row: Row, at_a_time: Mapping[tuple[object, ...], int | None]) -> Row:
     noted["reasons"] = list(dict.fromkeys([*row["reasons"], Reason.SAME_EXPERTS.value]))
     if "details" in row:
         noted["details"] = list(dict.fromkeys([*row["details"], sentence]))
-    if "ratio" in row and Reason.SAME_EXPERTS not in row["reasons"]:
-        alone = row["wording"].partition(CORRECTED)[0]
-        noted["wording"] = f"{alone}; no claim: the row is suspect ({Reason.SAME_EXPERTS})"
-    return row | noted | {name: None for name in ("speedup", "speedup_lo", "speedup_hi") if name in row}
-
-
-def corrected(pairs: Sequence[Row]) -> list[Row]:
-    """Claims and placebos, each as one of all that a run has here: a lease knew only its own."""
-    placebos = among_placebos([pair for pair in pairs if pair["kind"] == "placebo"])
-    failed = placebos_of(placebos).failed
-    speeds = [
-        pair | {"reasons": [*pair["reasons"], *([Reason.PLACEBO_FAILED.value] if pair["run_id"] in failed else [])]}
-        for pair in pairs
-        if pair["kind"] == "speed"
-    ]
-    others = [pair for pair in pairs if pair["kind"] not in ("placebo", "speed")]
-    return [*others, *among_others(speeds), *placebos]
+    return row | noted
 
 
 def main(snapshot: Path, newer: Sequence[Path]) -> None:
@@ -162,7 +144,7 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
             sys.exit(f"merge: {folder} has no dataset. Remedy: bin/sweep report --store {folder}")
         tables = over(tables, tables_of(folder))
     rows = judged({name: frame.to_dicts() for name, frame in newest(tables).items()})
-    rows[PAIRS.name] = corrected(rows[PAIRS.name])
+    rows[_results], rows[PAIRS.name] = restated(rows[_results], rows[PAIRS.name], rows[VISITS.name])
     rows = {name: sorted(each, key=_place(name)) for name, each in rows.items()}
     with TemporaryDirectory() as scratch:
         store = open_store(scratch)
