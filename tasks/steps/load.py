@@ -20,7 +20,8 @@ time was in flight: then a window holds one category. With several categories ar
 tell them apart, and it is left null.
 
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
-has stopped: one that is lost with its node is measured again, whole, since a part of it would be another load.
+has stopped. A load that is lost with its node is measured again, whole: part of a window would be another load, and
+categories of two starts of the engine one figure of both. So a preemption may cost all windows of one load, c=1 most.
 
 A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. An engine
 that is asked them again must not remember, whatever it counts: a few like them are asked twice (`asked_twice.py`).
@@ -29,7 +30,7 @@ that is asked them again must not remember, whatever it counts: a few like them 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import fmean
@@ -47,6 +48,7 @@ from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import prompt_seed
 from tasks.timing.asked_twice import ask_twice
+from tasks.timing.finished import finished
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments
 from tasks.timing.timed import Timed, timed, timed_at, untimed, with_failures
@@ -56,6 +58,9 @@ from warehouse.statistics.windows import Span
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 
 Row = dict[str, Any]
+
+WINDOW = ("condition", "category", "attempt")
+"""What identifies a window; requests of a mixed one have their own category."""
 
 
 def suite_of(spec: LoadStep) -> PromptSuite:
@@ -80,20 +85,24 @@ def make_ready(spec: LoadStep, tell: Callable[[str], None]) -> None:
 
 
 async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
-    """Measure every window that no earlier attempt on this machine has finished."""
+    """Measure every load that no earlier attempt on this machine has finished."""
     suite = await asyncio.to_thread(suite_of, spec)
     ctx.facts |= {"dataset_revision": suite.revision}
-    windows = await ctx.resume(LOAD_WINDOWS, ("condition", "category", "attempt"))
-    asked = {
-        (row["condition"], each.prompt_id, row["attempt"])
-        for row in windows
-        for each in suite.prompts
-        if row["category"] in (None, each.category)
-    }
-    requests = await ctx.resume(LOAD_REQUESTS, ("condition", "prompt_id", "attempt"), asked)
-    run = _Run(ctx, spec, suite, [*filter(ctx.is_here, requests)], [*filter(ctx.is_here, windows)])
+    categories = {each.category for each in suite.prompts}
+
+    def sent(window: Row) -> Iterator[tuple[Any, ...]]:
+        for category in categories if window["category"] is None else [window["category"]]:
+            yield window["condition"], category, window["attempt"]
+
+    def is_whole(windows: Sequence[Row]) -> bool:
+        there = {row["category"] for row in windows}
+        return None in there or there >= categories
+
+    whole = [(load.name, is_whole) for load in spec.loads]
+    run = _Run(ctx, spec, suite, *await finished(ctx, LOAD_WINDOWS, LOAD_REQUESTS, WINDOW, whole, sent))
     for load in spec.loads:
-        await run.measure(load)
+        if not run.has(load):
+            await run.measure(load)
     again = await ask_twice(ctx, [each.prompt for each in suite.prompts]) if len(spec.loads) > 1 else []
     return [each for load in spec.loads for each in run.judged(load, [] if load == spec.loads[0] else again)]
 
@@ -121,26 +130,27 @@ class _Run:
     """A load step that is being measured: what is there, and what is told of it."""
 
     def __init__(
-        self, ctx: StepContext, spec: LoadStep, suite: PromptSuite, requests: list[Row], windows: list[Row]
+        self, ctx: StepContext, spec: LoadStep, suite: PromptSuite, windows: list[Row], requests: list[Row]
     ) -> None:
         self._ctx, self._spec, self._suite = ctx, spec, suite
-        self._requests, self._windows = requests, windows
+        self._windows, self._requests = windows, requests
         self._total = len(suite.prompts) * len(spec.loads)
         self._counted: dict[str, int] | None = {}
         """Tokens of prompts by id, as the engine counts them; None: it doesn't."""
 
+    def has(self, load: Offered) -> bool:
+        """Whether the load is finished."""
+        return bool(_of(load, self._windows))
+
     async def measure(self, load: Offered) -> None:
-        """The windows that are left of a load: the whole suite, or one at a time category by category."""
-        done = {row["category"] for row in _of(load, self._windows)}
-        left = [] if None in done else [each for each in self._suite.prompts if each.category not in done]
-        if not left:
-            return
-        await self._count(left)
-        beside = await self._warm_up(left, load)
+        """The windows of a load: the whole suite, or one at a time category by category."""
+        asked = self._suite.prompts
+        await self._count(asked)
+        beside = await self._warm_up(asked, load)
         if load.concurrency != 1:
-            await self._window(left, load, None, beside)
+            await self._window(asked, load, None, beside)
             return
-        by_category = sorted(left, key=lambda each: each.category)
+        by_category = sorted(asked, key=lambda each: each.category)
         for category, prompts in groupby(by_category, key=lambda each: each.category):
             await self._window([*prompts], load, category, beside)
             beside = []
