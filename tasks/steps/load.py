@@ -24,7 +24,8 @@ has stopped. A load that is lost with its node is measured again, whole: part of
 categories of two starts of the engine one figure of both. So a preemption may cost all windows of one load, c=1 most.
 
 A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. An engine
-that is asked them again must not remember, whatever it counts: a few like them are asked twice (`asked_twice.py`).
+must not remember them, nor what they have in common, whatever it counts: a few like them are asked twice
+(`asked_twice.py`).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
-from tasks.prompts import prompt_seed
-from tasks.timing.asked_twice import ask_twice
+from tasks.prompts import Prompt, prompt_seed
+from tasks.timing.asked_twice import ask_twice, never_met
 from tasks.timing.finished import finished
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments
@@ -103,8 +104,8 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
     for load in spec.loads:
         if not run.has(load):
             await run.measure(load)
-    again = await ask_twice(ctx, [each.prompt for each in suite.prompts]) if len(spec.loads) > 1 else []
-    return [each for load in spec.loads for each in run.judged(load, [] if load == spec.loads[0] else again)]
+    again = await ask_twice(ctx, [each.prompt for each in suite.prompts])
+    return [each for load in spec.loads for each in run.judged(load, again)]
 
 
 def schedule(load: Offered, number: int) -> list[float]:
@@ -172,14 +173,14 @@ class _Run:
                 print(f"nobody can tell whether prompts are cut: {error}", flush=True)
 
     async def _warm_up(self, prompts: Sequence[SuitePrompt], load: Offered) -> list[str]:
-        """Untimed requests, with the window's own prompts: the prefix cache is off, and guards see if it isn't.
+        """Untimed requests with prompts like the window's, as if they had never been met.
 
         Returns:
             A sentence for each that failed.
         """
         self._ctx.tell(Progress(self._percent(), f"{load.name}: warm-up"))
         number = self._spec.warmup * load.warmed_at_once
-        requests = [self._ready(prompts[index % len(prompts)]) for index in range(number)]
+        requests = [self._ready(never_met(prompts[index % len(prompts)].prompt)) for index in range(number)]
         return (await untimed(self._ctx, "warm-up", requests, load.warmed_at_once)).failures
 
     async def _window(
@@ -187,7 +188,7 @@ class _Run:
     ) -> None:
         name, most = with_category(load.name, category), self._spec.max_tokens
         shape = {**_shape(load), "output_tokens": most}
-        done = await self._sent([self._ready(each) for each in prompts], load, name)
+        done = await self._sent([self._ready(each.prompt) for each in prompts], load, name)
         # long texts take seconds to look through: heartbeats go on meanwhile
         rows = [shape | row for row in await asyncio.to_thread(_rows, done, prompts, self._counted or {})]
         window = with_failures({**shape, "category": category, **done.columns()}, beside)
@@ -206,9 +207,9 @@ class _Run:
             return await timed(self._ctx, requests, load.concurrency, tell)
         return await timed_at(self._ctx, requests, schedule(load, len(requests)), tell)
 
-    def _ready(self, prompt: SuitePrompt) -> Ready:
+    def _ready(self, prompt: Prompt) -> Ready:
         client = self._ctx.client
-        return client.ready(client.request(prompt.prompt, self._spec.max_tokens, fixed=False), streams=True)
+        return client.ready(client.request(prompt, self._spec.max_tokens, fixed=False), streams=True)
 
     def _tell(self, name: str, ended: int, asked: int, tok_s: float | None = None) -> None:
         rate = "" if tok_s is None else f", {tok_s:.0f} tok/s"

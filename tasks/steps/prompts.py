@@ -8,6 +8,9 @@ A window is one repeat. Not streamed: nothing but the whole answer is timed, thi
 condition is kept with its last repeat; one that a lost node had begun is measured again, since another start of the
 engine would be in its figure.
 
+An engine that is asked its prompts again must not remember them, whatever it counts: some like them are asked twice
+(`asked_twice.py`).
+
 A program in an answer is run behind the window's clock, by `tasks.sandbox` and by nobody else.
 """
 
@@ -26,6 +29,7 @@ from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
 from tasks.sandbox.programs import NOTHING, Programs
+from tasks.timing.asked_twice import ask_twice
 from tasks.timing.finished import finished
 from tasks.timing.timed import Timed, timed, untimed, with_failures
 from tasks.timing.tries import measured
@@ -76,7 +80,8 @@ async def measure(ctx: StepContext, spec: PromptsStep) -> list[Judgement]:
         for repeat in range(spec.repeats):
             await run.measure(shape, repeat, beside)
             beside = []
-    return [run.judged(shape) for shape in shapes_of(spec)]
+    again = await ask_twice(ctx, [prompt_of(each) for each in spec.workloads])
+    return [run.judged(shape, again) for shape in shapes_of(spec)]
 
 
 def _is_whole(spec: PromptsStep, windows: Sequence[Row]) -> bool:
@@ -96,17 +101,17 @@ class _Run:
         """Whether the condition is finished."""
         return any(row["condition"] == shape.condition for row in self._windows)
 
-    def judged(self, shape: Shape) -> Judgement:
-        """What the guards say about a condition, all of whose windows are there."""
+    def judged(self, shape: Shape, again: Sequence[Finding | None]) -> Judgement:
+        """What the guards say about a condition, whose windows are all there, and what is said of asking again."""
         windows, asked = (
             [row for row in rows if row["condition"] == shape.condition] for rows in (self._windows, self._requests)
         )
-        return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked)
+        return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked, again)
 
     async def warm_up(self, shape: Shape) -> list[str]:
         """Untimed rounds, cut off where the shortest workload is: what compiles does so per prompt and load.
 
-        With the windows' own prompt: the prefix cache is off, and a guard sees if it isn't.
+        With the windows' own prompt, which repeats ask again, too: nothing may remember it, and guards see if it does.
 
         Returns:
             A sentence for each request that failed.

@@ -17,7 +17,13 @@ from warehouse.parts import Row
 
 
 def judge_workload(
-    served: Cell, gpu: Gpu, condition: str, mode: str, windows: Sequence[Row], requests: Sequence[Row]
+    served: Cell,
+    gpu: Gpu,
+    condition: str,
+    mode: str,
+    windows: Sequence[Row],
+    requests: Sequence[Row],
+    again: Sequence[Finding | None] = (),
 ) -> Judgement:
     """What the guards say about a condition. That a program is wrong is a result, and no guard's matter.
 
@@ -28,6 +34,7 @@ def judge_workload(
         mode: of the rows.
         windows: its rows of `prompt_windows`, all repeats.
         requests: its rows of `prompt_requests`.
+        again: what is said of an engine that is asked prompts again.
     """
     concurrency = windows[0]["concurrency"]
     found = [
@@ -38,6 +45,7 @@ def judge_workload(
         unsteady([row["completion_tokens"] / row["wall_s"] for row in windows], None, "tokens/s"),
         client_starved(windows),
         client_limited(windows),
+        *again,
     ]
     return judge(condition, mode, found)
 
