@@ -40,7 +40,7 @@ from typing import Any
 from configs.prompt_suites import SPEED_BENCH
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.smoke import OUTPUT_TOKENS
-from tasks.client import Ready, Reply, RequestFailed, StreamReply
+from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.evals.run import DATASETS
 from tasks.guards.finding import Finding, Judgement
@@ -49,6 +49,7 @@ from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import Prompt, prompt_seed
 from tasks.timing.asked_twice import ask_twice, never_met
+from tasks.timing.counted import counted_tokens
 from tasks.timing.finished import finished
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments
@@ -136,8 +137,8 @@ class _Run:
         self._ctx, self._spec, self._suite = ctx, spec, suite
         self._windows, self._requests = windows, requests
         self._total = len(suite.prompts) * len(spec.loads)
-        self._counted: dict[str, int] | None = {}
-        """Tokens of prompts by id, as the engine counts them; None: it doesn't."""
+        self._counted: dict[str, int] | None = None
+        """Tokens of prompts by id, as the engine counts them; None: it wasn't asked yet."""
 
     def has(self, load: Offered) -> bool:
         """Whether the load is finished."""
@@ -146,7 +147,8 @@ class _Run:
     async def measure(self, load: Offered) -> None:
         """The windows of a load: the whole suite, or one at a time category by category."""
         asked = self._suite.prompts
-        await self._count(asked)
+        if self._counted is None:
+            self._counted = await counted_tokens(self._ctx, ((each.prompt_id, each.prompt) for each in asked))
         beside = await self._warm_up(asked, load)
         if load.concurrency != 1:
             await self._window(asked, load, None, beside)
@@ -160,17 +162,6 @@ class _Run:
         """What the guards say about a load, all of whose windows are there, and what is said of prompts asked again."""
         asked = [self._ctx.stamp(row) for row in _of(load, self._requests)]
         return judge_load(self._ctx.cell, self._ctx.planned.gpu, load, _of(load, self._windows), asked, again)
-
-    async def _count(self, prompts: Sequence[SuitePrompt]) -> None:
-        """Have the engine count prompts, once each: what it later says that it was sent must be as long."""
-        for each in prompts:
-            if self._counted is None or each.prompt_id in self._counted:
-                continue
-            try:
-                self._counted[each.prompt_id] = await self._ctx.client.count_tokens(each.prompt)
-            except RequestFailed as error:
-                self._counted = None
-                print(f"nobody can tell whether prompts are cut: {error}", flush=True)
 
     async def _warm_up(self, prompts: Sequence[SuitePrompt], load: Offered) -> list[str]:
         """Untimed requests with prompts like the window's, as if they had never been met.

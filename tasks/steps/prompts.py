@@ -30,6 +30,7 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
 from tasks.sandbox.programs import NOTHING, Programs
 from tasks.timing.asked_twice import ask_twice
+from tasks.timing.counted import counted_tokens
 from tasks.timing.finished import finished
 from tasks.timing.timed import Timed, timed, untimed, with_failures
 from tasks.timing.tries import measured
@@ -96,6 +97,8 @@ class _Run:
         self._windows, self._requests = windows, requests
         self._programs = Programs(unfenced=spec.unfenced)
         self._total = len(shapes_of(spec)) * spec.repeats
+        self._counted: dict[str, int] | None = None
+        """Tokens of each workload's prompt, as the engine counts them; None: it wasn't asked yet."""
 
     def has(self, shape: Shape) -> bool:
         """Whether the condition is finished."""
@@ -111,11 +114,16 @@ class _Run:
     async def warm_up(self, shape: Shape) -> list[str]:
         """Untimed rounds, cut off where the shortest workload is: what compiles does so per prompt and load.
 
+        Before the first of them the engine counts the prompts, so that one that it cuts is seen.
+
         With the windows' own prompt, which repeats ask again, too: nothing may remember it, and guards see if it does.
 
         Returns:
             A sentence for each request that failed.
         """
+        if self._counted is None:
+            prompts = ((each.name, prompt_of(each)) for each in self._spec.workloads)
+            self._counted = await counted_tokens(self._ctx, prompts)
         failures: list[str] = []
         for number in range(self._spec.warmup):
             line = f"{shape.condition}: warm-up {number + 1}/{self._spec.warmup}"
@@ -132,9 +140,10 @@ class _Run:
             return {**same, **load.columns()}, load
 
         same = {**shape.columns(), "repeat": repeat}
+        counted = {"counted_prompt_tokens": (self._counted or {}).get(shape.workload.name)}
         window, load = await measured(once)
         # long texts take seconds to look through, and programs to run: heartbeats go on meanwhile
-        rows = await asyncio.to_thread(_rows, load, shape.workload, self._programs, same)
+        rows = await asyncio.to_thread(_rows, load, shape.workload, self._programs, same | counted)
         window = with_failures({**window, "chars": sum(row["chars"] for row in rows)}, beside)
         await self._ctx.write(PROMPT_REQUESTS, rows)
         await self._ctx.write(PROMPT_WINDOWS, [window])  # behind its requests: it says that they are all there

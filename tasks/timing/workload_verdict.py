@@ -8,6 +8,7 @@ from configs.cell import Cell, Gpu
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.prompts import cut_prompts
 from tasks.guards.steadiness import client_limited, client_starved, unsteady
 from tasks.guards.tokens import token_mismatch
 from tasks.meters import Counters
@@ -62,4 +63,8 @@ def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> 
 
 def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | None]:
     real = served.model.weights == "real"
-    return [blank_output([row["text"] for row in requests]) if real else None, *text_findings(served, requests)]
+    return [
+        blank_output([row["text"] for row in requests]) if real else None,
+        cut_prompts(requests),
+        *text_findings(served, requests),
+    ]
