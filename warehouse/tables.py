@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -39,6 +39,14 @@ LOAD_SHAPE = (
     Column("concurrency", "i64", "requests in flight at the same time"),
 )
 """What a speed was measured under."""
+
+COUNTED_PROMPT = Column(
+    "counted_prompt_tokens",
+    "i64",
+    "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
+    "tokens",
+)
+"""Beside what usage says that was read, where a step has prompts of somebody else's length."""
 
 CARD_COLUMNS = (
     Column("energy_j", "f64", "of all cards of the engine, from before the first request to behind the last", "J"),

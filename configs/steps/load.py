@@ -77,7 +77,7 @@ class LoadStep(MeasuredStep, Grown):
     one: requests are sent at moments that no answer changes, made before the clock from a seed.
 
     Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked. One request at a time, a
-    category is measured and stored at once, else the whole suite: what a lost machine had begun is measured again.
+    category is counted by itself, else the whole suite. A load that a lost machine had begun is measured again, whole.
     """
 
     step: Literal["load"]

@@ -20,16 +20,18 @@ time was in flight: then a window holds one category. With several categories ar
 tell them apart, and it is left null.
 
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
-has stopped: one that is lost with its node is measured again, whole, since a part of it would be another load.
+has stopped. A load that is lost with its node is measured again, whole: part of a window would be another load, and
+categories of two starts of the engine one figure of both. So a preemption may cost all windows of one load, c=1 most.
 
 A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. An engine
-that is asked them again must not remember, whatever it counts: a few like them are asked twice (`asked_twice.py`).
+must not remember them, nor what they have in common, whatever it counts: a few like them are asked twice
+(`asked_twice.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import fmean
@@ -38,15 +40,17 @@ from typing import Any
 from configs.prompt_suites import SPEED_BENCH
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.smoke import OUTPUT_TOKENS
-from tasks.client import Ready, Reply, RequestFailed, StreamReply
+from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.evals.run import DATASETS
 from tasks.guards.finding import Finding, Judgement
 from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
-from tasks.prompts import prompt_seed
-from tasks.timing.asked_twice import ask_twice
+from tasks.prompts import Prompt, prompt_seed
+from tasks.timing.asked_twice import ask_twice, never_met
+from tasks.timing.counted import counted_tokens
+from tasks.timing.finished import finished
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments
 from tasks.timing.timed import Timed, timed, timed_at, untimed, with_failures
@@ -56,6 +60,9 @@ from warehouse.statistics.windows import Span
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 
 Row = dict[str, Any]
+
+WINDOW = ("condition", "category", "attempt")
+"""What identifies a window; requests of a mixed one have their own category."""
 
 
 def suite_of(spec: LoadStep) -> PromptSuite:
@@ -80,22 +87,26 @@ def make_ready(spec: LoadStep, tell: Callable[[str], None]) -> None:
 
 
 async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
-    """Measure every window that no earlier attempt on this machine has finished."""
+    """Measure every load that no earlier attempt on this machine has finished."""
     suite = await asyncio.to_thread(suite_of, spec)
     ctx.facts |= {"dataset_revision": suite.revision}
-    windows = await ctx.resume(LOAD_WINDOWS, ("condition", "category", "attempt"))
-    asked = {
-        (row["condition"], each.prompt_id, row["attempt"])
-        for row in windows
-        for each in suite.prompts
-        if row["category"] in (None, each.category)
-    }
-    requests = await ctx.resume(LOAD_REQUESTS, ("condition", "prompt_id", "attempt"), asked)
-    run = _Run(ctx, spec, suite, [*filter(ctx.is_here, requests)], [*filter(ctx.is_here, windows)])
+    categories = {each.category for each in suite.prompts}
+
+    def sent(window: Row) -> Iterator[tuple[Any, ...]]:
+        for category in categories if window["category"] is None else [window["category"]]:
+            yield window["condition"], category, window["attempt"]
+
+    def is_whole(windows: Sequence[Row]) -> bool:
+        there = {row["category"] for row in windows}
+        return None in there or there >= categories
+
+    whole = [(load.name, is_whole) for load in spec.loads]
+    run = _Run(ctx, spec, suite, *await finished(ctx, LOAD_WINDOWS, LOAD_REQUESTS, WINDOW, whole, sent))
     for load in spec.loads:
-        await run.measure(load)
-    again = await ask_twice(ctx, [each.prompt for each in suite.prompts]) if len(spec.loads) > 1 else []
-    return [each for load in spec.loads for each in run.judged(load, [] if load == spec.loads[0] else again)]
+        if not run.has(load):
+            await run.measure(load)
+    again = await ask_twice(ctx, [each.prompt for each in suite.prompts])
+    return [each for load in spec.loads for each in run.judged(load, again)]
 
 
 def schedule(load: Offered, number: int) -> list[float]:
@@ -121,26 +132,28 @@ class _Run:
     """A load step that is being measured: what is there, and what is told of it."""
 
     def __init__(
-        self, ctx: StepContext, spec: LoadStep, suite: PromptSuite, requests: list[Row], windows: list[Row]
+        self, ctx: StepContext, spec: LoadStep, suite: PromptSuite, windows: list[Row], requests: list[Row]
     ) -> None:
         self._ctx, self._spec, self._suite = ctx, spec, suite
-        self._requests, self._windows = requests, windows
+        self._windows, self._requests = windows, requests
         self._total = len(suite.prompts) * len(spec.loads)
-        self._counted: dict[str, int] | None = {}
-        """Tokens of prompts by id, as the engine counts them; None: it doesn't."""
+        self._counted: dict[str, int] | None = None
+        """Tokens of prompts by id, as the engine counts them; None: it wasn't asked yet."""
+
+    def has(self, load: Offered) -> bool:
+        """Whether the load is finished."""
+        return bool(_of(load, self._windows))
 
     async def measure(self, load: Offered) -> None:
-        """The windows that are left of a load: the whole suite, or one at a time category by category."""
-        done = {row["category"] for row in _of(load, self._windows)}
-        left = [] if None in done else [each for each in self._suite.prompts if each.category not in done]
-        if not left:
-            return
-        await self._count(left)
-        beside = await self._warm_up(left, load)
+        """The windows of a load: the whole suite, or one at a time category by category."""
+        asked = self._suite.prompts
+        if self._counted is None:
+            self._counted = await counted_tokens(self._ctx, ((each.prompt_id, each.prompt) for each in asked))
+        beside = await self._warm_up(asked, load)
         if load.concurrency != 1:
-            await self._window(left, load, None, beside)
+            await self._window(asked, load, None, beside)
             return
-        by_category = sorted(left, key=lambda each: each.category)
+        by_category = sorted(asked, key=lambda each: each.category)
         for category, prompts in groupby(by_category, key=lambda each: each.category):
             await self._window([*prompts], load, category, beside)
             beside = []
@@ -150,26 +163,15 @@ class _Run:
         asked = [self._ctx.stamp(row) for row in _of(load, self._requests)]
         return judge_load(self._ctx.cell, self._ctx.planned.gpu, load, _of(load, self._windows), asked, again)
 
-    async def _count(self, prompts: Sequence[SuitePrompt]) -> None:
-        """Have the engine count prompts, once each: what it later says that it was sent must be as long."""
-        for each in prompts:
-            if self._counted is None or each.prompt_id in self._counted:
-                continue
-            try:
-                self._counted[each.prompt_id] = await self._ctx.client.count_tokens(each.prompt)
-            except RequestFailed as error:
-                self._counted = None
-                print(f"nobody can tell whether prompts are cut: {error}", flush=True)
-
     async def _warm_up(self, prompts: Sequence[SuitePrompt], load: Offered) -> list[str]:
-        """Untimed requests, with the window's own prompts: the prefix cache is off, and guards see if it isn't.
+        """Untimed requests with prompts like the window's, as if they had never been met.
 
         Returns:
             A sentence for each that failed.
         """
         self._ctx.tell(Progress(self._percent(), f"{load.name}: warm-up"))
         number = self._spec.warmup * load.warmed_at_once
-        requests = [self._ready(prompts[index % len(prompts)]) for index in range(number)]
+        requests = [self._ready(never_met(prompts[index % len(prompts)].prompt)) for index in range(number)]
         return (await untimed(self._ctx, "warm-up", requests, load.warmed_at_once)).failures
 
     async def _window(
@@ -177,7 +179,7 @@ class _Run:
     ) -> None:
         name, most = with_category(load.name, category), self._spec.max_tokens
         shape = {**_shape(load), "output_tokens": most}
-        done = await self._sent([self._ready(each) for each in prompts], load, name)
+        done = await self._sent([self._ready(each.prompt) for each in prompts], load, name)
         # long texts take seconds to look through: heartbeats go on meanwhile
         rows = [shape | row for row in await asyncio.to_thread(_rows, done, prompts, self._counted or {})]
         window = with_failures({**shape, "category": category, **done.columns()}, beside)
@@ -196,9 +198,9 @@ class _Run:
             return await timed(self._ctx, requests, load.concurrency, tell)
         return await timed_at(self._ctx, requests, schedule(load, len(requests)), tell)
 
-    def _ready(self, prompt: SuitePrompt) -> Ready:
+    def _ready(self, prompt: Prompt) -> Ready:
         client = self._ctx.client
-        return client.ready(client.request(prompt.prompt, self._spec.max_tokens, fixed=False), streams=True)
+        return client.ready(client.request(prompt, self._spec.max_tokens, fixed=False), streams=True)
 
     def _tell(self, name: str, ended: int, asked: int, tok_s: float | None = None) -> None:
         rate = "" if tok_s is None else f", {tok_s:.0f} tok/s"

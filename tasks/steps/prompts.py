@@ -8,6 +8,9 @@ A window is one repeat. Not streamed: nothing but the whole answer is timed, thi
 condition is kept with its last repeat; one that a lost node had begun is measured again, since another start of the
 engine would be in its figure.
 
+An engine that is asked its prompts again must not remember them, whatever it counts: some like them are asked twice
+(`asked_twice.py`).
+
 A program in an answer is run behind the window's clock, by `tasks.sandbox` and by nobody else.
 """
 
@@ -26,6 +29,8 @@ from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
 from tasks.sandbox.programs import NOTHING, Programs
+from tasks.timing.asked_twice import ask_twice
+from tasks.timing.counted import counted_tokens
 from tasks.timing.finished import finished
 from tasks.timing.timed import Timed, timed, untimed, with_failures
 from tasks.timing.tries import measured
@@ -76,7 +81,8 @@ async def measure(ctx: StepContext, spec: PromptsStep) -> list[Judgement]:
         for repeat in range(spec.repeats):
             await run.measure(shape, repeat, beside)
             beside = []
-    return [run.judged(shape) for shape in shapes_of(spec)]
+    again = await ask_twice(ctx, [prompt_of(each) for each in spec.workloads])
+    return [run.judged(shape, again) for shape in shapes_of(spec)]
 
 
 def _is_whole(spec: PromptsStep, windows: Sequence[Row]) -> bool:
@@ -91,26 +97,33 @@ class _Run:
         self._windows, self._requests = windows, requests
         self._programs = Programs(unfenced=spec.unfenced)
         self._total = len(shapes_of(spec)) * spec.repeats
+        self._counted: dict[str, int] | None = None
+        """Tokens of each workload's prompt, as the engine counts them; None: it wasn't asked yet."""
 
     def has(self, shape: Shape) -> bool:
         """Whether the condition is finished."""
         return any(row["condition"] == shape.condition for row in self._windows)
 
-    def judged(self, shape: Shape) -> Judgement:
-        """What the guards say about a condition, all of whose windows are there."""
+    def judged(self, shape: Shape, again: Sequence[Finding | None]) -> Judgement:
+        """What the guards say about a condition, whose windows are all there, and what is said of asking again."""
         windows, asked = (
             [row for row in rows if row["condition"] == shape.condition] for rows in (self._windows, self._requests)
         )
-        return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked)
+        return judge_workload(self._ctx.cell, self._ctx.planned.gpu, shape.condition, MODE, windows, asked, again)
 
     async def warm_up(self, shape: Shape) -> list[str]:
         """Untimed rounds, cut off where the shortest workload is: what compiles does so per prompt and load.
 
-        With the windows' own prompt: the prefix cache is off, and a guard sees if it isn't.
+        Before the first of them the engine counts the prompts, so that one that it cuts is seen.
+
+        With the windows' own prompt, which repeats ask again, too: nothing may remember it, and guards see if it does.
 
         Returns:
             A sentence for each request that failed.
         """
+        if self._counted is None:
+            prompts = ((each.name, prompt_of(each)) for each in self._spec.workloads)
+            self._counted = await counted_tokens(self._ctx, prompts)
         failures: list[str] = []
         for number in range(self._spec.warmup):
             line = f"{shape.condition}: warm-up {number + 1}/{self._spec.warmup}"
@@ -127,9 +140,10 @@ class _Run:
             return {**same, **load.columns()}, load
 
         same = {**shape.columns(), "repeat": repeat}
+        counted = {"counted_prompt_tokens": (self._counted or {}).get(shape.workload.name)}
         window, load = await measured(once)
         # long texts take seconds to look through, and programs to run: heartbeats go on meanwhile
-        rows = await asyncio.to_thread(_rows, load, shape.workload, self._programs, same)
+        rows = await asyncio.to_thread(_rows, load, shape.workload, self._programs, same | counted)
         window = with_failures({**window, "chars": sum(row["chars"] for row in rows)}, beside)
         await self._ctx.write(PROMPT_REQUESTS, rows)
         await self._ctx.write(PROMPT_WINDOWS, [window])  # behind its requests: it says that they are all there

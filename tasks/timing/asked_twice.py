@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from secrets import randbelow
 
 from tasks.context import StepContext
@@ -12,16 +13,23 @@ from tasks.prompts import Prompt
 from tasks.timing.timed import untimed
 
 
-async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding | None]:
-    """Ask for one token of the longest prompts, each behind a number that no engine has met, and right away again.
+def never_met(prompt: Prompt) -> Prompt:
+    """The prompt behind a number that no engine has met: about as long, and no part of it can be remembered."""
+    return prompt._replace(text=f"{randbelow(10**8)} {prompt.text}")
 
-    Held against what was measured before, a machine that got calm since would look like a cache.
+
+async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding | None]:
+    """Ask for one token of the longest prompts, as if they had never been met, and right away again.
+
+    Held against what was measured before, a machine that got calm since would look like a cache. Of a few prompts that
+    are long each is asked several times, since a short one among them would hide what is remembered.
 
     Raises:
         RequestFailed: the engine is gone.
     """
-    longest = sorted(prompts, key=lambda each: len(each.text))[-FEWEST_SEEN:]
-    new = [each._replace(text=f"{randbelow(10**8)} {each.text}") for each in longest]
+    longest = sorted(prompts, key=lambda each: len(each.text), reverse=True)
+    long = [each for each in longest if 2 * len(each.text) >= len(longest[0].text)]
+    new = [never_met(each) for each in islice(cycle(long), FEWEST_SEEN)]
     requests = [ctx.client.ready(ctx.client.request(each, 1, fixed=True)) for each in new for _ in range(2)]
     answered = await untimed(ctx, "asked twice", requests, 1)
     took = {

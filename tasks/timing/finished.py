@@ -17,6 +17,7 @@ async def finished(
     requests: Table,
     window: Sequence[str],
     conditions: Iterable[tuple[str, Callable[[list[Row]], bool]]],
+    sent_in: Callable[[Row], Iterable[tuple[Any, ...]]] | None = None,
 ) -> tuple[list[Row], list[Row]]:
     """Windows and requests of the conditions that one earlier attempt finished on this machine.
 
@@ -29,9 +30,11 @@ async def finished(
         requests: and of requests.
         window: columns that identify a window, and tie requests to it: a killed attempt may leave requests without one.
         conditions: name of each, and whether these windows are all of it.
+        sent_in: those columns of the requests of a window; None: the window's own.
     """
     kept = await ctx.resume(windows, window)
-    sent = await ctx.resume(requests, window, only={tuple(row[name] for name in window) for row in kept})
+    tied = sent_in or (lambda row: [tuple(row[name] for name in window)])
+    sent = await ctx.resume(requests, window, only={each for row in kept for each in tied(row)})
     whole: list[Row] = []
     for condition, is_whole in conditions:
         here = [row for row in kept if row["condition"] == condition and ctx.is_here(row)]

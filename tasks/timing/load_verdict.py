@@ -56,7 +56,7 @@ def judge_load(
         load: what was offered.
         windows: rows of `load_windows` of it.
         requests: stamped rows of `load_requests` that belong to them.
-        again: what is said of an engine that is asked prompts again, where this load does.
+        again: what is said of an engine that is asked prompts again.
     """
     counted = counted_in(windows)
     shared = [

@@ -8,6 +8,7 @@ from configs.cell import Cell, Gpu
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards.prompts import cut_prompts
 from tasks.guards.steadiness import client_limited, client_starved, unsteady
 from tasks.guards.tokens import token_mismatch
 from tasks.meters import Counters
@@ -17,7 +18,13 @@ from warehouse.parts import Row
 
 
 def judge_workload(
-    served: Cell, gpu: Gpu, condition: str, mode: str, windows: Sequence[Row], requests: Sequence[Row]
+    served: Cell,
+    gpu: Gpu,
+    condition: str,
+    mode: str,
+    windows: Sequence[Row],
+    requests: Sequence[Row],
+    again: Sequence[Finding | None] = (),
 ) -> Judgement:
     """What the guards say about a condition. That a program is wrong is a result, and no guard's matter.
 
@@ -28,6 +35,7 @@ def judge_workload(
         mode: of the rows.
         windows: its rows of `prompt_windows`, all repeats.
         requests: its rows of `prompt_requests`.
+        again: what is said of an engine that is asked prompts again.
     """
     concurrency = windows[0]["concurrency"]
     found = [
@@ -38,6 +46,7 @@ def judge_workload(
         unsteady([row["completion_tokens"] / row["wall_s"] for row in windows], None, "tokens/s"),
         client_starved(windows),
         client_limited(windows),
+        *again,
     ]
     return judge(condition, mode, found)
 
@@ -54,4 +63,8 @@ def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> 
 
 def _answer_findings(served: Cell, requests: Sequence[Row]) -> list[Finding | None]:
     real = served.model.weights == "real"
-    return [blank_output([row["text"] for row in requests]) if real else None, *text_findings(served, requests)]
+    return [
+        blank_output([row["text"] for row in requests]) if real else None,
+        cut_prompts(requests),
+        *text_findings(served, requests),
+    ]

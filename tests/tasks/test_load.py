@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tasks.timing.load_verdict import judge_load
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger import Ledger
+from warehouse.loads.requests import loops
 from warehouse.parts import decode
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.store import open_store
@@ -137,15 +139,30 @@ def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_
     assert all(row["engine_generation_tokens"] == row["completion_tokens"] for row in windows)
 
 
-def test_a_killed_step_goes_on_behind_the_last_finished_category(tmp_path: Path, mtp: PlannedCell) -> None:
+def test_a_killed_step_goes_on_behind_the_last_finished_load(tmp_path: Path, mtp: PlannedCell) -> None:
     with pytest.raises(Unanswered):
-        attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(30))
+        attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(PROMPTS + 30))
     again = attempt(tmp_path, mtp, step(1, 4), number=2)
-    asked = [(row["concurrency"], row["prompt_id"]) for row in again.requests]
-    assert len(asked) == len(set(asked)) == 2 * PROMPTS
-    kept = [row for row in again.requests if row["attempt"] == 1]
-    assert len(kept) == 24, "three categories were finished"
-    assert again.asked == 2 * PROMPTS - len(kept) + 1 + 4, "what is left, and a warm-up per slot"
+    asked = Counter((row["concurrency"], row["attempt"]) for row in again.requests)
+    assert asked == {(1, 1): PROMPTS, (4, 2): PROMPTS}
+    assert again.asked == PROMPTS + 4, "what is left, and a warm-up per slot"
+
+
+def test_a_load_that_a_killed_start_began_is_timed_in_one_start(tmp_path: Path, mtp: PlannedCell) -> None:
+    """Starts differ: tokens at 100 and at 200 a second would be one figure of about 130."""
+
+    def faster(client: FakeClient) -> None:
+        client.token_s = [0.005] * 8
+        dies_after(45)(client)
+
+    with pytest.raises(Unanswered):
+        attempt(tmp_path, mtp, step(1), prepare=faster)
+    again = attempt(tmp_path, mtp, step(1), number=2)
+    timed = loops(again.requests)
+    assert all(row["wall_s"] == pytest.approx(0.1) for rows in timed for row in rows)
+    assert sum(map(len, timed)) == PROMPTS
+    assert {each.verdict for each in again.said} == {"ok"}
+    assert sum(row["attempt"] == 1 for row in again.requests) == 40, "five categories were finished, and can be read"
 
 
 def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -195,7 +212,8 @@ def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: Pl
 
     attempt(tmp_path, mtp, step(4), prepare=prepare)
     warm_up = ["encoded"] * 4 + ["sent"] * 4
-    assert done == [*warm_up, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS]
+    asked_twice = ["encoded"] * 16 + ["sent"] * 16
+    assert done == [*warm_up, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS, *asked_twice]
 
 
 def test_a_healthy_engine_is_ok_in_every_category(tmp_path: Path, mtp: PlannedCell) -> None:

@@ -19,6 +19,7 @@ from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
+from tasks.prompts import Prompt
 from tasks.steps.prompts import measure, smoke
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
@@ -164,7 +165,8 @@ def test_a_workload_says_whether_the_model_thinks(tmp_path: Path, mtp: PlannedCe
     asked = {text: body.get("chat_template_kwargs", {}) for text, body in bodies.items()}
     assert asked["왜?"]["enable_thinking"] is False
     assert asked["Why?"] == mtp.cell.model.chat_template_kwargs
-    assert all(body["temperature"] == 0 and "ignore_eos" not in body for body in bodies.values())
+    answers = [body for body in bodies.values() if body["max_tokens"] > 1]  # others are asked twice, for a cache's sake
+    assert len(answers) == 2 and all(body["temperature"] == 0 and "ignore_eos" not in body for body in answers)
 
 
 def test_a_healthy_engine_is_ok_in_every_condition(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -241,6 +243,30 @@ def test_a_window_whose_client_slept_is_measured_again(tmp_path: Path, mtp: Plan
 
     done = attempt(tmp_path, mtp, step(1), prepare=prepare)
     assert [row["tries"] for row in done.windows] == [2, 1, 1, 1, 1, 1]
+    assert {each.verdict for each in done.said.values()} == {"ok"}
+
+
+def test_a_workload_whose_prompt_was_read_at_another_length_is_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        async def counted(prompt: Prompt) -> int:
+            return len(prompt.text.split()) + (64 if prompt.text == "Why?" else 0)
+
+        client.count_tokens = counted  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(1, 2), prepare=prepare)
+    said = {name: done.reasons(name or "") for name in done.said}
+    assert said == {"qa c=1": ["prompt_length"], "qa c=2": ["prompt_length"], "ko c=1": [], "ko c=2": []}
+
+
+def test_an_engine_that_counts_no_prompts_is_measured_without_that_guard(tmp_path: Path, mtp: PlannedCell) -> None:
+    def prepare(client: FakeClient) -> None:
+        async def absent(prompt: Prompt) -> int:
+            raise RequestFailed("/tokenize: HTTP 404")
+
+        client.count_tokens = absent  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    assert {row["counted_prompt_tokens"] for row in done.requests} == {None}
     assert {each.verdict for each in done.said.values()} == {"ok"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from warehouse.display.view import View
 from warehouse.ledger import Ledger
 from warehouse.loads.section import category_section, load_section
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
-from warehouse.store import Store
+from warehouse.store import Store, open_store
 from warehouse.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 
 SPEC = LoadStep.model_validate(
@@ -94,7 +95,13 @@ def telling(row: Row, accepted: float) -> Row:
 
 
 def visit(
-    ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: dict[str, float], tells: bool = False
+    ledger: Ledger,
+    key: str,
+    name: str,
+    token_s: dict[str, float],
+    accepted: dict[str, float],
+    tells: bool = False,
+    begun: bool = False,
 ) -> None:
     step = StepWriter(ledger, key, name)
     step.provenance(machine="node-1 card-1")
@@ -109,6 +116,12 @@ def visit(
         name = Offered(concurrency=concurrency).name
         names = [name, *(with_category(name, each) for each in token_s)]
         step.judge(*((each, NATURAL, "ok", [], []) for each in names))
+    if begun:  # what an earlier start measured of the first category, half as fast, without a draft
+        [category, *_] = token_s
+        rows = [row | {"attempt": 0} for row in loop(1, {category: 2 * token_s[category]}, NOISE)]
+        step.provenance(machine="node-1 card-1", attempt=0)
+        step.write(LOAD_REQUESTS, rows)
+        step.write(LOAD_WINDOWS, [window(1, category, rows, 0.0) | {"attempt": 0}])
     step.commit()
 
 
@@ -118,11 +131,16 @@ ACCEPTED = {"coding": 0.7, "writing": 0.4}
 
 
 @pytest.fixture
+def aside(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "aside"))
+
+
+@pytest.fixture
 def built(local: Store) -> Consolidated:
     return build(local)
 
 
-def build(local: Store, tells: bool = False) -> Consolidated:
+def build(local: Store, tells: bool = False, begun: bool = False) -> Consolidated:
     ledger, plan = Ledger(local, "r1", MinuteByMinute()), plan_with_load()
     ledger.write_plan(plan)
     ar, mtp = (planned.cell.cell_key for planned in plan.cells)
@@ -132,8 +150,19 @@ def build(local: Store, tells: bool = False) -> Consolidated:
         (mtp, "load@2", {name: 1.01 * each for name, each in FAST.items()}, ACCEPTED),
         (ar, "load@2", {name: 1.005 * each for name, each in SLOW.items()}, {}),
     ):
-        visit(ledger, key, name, token_s, accepted, tells)
+        visit(ledger, key, name, token_s, accepted, tells, begun)
     return consolidate(local, ["r1"])
+
+
+def test_what_an_earlier_start_left_of_a_load_is_in_none_of_its_figures(built: Consolidated, aside: Store) -> None:
+    beside = build(aside, begun=True)
+    names = ("condition", "tok_s", "acceptance_length", "answer_tokens", "tokens_per_step")
+    figures = [[[row.get(name) for name in names] for row in each.results] for each in (built, beside)]
+    assert figures[0] == figures[1]
+    latencies = [
+        [(row["condition"], row["ttft_p50_ms"], row["requests"]) for row in each.load] for each in (built, beside)
+    ]
+    assert latencies[0] == latencies[1]
 
 
 def rate(seconds: float) -> float:

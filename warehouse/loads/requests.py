@@ -58,7 +58,8 @@ def by_machine(step: CommittedStep, raw: Raw, rows: Iterable[Row]) -> dict[Machi
 def timed(requests: Sequence[Row]) -> list[Row]:
     """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
 
-    A prompt that two attempts asked under one load counts once. `is_steady` is false for those that were sent before
+    What two attempts asked under one load counts as the later one has it, which began that load again: two starts of
+    the engine are no one figure. `is_steady` is false for those that were sent before
     the first answer: they were sent together, so their prefills wait for one another; and for the last that were sent,
     as many as there are slots: they run on while slots empty, and so are faster. By the order of sending, which doesn't
     depend on how long anything took. On a schedule as many are left out at its end as at its begin.
@@ -68,12 +69,14 @@ def timed(requests: Sequence[Row]) -> list[Row]:
 
 def loops(requests: Sequence[Row]) -> list[list[Row]]:
     """The same by loop: a load in an attempt, which has one clock."""
-    first: dict[tuple[str, str], Row] = {}
+    last: dict[tuple[str, str], int] = {}
     for row in requests:
-        first.setdefault((row["condition"], row["prompt_id"]), row)
+        asked = row["condition"], row["category"]
+        last[asked] = max(last.get(asked, 0), row["attempt"])
     found: dict[tuple[str, int], list[Row]] = {}
-    for row in first.values():
-        found.setdefault((row["condition"], row["attempt"]), []).append(row)
+    for row in requests:
+        if row["attempt"] == last[row["condition"], row["category"]]:
+            found.setdefault((row["condition"], row["attempt"]), []).append(row)
     return [*found.values()]
 
 

@@ -63,13 +63,15 @@ def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, fou
     found.visits[step.identity] = visited(step, raw, rates, [])
     if step.visit.role == "control":
         return
+    counted = by_machine(step, raw, raw.rows(step, windows))
     for machine, rows in asked.items():
-        place = (step.cell_key, machine)
-        found.requests.setdefault(place, []).extend(timed(rows))
+        place, kept = (step.cell_key, machine), timed(rows)
+        found.requests.setdefault(place, []).extend(kept)
+        starts = {(row["condition"], row["attempt"]) for row in kept}
+        told = [row for row in counted.get(machine, ()) if (row["condition"], row["attempt"]) in starts]
+        found.windows.setdefault(place, []).extend(told)
         schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
         found.schedules.setdefault(place, []).extend((name, each) for name, each in schedules if each is not None)
-    for machine, rows in by_machine(step, raw, raw.rows(step, windows)).items():
-        found.windows.setdefault((step.cell_key, machine), []).extend(rows)
 
 
 def _with_counts(row: Row, group: Group, found: Measured) -> Row:

@@ -12,7 +12,7 @@ from warehouse.loads.rate_section import rate_section
 from warehouse.loads.rows import load_rows
 from warehouse.loads.section import category_section, load_section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
-from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, COUNTED_PROMPT, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -40,12 +40,7 @@ LOAD_REQUESTS = Table(
         Column("category", "str", "of the prompt", required=True),
         Column("prompt_id", "str", "category and 12 hex digits of sha256 over the user message", required=True),
         Column("repeat", "i64", "which part of its category's prompts, from 0: the same in every cell", required=True),
-        Column(
-            "counted_prompt_tokens",
-            "i64",
-            "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
-            "tokens",
-        ),
+        COUNTED_PROMPT,
         Column("sent_s", "f64", "when it was sent, from the start of its window or schedule", "s", required=True),
         Column("due_s", "f64", "open loop: when it was to be sent, on the same clock; null: when a slot was free", "s"),
         Column("ttft_ms", "f64", "request sent to first token", "ms"),

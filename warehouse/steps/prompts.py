@@ -9,7 +9,7 @@ from warehouse.consolidate.inputs import Group
 from warehouse.consolidate.rows import Made
 from warehouse.display.section import Section
 from warehouse.steps.throughput import REQUESTS, WINDOWS
-from warehouse.tables import CARD_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
+from warehouse.tables import CARD_COLUMNS, COUNTED_PROMPT, LOAD_SHAPE, ROW_IDENTITY
 from warehouse.workloads.rows import prompt_rows
 from warehouse.workloads.section import workload_section
 
@@ -40,6 +40,7 @@ PROMPT_REQUESTS = Table(
         *LOAD_SHAPE,
         *_WORKLOAD,
         Column("number", "i64", "which of the copies that were sent together, from 0", required=True),
+        COUNTED_PROMPT,
         *(column for column in REQUESTS.columns if column.name in _OF_AN_ANSWER),
         Column(
             "program",
