@@ -54,6 +54,15 @@ def test_steps_without_a_draft_bound_the_speedup_too(local: Store) -> None:
     assert (row["verdict"], row["reasons"]) == ("suspect", ["speedup_above_acceptance"])
 
 
+def test_tokens_per_step_do_not_exceed_the_acceptance_length_of_short_answers(local: Store) -> None:
+    """What K = 7 accepted behind the ends of two answers is counted, too: 28 of 32 tokens, and 4 drafts."""
+    run = VisitedRun(local, "single")
+    counts = {"engine_drafts": 4, "engine_draft_tokens": 28, "engine_accepted_tokens": 28, "requests": 2}
+    run.visit("mtp", 2, 100.0, rates=(100.0,), completion_tokens=32, engine_accepted_by_position=None, **counts)
+    row = only(run.built().results, technique="mtp")
+    assert row["acceptance_length"] == 8 and row["tokens_per_step"] == pytest.approx(32 / 6)
+
+
 def test_two_cards_read_twice_as_much_and_the_cache_is_read_too(local: Store) -> None:
     gpu, planned = load_gpu("h100"), demo_plan().cells[0]
     model = planned.cell.model.model_copy(update={"active_params_b": 30.7})
