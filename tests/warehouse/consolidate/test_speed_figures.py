@@ -94,6 +94,23 @@ def test_the_cache_of_answers_that_end_by_themselves_is_as_long_as_they_were_not
     assert row["mbu"] == pytest.approx((weights + cache) * 1200 / 2.0 / 3350e9)
 
 
+def test_the_weights_are_read_once_for_as_many_as_the_engine_has_slots_for_not_for_all_that_wait(local: Store) -> None:
+    planned = demo_plan().cells[0]
+    crowd = Condition(name="crowd", context_tokens=64, output_tokens=100, concurrency=16)
+    used = []
+    for slots in (4, 16):
+        serving = planned.cell.serving.model_copy(update={"max_num_seqs": slots})
+        cell = planned.cell.model_copy(update={"serving": serving})
+        run = VisitedRun(
+            local, "single", str(slots), cells=[planned.model_copy(update={"cell": cell, "gpu": load_gpu("h100")})]
+        )
+        run.visit("ar", None, 1000.0, rates=(1.0,), condition=crowd)
+        [row] = [each for each in run.built().results if each["run_id"] == str(slots)]
+        used.append((row["mbu"], planned.cell.model.active_params_b * 1e9 * planned.cell.precision.bytes_per_param))
+    (four, weights), (sixteen, _) = used
+    assert four - sixteen == pytest.approx(weights * 1000 * (1 / 4 - 1 / 16) / 3350e9)
+
+
 def test_replayed_acceptance_is_labelled(local: Store) -> None:
     planned = demo_plan().cells[1]
     told = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 3.2}
