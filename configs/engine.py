@@ -62,3 +62,7 @@ class Serving(Frozen):
     max_num_seqs: int | None = Field(None, gt=0)
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     prefix_cache: bool = False
+
+    def together(self, asked: int) -> int:
+        """Requests that a step works on, of so many in flight: what the engine has no slot for waits."""
+        return asked if self.max_num_seqs is None else min(asked, self.max_num_seqs)

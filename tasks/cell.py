@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -140,6 +141,12 @@ def _told(line: str) -> None:
     print(line, flush=True)
 
 
+def _allow_many_connections() -> None:
+    """Each request in flight is an open file, and a schedule that an engine doesn't follow has no most of them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> int:
     """Run one attempt; returns its exit code, one of `warehouse.outcomes`."""
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
@@ -156,6 +163,7 @@ def main() -> int:
     args = parser.parse_args()
     held.receive(args.secrets_fd)
     guard_streams()
+    _allow_many_connections()
     work = run(
         args.store,
         args.run,

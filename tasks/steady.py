@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.steps.throughput import STEADY_ROUNDS
-from warehouse.statistics.windows import Span, steady_bounds, tokens_and_seconds, tokens_within
+from warehouse.statistics.windows import Span, steady_bounds, steps_of, tokens_and_seconds, tokens_within
 
 
 class Steady(NamedTuple):
@@ -52,23 +52,17 @@ def delivered_share(spans: Sequence[Span], concurrency: int) -> float:
 def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
     """Decoding steps per second of each window, of all its sequences: the machine's pace, whatever drafts are worth.
 
-    Each repeat sends other prompts, and a draft's tok/s differ between them by what was accepted. A step commits one
-    token and those accepted, so steps / tokens = (completion - accepted) / completion; block diffusion counts its
-    steps. Without either count a token is a step.
+    Each repeat sends other prompts, and a draft's tok/s differ between them by what was accepted. Steps are those of
+    `steps_of`; block diffusion counts its own. Without either count a token is a step.
     """
     counted = tokens_and_seconds(windows)
     return [tokens / seconds * _steps_share(row) for (tokens, seconds), row in zip(counted, windows, strict=True)]
 
 
 def steps_of_answer(request: Mapping[str, Any]) -> int | None:
-    """Decoding steps of an answer, its prefill's among them; None: the engine didn't say what it drafted for it.
-
-    At least those that verified a draft, which settles what was accepted behind the last token: K of a short answer's.
-    """
-    drafted, accepted = request.get("engine_draft_steps"), request.get("engine_accepted_tokens")
-    if drafted is None or accepted is None:
-        return None
-    return max(1 + int(drafted), int(request["completion_tokens"]) - int(accepted))
+    """Decoding steps of an answer, its prefill's among them; None: the engine didn't say what it drafted for it."""
+    drafts = request.get("engine_draft_steps")
+    return None if drafts is None else steps_of({**request, "engine_drafts": drafts, "requests": 1})
 
 
 def _steps_share(row: Mapping[str, Any]) -> float:
@@ -78,5 +72,5 @@ def _steps_share(row: Mapping[str, Any]) -> float:
         return 1.0
     if row.get("engine_denoising_steps"):
         return float(row["engine_denoising_steps"] / completion)
-    # what was accepted behind a request's last token is counted, too
-    return float(max(1, completion - (row.get("engine_accepted_tokens") or 0)) / completion)
+    steps = steps_of(row)
+    return 1.0 if steps is None else max(1, steps) / float(completion)

@@ -281,7 +281,8 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "tokens_per_step",
             "f64",
-            "tokens over decoding steps: steps without a draft count too, which acceptance_length leaves out",
+            "tokens over decoding steps: steps without a draft, as prefills, count too, which acceptance_length leaves "
+            "out; and no token that was accepted behind an answer's end, which acceptance_length counts",
             "tokens",
         ),
         Column("prompt_tokens", "f64", "tokens of a prompt as it was sent, mean, by the engine's usage", "tokens"),

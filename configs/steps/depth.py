@@ -15,6 +15,9 @@ from configs.files.document import Loc
 from configs.step import Load, PromptedStep
 from configs.steps.throughput import Repeats
 
+PREFILL, DECODE = "prefill", "decode"
+"""Modes of the two rows that a depth becomes."""
+
 
 class DepthShape(NamedTuple):
     """One depth at one concurrency: what a run of it sends, and what its two rows are called."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -76,28 +77,24 @@ def reply_of(heard: Heard) -> Reply:
         RequestFailed: an error status, no chat completion, or `finish_reason` other than stop and length.
     """
     answer = heard.json()
-    try:
+    with _formed("no chat completion with its usage", answer):
         choice, usage = answer["choices"][0], answer["usage"]
         message, finish_reason = choice["message"], str(choice["finish_reason"])
-        prompt_tokens, completion_tokens = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
-        cached_tokens = _cached(usage)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise RequestFailed(f"no chat completion with its usage: {error!r} in {str(answer)[:300]}") from error
-    if finish_reason not in ("stop", "length"):
-        raise RequestFailed(f"the engine ended a request with finish_reason {finish_reason!r}")
-    return Reply(
-        body=message.get("content") or "",
-        reasoning=message.get("reasoning") or message.get("reasoning_content") or "",
-        finish_reason=finish_reason,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        token_ids=choice.get("token_ids"),
-        wall_s=heard.wall_s,
-        top2_gap=top2_gaps(choice) if heard.body.get("top_logprobs") else None,
-        mean_logprob=mean_logprob(choice),
-        engine=engine_truth(answer.get("metrics")),
-        cached_tokens=cached_tokens,
-    )
+        if finish_reason not in ("stop", "length"):
+            raise RequestFailed(f"the engine ended a request with finish_reason {finish_reason!r}")
+        return Reply(
+            body=_text(message, "content"),
+            reasoning=_text(message, "reasoning") or _text(message, "reasoning_content"),
+            finish_reason=finish_reason,
+            prompt_tokens=int(usage["prompt_tokens"]),
+            completion_tokens=int(usage["completion_tokens"]),
+            token_ids=choice.get("token_ids"),
+            wall_s=heard.wall_s,
+            top2_gap=top2_gaps(choice) if heard.body.get("top_logprobs") else None,
+            mean_logprob=mean_logprob(choice),
+            engine=engine_truth(answer.get("metrics")),
+            cached_tokens=_cached(usage),
+        )
 
 
 def stream_reply_of(heard: Heard) -> StreamReply:
@@ -113,24 +110,24 @@ def stream_reply_of(heard: Heard) -> StreamReply:
     pieces: list[str] = []
     finish_reason = ""
     prompt_tokens: int | None = None
-    metrics: Mapping[str, Any] | None = None
+    engine = EngineTruth()
     cached_tokens = 0
     ids: list[int] = []
     for at_s, data in events[:-1]:
         event = _event(data)
-        usage = event.get("usage") or {}
-        metrics = event.get("metrics") or metrics
-        prompt_tokens = usage.get("prompt_tokens", prompt_tokens)
-        cached_tokens = max(cached_tokens, _cached(usage))  # vLLM tells it with the last usage only
-        tokens = usage.get("completion_tokens", 0)
-        if tokens > (steps[-1][1] if steps else 0):
-            steps.append((at_s, tokens))
-        for choice in event.get("choices", []):
-            if choice.get("token_ids") is not None:
-                ids.append(len(choice["token_ids"]))
-            delta = choice.get("delta") or {}
-            pieces.append((delta.get("reasoning") or "") + (delta.get("content") or ""))
-            finish_reason = choice.get("finish_reason") or finish_reason
+        with _formed("no chunk of a chat completion", event):
+            usage = event.get("usage") or {}
+            engine = engine_truth(event["metrics"]) if event.get("metrics") else engine
+            prompt_tokens = usage.get("prompt_tokens", prompt_tokens)
+            cached_tokens = max(cached_tokens, _cached(usage))  # vLLM tells it with the last usage only
+            tokens = usage.get("completion_tokens", 0)
+            if tokens > (steps[-1][1] if steps else 0):
+                steps.append((at_s, tokens))
+            for choice in event.get("choices", []):
+                if choice.get("token_ids") is not None:
+                    ids.append(len(choice["token_ids"]))
+                pieces.append(_text(choice.get("delta") or {}, "reasoning", "content"))
+                finish_reason = choice.get("finish_reason") or finish_reason
     if finish_reason not in ("stop", "length"):
         raise RequestFailed(f"the engine ended a stream with finish_reason {finish_reason!r}")
     if prompt_tokens is None:
@@ -148,7 +145,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
         largest_chunk_tokens=max(sizes, default=0),
         chunks=len(sizes),
         wall_s=heard.wall_s,
-        engine=engine_truth(metrics),
+        engine=engine,
         counts=tuple(steps),
         token_id_count=sum(ids) if ids else None,
         cached_tokens=cached_tokens,
@@ -160,11 +157,26 @@ def _cached(usage: Mapping[str, Any]) -> int:
     return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
 
+def _text(said: Mapping[str, Any], *names: str) -> str:
+    return "".join(said.get(name) or "" for name in names)
+
+
+@contextmanager
+def _formed(otherwise: str, answer: object) -> Iterator[None]:
+    """Whatever a body has in place of what it should have is a failed request, and no end of the attempt."""
+    try:
+        yield
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise RequestFailed(f"{otherwise}: {error!r} in {str(answer)[:300]}") from error
+
+
 def _event(data: bytes) -> dict[str, Any]:
     try:
-        event: dict[str, Any] = json.loads(data)
+        event = json.loads(data)
     except ValueError as error:
         raise RequestFailed(f"a stream's event is no JSON: {data[:200]!r}") from error
-    if "error" in event:
+    if not isinstance(event, dict):
+        raise RequestFailed(f"no chunk of a chat completion: {data[:200]!r}")
+    if event.get("error") is not None:
         raise RequestFailed(f"an error inside the stream: {event['error']}")
     return event

@@ -28,6 +28,11 @@ FROM_THE_SHELL = ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DE
 """Variables of this process that an engine in a container needs too; one that isn't set stays unset there."""
 
 
+SAME_CARDS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""CUDA counts the fastest card first, nvidia-smi by bus: where cards differ, name, clock, power and energy of a row
+would be another card's than the one that CUDA_VISIBLE_DEVICES gave the engine."""
+
+
 class EngineCommand(NamedTuple):
     """How to start an engine: `argv` is the whole command, `env` is added to this process's own environment."""
 
@@ -157,7 +162,8 @@ def overlay_name(cell: Cell) -> environments.Name | None:
 
 
 def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
-    env = dict(generate.VARIABLES) if cell.engine.kind == "transformers" else _vllm_variables(cell.engine)
+    ours = generate.VARIABLES if cell.engine.kind == "transformers" else _vllm_variables(cell.engine)
+    env = {**SAME_CARDS, **ours}
     if (venv := venv_of(cell.engine)) is not None:  # as its `activate` does: kernels are built with its ninja
         env |= {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     if cell.engine.command is not None and container.is_container(cell.engine.command):

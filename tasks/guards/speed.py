@@ -88,7 +88,7 @@ def step_bytes(cell: Cell, prompt_tokens: float, output_tokens: int, concurrency
     """
     written = (output_tokens - 1) / 2 if cell.technique.is_baseline else 0.0
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    return weights + concurrency * (prompt_tokens + written) * cell.kv_bytes_per_token
+    return weights + cell.serving.together(concurrency) * (prompt_tokens + written) * cell.kv_bytes_per_token
 
 
 def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | None, concurrency: int) -> float | None:
@@ -103,7 +103,7 @@ def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | Non
     """
     if gpu.bandwidth_gb_s is None or per_step is None:
         return None
-    return gpu.bandwidth_gb_s * 1e9 * cell.cards / bytes_read * per_step * concurrency
+    return gpu.bandwidth_gb_s * 1e9 * cell.cards / bytes_read * per_step * cell.serving.together(concurrency)
 
 
 def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:

@@ -40,7 +40,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from configs.steps.depth import DepthShape, DepthStep
+from configs.steps.depth import DECODE, DepthShape, DepthStep
 from configs.steps.smoke import OUTPUT_TOKENS
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
@@ -50,7 +50,7 @@ from tasks.timing.depth_verdict import judge_depth
 from tasks.timing.finished import finished
 from tasks.timing.repeats import windows_wanted
 from tasks.timing.timed import timed, with_failures
-from warehouse.depths.phases import DECODE, phases_of
+from warehouse.depths.phases import phases_of
 from warehouse.statistics.windows import rate_of
 from warehouse.steps.depth import DEPTH_REQUESTS, DEPTH_WINDOWS, MODE
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from configs.cell import Cell, Gpu
-from configs.steps.depth import DepthShape
+from configs.steps.depth import DECODE, PREFILL, DepthShape
 from configs.steps.throughput import Condition
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import (
@@ -23,7 +23,7 @@ from tasks.guards.speed import (
 from tasks.guards.steadiness import client_limited, client_starved, unexplained, unsteady
 from tasks.steady import paces_of
 from tasks.timing.condition_verdict import counted_in, work_findings
-from warehouse.depths.phases import DECODE, PREFILL, phases_of
+from warehouse.depths.phases import phases_of
 from warehouse.parts import Row
 from warehouse.statistics.windows import rate_of
 

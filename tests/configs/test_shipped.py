@@ -25,6 +25,7 @@ from configs.load import (
 from configs.schema import Plan
 from configs.steps.throughput import ThroughputStep
 from flows.forecast.forecast import forecast
+from tasks.engine.command import speculative_config
 
 RECIPE = "0123456789abcdef"
 
@@ -162,6 +163,12 @@ def test_optional_cells_without_what_they_need_are_left_out_with_the_reason() ->
     whole, smaller = plan("demo"), expand(load_sweep("demo"), recipe=RECIPE, available=without_modules)
     assert len(smaller.cells) == len(whole.cells) - 1
     assert smaller.left_out == (("tiny-gemma4 bf16 suffix K=8", "arctic_inference isn't installed"),)
+
+
+def test_suffix_decoding_looks_nothing_up_in_the_answers_of_earlier_requests() -> None:
+    """Else what it drafts depends on how many requests came before, and prompts that come again are recited."""
+    cell = next(planned.cell for planned in plan("demo").cells if planned.cell.technique.name == "suffix")
+    assert (speculative_config(cell) or {})["suffix_decoding_max_cached_requests"] == 0
 
 
 def test_cells_that_are_not_optional_stay_whatever_is_missing() -> None:

@@ -48,7 +48,7 @@ def chunk(text: str, tokens: int, **more: Any) -> bytes:
     return framed({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": tokens}} | more)
 
 
-def framed(event: dict[str, Any]) -> bytes:
+def framed(event: Any) -> bytes:
     data = f"data: {json.dumps(event)}\n\n".encode()
     return b"%x\r\n%s\r\n" % (len(data), data)
 
@@ -85,7 +85,15 @@ def test_prompt_tokens_from_the_cache_are_read_off_the_usage(details: dict[str, 
         (page("[]"), "no JSON object"),
         (page(json.dumps(answer(usage=None))), "no chat completion with its usage"),
         (page(json.dumps(answer(usage={"completion_tokens": 6}))), "prompt_tokens"),
+        (page(json.dumps(answer(usage={"prompt_tokens": 3, "completion_tokens": None}))), "no chat completion"),
         (page(json.dumps(answer(choices=[]))), "no chat completion"),
+        (page(json.dumps(answer(choices=None))), "no chat completion"),
+        (page(json.dumps(answer(choices=[{"message": None, "finish_reason": "stop"}]))), "no chat completion"),
+        (
+            page(json.dumps(answer(choices=[{"message": {"content": 7}, "finish_reason": "stop"}]))),
+            "no chat completion",
+        ),
+        (page(json.dumps(answer(metrics=[7]))), "no chat completion"),
         (page(json.dumps(answer(choices=[{"message": {}, "finish_reason": "abort"}]))), "finish_reason 'abort'"),
         (then_close(page(json.dumps(answer()))[:-9]), "cut short"),
     ],
@@ -123,6 +131,11 @@ def test_a_stream_s_tokens_are_counted_by_usage_however_many_come_in_a_chunk() -
     assert reply.engine.queue_ms == 2.0
 
 
+def test_a_chunk_that_says_that_nothing_is_wrong_is_no_error() -> None:
+    reply = ask(lambda client: client.stream(BODY), HEAD + chunk("a b c", 6, error=None) + DONE)
+    assert (reply.text, reply.completion_tokens) == ("a b c", 6)
+
+
 @pytest.mark.parametrize(
     ("stream", "said"),
     [
@@ -130,6 +143,13 @@ def test_a_stream_s_tokens_are_counted_by_usage_however_many_come_in_a_chunk() -
         (HEAD + chunk("a", 6) + b"0\r\n\r\n", "without [DONE]"),
         (HEAD + chunk("a", 1) + DONE, "finish_reason ''"),
         (HEAD + framed({"error": "out of memory"}) + DONE, "out of memory"),
+        (HEAD + framed([]) + DONE, "no chunk of a chat completion"),
+        (HEAD + chunk("a", 6, choices=None) + DONE, "no chunk of a chat completion"),
+        (HEAD + chunk("a", 6, choices=[None]) + DONE, "no chunk of a chat completion"),
+        (HEAD + chunk("a", 6, usage={"prompt_tokens": 3, "completion_tokens": None}) + DONE, "no chunk of a chat comp"),
+        (HEAD + chunk("a", 6, usage={"prompt_tokens": None, "completion_tokens": 6}) + DONE, "without usage"),
+        (HEAD + chunk("a", 6, usage=[1]) + DONE, "no chunk of a chat completion"),
+        (HEAD + chunk("a", 6, choices=[{"delta": {"content": 7}}]) + DONE, "no chunk of a chat completion"),
         (page("busy", "503 Service Unavailable"), "HTTP 503: busy"),
     ],
 )

@@ -39,6 +39,16 @@ def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
     assert (said["method"], said["num_speculative_tokens"], said[field]) == ("mtp", 4, value)
 
 
+@pytest.mark.parametrize("words", [("vllm",), ("docker", "run", "--gpus", "all", "an/image", "vllm")])
+def test_the_engine_counts_cards_as_nvidia_smi_does(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Else a row on a host with different cards has another one's name, clock and energy."""
+    cell = FakeRun(tmp_path).planned.cell
+    served = cell.model_copy(update={"engine": cell.engine.model_copy(update={"command": words})})
+    started = engine_command(served, 1, tmp_path)
+    assert started.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert ("--env=CUDA_DEVICE_ORDER" in started.argv) is (words[0] == "docker"), "what is named gets in"
+
+
 @pytest.mark.parametrize(("engine", "compiles"), [("vllm-cpu", False), ("vllm", True)])
 def test_our_engine_on_the_processor_waits_for_no_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, compiles: bool

@@ -9,8 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from tasks.steady import delivered_share, paces_of, steady_state
-from warehouse.statistics.windows import Span, rate_of
+from tasks.steady import delivered_share, paces_of, steady_state, steps_of_answer
+from warehouse.statistics.windows import Span, rate_of, steps_of
 
 TOKENS = 256
 SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)
@@ -74,6 +74,16 @@ def test_the_pace_is_that_of_decoding_steps() -> None:
     drafted = {**plain, "engine_accepted_tokens": 256}
     denoised = {**plain, "engine_denoising_steps": 64, "engine_accepted_tokens": None}
     assert [paces_of([row]) for row in (plain, drafted, denoised)] == [[256.0], [128.0], [32.0]]
+
+
+def test_what_was_accepted_behind_an_answers_end_saves_no_step() -> None:
+    """Two answers of 16 tokens: a first token and two steps of K = 7 each, of which 3 tokens are behind the end."""
+    window = {"completion_tokens": 32, "engine_accepted_tokens": 28, "engine_drafts": 4, "requests": 2}
+    assert steps_of(window) == 6 and paces_of([{**window, "wall_s": 2.0}]) == [3.0]
+    assert steps_of({**window, "requests": None}) == 4, "of graded answers nobody counted prefills"
+    assert steps_of({**window, "mode": "decode"}) == 4, "behind the first tokens"
+    request = {"completion_tokens": 16, "engine_accepted_tokens": 14, "engine_draft_steps": 2}
+    assert steps_of_answer(request) == 3 and steps_of_answer({**request, "engine_draft_steps": None}) is None
 
 
 def test_slots_that_are_refilled_at_once_deliver_the_whole_load() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from configs.steps.depth import DepthShape
-
-PREFILL, DECODE = "prefill", "decode"
-"""Modes of the two rows that a depth becomes."""
+from configs.steps.depth import DECODE, PREFILL, DepthShape
 
 UNCOUNTED = (
     "engine_drafts", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_by_position",

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
+from configs.steps.depth import PREFILL
 from warehouse.columns import Table
 from warehouse.consolidate.inputs import CommittedStep, Group
 from warehouse.consolidate.rows import Made, Row
 from warehouse.consolidate.speed.rows import speed_rows
 from warehouse.consolidate.speed.visits import Visited, in_order, visited
-from warehouse.depths.phases import PREFILL, phases_of
+from warehouse.depths.phases import phases_of
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warehouse.depths.phases import DECODE, PREFILL
+from configs.steps.depth import DECODE, PREFILL
 from warehouse.display.curves import curves
 from warehouse.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
 from warehouse.display.groups import benches_of, cells_of

@@ -36,6 +36,7 @@ def counts_of_request(request: Row) -> Row:
     histogram = request["engine_accepted_histogram"]
     positions = None if histogram is None else [sum(histogram[place:]) for place in range(1, len(histogram))]
     return {
+        "requests": 1,
         "completion_tokens": request["completion_tokens"],
         "engine_drafts": request["engine_draft_steps"],
         "engine_draft_tokens": request["engine_draft_tokens"],

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.schema import PlannedCell
+from configs.steps.depth import PREFILL
 from warehouse.consolidate.baseline import baseline_among
 from warehouse.consolidate.rows import Row, acceptance_source, made_up
-from warehouse.depths.phases import PREFILL
 
 Shape = tuple[str, Any, Any]
 """Step, condition and mode."""

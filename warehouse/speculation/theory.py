@@ -83,7 +83,8 @@ def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
     """The K that drafted K tokens at every step behind a prefill, so that theory is of them.
 
     Decoding steps are known by what they accepted: tokens per step less 1, as acceptance length is of steps that
-    drafted. So nothing is known of a K of which nothing was accepted.
+    drafted. So nothing is known of a K of which nothing was accepted. What was accepted behind the ends of answers is
+    counted, too, and looks like further steps: a whole draft's at the most, so K + 1 tokens at what a draft brings.
 
     Args:
         points: of a curve under one condition.
@@ -100,7 +101,8 @@ def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
         together = (row.get("repeats") or 0) * (row.get("concurrency") or 1)
         requests = (steps + accepted) / answer if answer else together
         drafted = k * row["drafts"] if row.get("drafted_tokens") is None else row["drafted_tokens"]
-        is_each_step = row["drafts"] >= (1 - ROUNDING) * steps - requests
+        behind_ends = requests * (k + 1) / (1 + accepted / row["drafts"])
+        is_each_step = row["drafts"] >= (1 - ROUNDING) * steps - requests - behind_ends
         if is_each_step and drafted >= k * ((1 - ROUNDING) * row["drafts"] - requests):
             found.add(k)
     return frozenset(found)

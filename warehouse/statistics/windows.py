@@ -1,10 +1,12 @@
-"""What a rate is made of: the tokens and seconds of windows, by one rule wherever a rate is told."""
+"""What a rate is made of: the tokens, steps and seconds of windows, by one rule wherever one is told."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any, NamedTuple
+
+from configs.steps.depth import DECODE
 
 
 def tokens_and_seconds(windows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
@@ -21,6 +23,20 @@ def rate_of(windows: Sequence[Mapping[str, Any]]) -> float:
     """Tokens per second: all tokens over all seconds."""
     tokens, seconds = zip(*tokens_and_seconds(windows), strict=True)
     return fsum(tokens) / fsum(seconds)
+
+
+def steps_of(window: Mapping[str, Any]) -> int | None:
+    """Decoding steps behind a window's tokens, each request's prefill among them; None: nobody counted them.
+
+    A step commits one token and those accepted, so steps = completion - accepted. vLLM counts what was accepted behind
+    an answer's last token, too (0.32.0; issue #56101): they are no fewer than the steps that verified a draft, and one
+    for the first token of each request, which has none. The decoding of a depth begins behind that.
+    """
+    completion, accepted = window.get("completion_tokens"), window.get("engine_accepted_tokens")
+    if completion is None or accepted is None:
+        return None
+    prefills = 0 if window.get("mode") == DECODE else window.get("requests") or 0
+    return max(int(completion) - int(accepted), int(window.get("engine_drafts") or 0) + int(prefills))
 
 
 class Span(NamedTuple):

@@ -129,6 +129,12 @@ def test_the_cache_of_long_contexts_is_read_too() -> None:
     assert impossible_speed(4604, bounds(cell_of("gemma-4-26b-a4b"), "h200", 8000, 16)[1]) is None
 
 
+def test_what_waits_for_a_slot_shares_no_step() -> None:
+    """At 16 in flight and 4 slots a step of the 31B makes 4 tokens, not 16."""
+    held = cell_of().model_copy(update={"serving": SERVING.model_copy(update={"max_num_seqs": 4})})
+    assert bounds(held, "h100", 64, 16) == bounds(held, "h100", 64, 4) == bounds(cell_of(), "h100", 64, 4)
+
+
 def test_a_cache_in_eight_bits_is_half_as_large() -> None:
     wide, narrow = (step_bytes(cell_of(args=args), 8000, 512, 16) for args in ("", "--kv-cache-dtype fp8_e5m2"))
     weights = step_bytes(cell_of(), 0, 1, 1)

@@ -125,7 +125,7 @@ def test_one_repeat_has_no_interval(local: Store) -> None:
 def test_a_speedup_is_a_pair_of_ok_rows(local: Store) -> None:
     run = Run(local)
     run.speed("ar", None, [98.0, 100.0, 102.0])
-    run.speed("mtp", 2, [176.0, 180.0, 184.0], **engine_counts((0.8, 0.5), 100))
+    run.speed("mtp", 2, [176.0, 180.0, 184.0], **engine_counts((0.8, 0.5), 40))
     built = run.built()
     row = only(built.results, technique="mtp")
     assert row["speedup"] == pytest.approx(1.8, rel=1e-3)

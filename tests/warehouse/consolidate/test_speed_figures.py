@@ -54,6 +54,15 @@ def test_steps_without_a_draft_bound_the_speedup_too(local: Store) -> None:
     assert (row["verdict"], row["reasons"]) == ("suspect", ["speedup_above_acceptance"])
 
 
+def test_tokens_per_step_do_not_exceed_the_acceptance_length_of_short_answers(local: Store) -> None:
+    """What K = 7 accepted behind the ends of two answers is counted, too: 28 of 32 tokens, and 4 drafts."""
+    run = VisitedRun(local, "single")
+    counts = {"engine_drafts": 4, "engine_draft_tokens": 28, "engine_accepted_tokens": 28, "requests": 2}
+    run.visit("mtp", 2, 100.0, rates=(100.0,), completion_tokens=32, engine_accepted_by_position=None, **counts)
+    row = only(run.built().results, technique="mtp")
+    assert row["acceptance_length"] == 8 and row["tokens_per_step"] == pytest.approx(32 / 6)
+
+
 def test_two_cards_read_twice_as_much_and_the_cache_is_read_too(local: Store) -> None:
     gpu, planned = load_gpu("h100"), demo_plan().cells[0]
     model = planned.cell.model.model_copy(update={"active_params_b": 30.7})
@@ -83,6 +92,23 @@ def test_the_cache_of_answers_that_end_by_themselves_is_as_long_as_they_were_not
     cache = (64 + 300 / 2) * cell.kv_bytes_per_token
     row = only(run.built().results, mode=NATURAL)
     assert row["mbu"] == pytest.approx((weights + cache) * 1200 / 2.0 / 3350e9)
+
+
+def test_the_weights_are_read_once_for_as_many_as_the_engine_has_slots_for_not_for_all_that_wait(local: Store) -> None:
+    planned = demo_plan().cells[0]
+    crowd = Condition(name="crowd", context_tokens=64, output_tokens=100, concurrency=16)
+    used = []
+    for slots in (4, 16):
+        serving = planned.cell.serving.model_copy(update={"max_num_seqs": slots})
+        cell = planned.cell.model_copy(update={"serving": serving})
+        run = VisitedRun(
+            local, "single", str(slots), cells=[planned.model_copy(update={"cell": cell, "gpu": load_gpu("h100")})]
+        )
+        run.visit("ar", None, 1000.0, rates=(1.0,), condition=crowd)
+        [row] = [each for each in run.built().results if each["run_id"] == str(slots)]
+        used.append((row["mbu"], planned.cell.model.active_params_b * 1e9 * planned.cell.precision.bytes_per_param))
+    (four, weights), (sixteen, _) = used
+    assert four - sixteen == pytest.approx(weights * 1000 * (1 / 4 - 1 / 16) / 3350e9)
 
 
 def test_replayed_acceptance_is_labelled(local: Store) -> None:

@@ -129,7 +129,7 @@ def test_acceptance_stands_on_the_whole_and_on_each_category(built: Consolidated
     for row in built.results:
         assert row["acceptance_length"] == pytest.approx(2.5)
         assert row["acceptance_by_position"] == pytest.approx([0.75, 0.5, 0.25, 0])
-        assert row["tokens_per_step"] == pytest.approx(TOKENS / 20)
+        assert row["tokens_per_step"] == pytest.approx(TOKENS / (20 + 1)), "and a prefill, which drafts nothing"
         assert row["drafted_tokens"] == 4 * row["drafts"]
 
 

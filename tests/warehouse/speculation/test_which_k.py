@@ -275,13 +275,15 @@ def test_there_is_no_theory_of_what_does_not_draft_k_tokens_at_every_step(
     assert page_of(local).text.count("not K drafts at every step") == 3
 
 
-def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Store) -> None:
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Store, behind: int) -> None:
+    """Nor is what the last draft of an answer accepted behind its end."""
     # of 100 tokens: 1 of the prefill, 1 of each step, and what was accepted
     accepted = {1: [44], 2: [33, 25], 4: [24, 18, 15, 12]}
     told = {
         k: {
             "engine_drafts": 99 - sum(each), "engine_draft_tokens": k * (99 - sum(each)),
-            "engine_accepted_tokens": sum(each), "engine_accepted_by_position": each,
+            "engine_accepted_tokens": sum(each) + behind * k, "engine_accepted_by_position": each,
         }
         for k, each in accepted.items()
     }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from configs.cell import Technique
 from configs.schema import PlannedCell
 from configs.steps.throughput import NATURAL
+from warehouse.statistics.windows import steps_of
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Rows
@@ -18,9 +19,8 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
 
     A step reads the active weights once, and of each sequence in flight the keys and values of its tokens so far: at
     half its output, its prompt and half of that; where answers end by themselves, half of their mean, whatever the
-    cap. A draft is left out, so it is a lower bound. A step commits one token of its own per sequence besides the
-    accepted ones, so steps = (completion - accepted tokens) / concurrency; block diffusion counts its denoising steps.
-    Source: Pope et al., arXiv 2211.05102, section 2.
+    cap. A draft is left out, so it is a lower bound. `decoding_steps` are of single sequences, so a step of the engine
+    has as many of them as it works on together. Source: Pope et al., arXiv 2211.05102, section 2.
 
     Of a mixture of experts it is a low bound as soon as a step works on several tokens, of other requests or to verify
     a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/experts.py`), and no model's file
@@ -33,16 +33,16 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
         prompt_tokens: mean, as sent; None: taken as asked for.
     """
     cell, gpu = planned.cell, planned.gpu
-    concurrency = windows[0]["concurrency"] or 1
+    together = cell.serving.together(windows[0]["concurrency"] or 1)
     steps = decoding_steps(cell.technique, windows)
     answer_tokens = _answer_tokens(windows)
     if gpu.bandwidth_gb_s is None or steps is None or steps <= 0 or answer_tokens is None:
         return None
     tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + answer_tokens / 2
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    cache = concurrency * tokens * cell.kv_bytes_per_token
+    cache = together * tokens * cell.kv_bytes_per_token
     seconds = fsum(window["wall_s"] for window in windows)
-    return (weights + cache) * steps / concurrency / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
+    return (weights + cache) * steps / together / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
 
 
 def _answer_tokens(windows: Rows) -> float | None:
@@ -57,9 +57,10 @@ def decoding_steps(technique: Technique, windows: Rows) -> int | None:
     """Steps of all sequences together; None: the engine did not count what it takes to know."""
     if technique.denoises:
         return total(windows, "engine_denoising_steps")
-    tokens = total(windows, "completion_tokens")
-    accepted = 0 if technique.is_baseline else total(windows, "engine_accepted_tokens")
-    return None if tokens is None or accepted is None else tokens - accepted
+    if technique.is_baseline:
+        return total(windows, "completion_tokens")
+    steps = [steps_of(window) for window in windows]
+    return None if None in steps else sum(each for each in steps if each is not None)
 
 
 def total(windows: Rows, column: str) -> int | None:
