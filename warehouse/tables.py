@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -691,6 +691,8 @@ LOAD = Table(
         Column("sent_late_ms", "f64", "on a schedule: 95th percentile of how late requests were sent", "ms"),
         Column("goodput_s", "f64", "those of them that kept every limit; null: none was stated", "1/s"),
         Column("goodput_share", "f64", "the same, as a share of all, 0 to 1"),
+        Column("verdict", "str", "of its row of `results_consolidated`: ok, suspect or rejected"),
+        Column("reasons", "list[str]", "of that row, likewise; empty when ok"),
     ),
 )
 
