@@ -127,3 +127,15 @@ def test_controls_of_rows_that_are_not_shown_are_no_part_of_what_the_shown_rows_
     controls = [visit(1, cell_key="mtp", **spent), visit(1, cell_key="measured-anew-since", **spent)]
     shown = cost_section(View([MTP | {"gpu_s": 3600.0, "cost_usd": 2.0}], [], [rented], 0, controls)) or ""
     assert "Its rows on this page took 1.00 hours ($2.00), of which controls 0.50 hours ($1.00)." in shown
+
+
+def test_a_head_without_a_speedup_says_where_and_names_the_claims_that_stand_elsewhere() -> None:
+    alone = MTP | {"speedup": None}
+    assert text_of(seen(alone)).startswith("No speedup can be stated. There is no trusted AR row")
+    long = MTP | {"step": "depth", "condition": "tg128", "mode": "decode", "context_tokens": 512}
+    view = seen(alone, long, pairs=(speed_pair(long), placebo(long)))
+    assert text_of(view).startswith("No speedup can be stated at short c=1. There is no trusted AR row")
+    assert text_of(view).endswith("Claims stand under other conditions: mtp K=4 2.00 × AR at tg128.")  # noqa: RUF001
+    loads = [long | {"condition": f"tg128 @ d{depth}", "depth_tokens": depth} for depth in range(5)]
+    many = seen(alone, *loads, pairs=(*map(speed_pair, loads), *map(placebo, loads)))
+    assert text_of(many).endswith("Claims stand under other conditions: 5 of depth.")
