@@ -139,3 +139,18 @@ def test_a_head_without_a_speedup_says_where_and_names_the_claims_that_stand_els
     loads = [long | {"condition": f"tg128 @ d{depth}", "depth_tokens": depth} for depth in range(5)]
     many = seen(alone, *loads, pairs=(*map(speed_pair, loads), *map(placebo, loads)))
     assert text_of(many).endswith("Claims stand under other conditions: 5 of depth.")
+
+
+def test_a_drift_that_all_conditions_of_two_starts_share_is_seen() -> None:
+    shapes = ("short c=1", "short c=4", "long c=1", "load c=8", "load c=8, qa")
+    ratios = (0.97, 0.96, 1.01, 0.95, 0.5)
+    pairs = [
+        placebo(AR | {"condition": shape, "cell_key": "mtp"}, ratio=ratio)
+        for shape, ratio in zip(shapes, ratios, strict=True)
+    ]
+    shown = placebo_section(seen(AR, MTP, pairs=(*pairs, placebo(AR)))) or ""
+    joint = shown.partition("All conditions of two starts together")[2].partition("</table>")[0]
+    cells = [each.partition("<")[0] for each in joint.partition("<tbody>")[2].split('<td class="n">')[1:]]
+    assert cells == ["4", "0.972", "3"], "the category is a part of load c=8; AR's own pair has one condition"
+    assert "mtp K=4" in joint and "host/card" in joint
+    assert "All conditions of two starts" not in (placebo_section(seen(AR, MTP, pairs=(placebo(AR),))) or "")
