@@ -558,8 +558,8 @@ PAIRS = Table(
         Column(
             "ratio_p_holm",
             "f64",
-            "the same, corrected (Holm): of a speed for the cells of the run under this condition, of a placebo for "
-            "all placebos of the run",
+            "the same, corrected (Holm): of a speed for the ok cells of the run under this condition, of "
+            "a placebo for all placebos of the run; null: the row isn't ok, so that it claims nothing",
         ),
         Column("machine", "str", "speed: the machine on which both were measured"),
         Column("visits", "i64", "speed: engine starts of the cell"),
