@@ -15,6 +15,7 @@ from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import Made, Row, plain_row
 from warehouse.consolidate.speed.settled import settled_speeds
 from warehouse.known_steps import StepFile, file_of, raw_tables
+from warehouse.loads.latencies import with_verdicts
 from warehouse.speculation.rows import k_curves
 from warehouse.store import Store
 from warehouse.verdicts import Reason
@@ -99,7 +100,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
         results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
         pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
         visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
-        load=sorted(load, key=lambda row: _order(row, LOAD_ORDER)),
+        load=sorted(with_verdicts(load, speeds.results), key=lambda row: _order(row, LOAD_ORDER)),
         k_curves=sorted(curves.k_curves, key=lambda row: _order(row, CURVE_ORDER)),
         recommendations=sorted(curves.recommendations, key=lambda row: _order(row, CURVE_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],

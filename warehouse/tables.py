@@ -567,8 +567,8 @@ PAIRS = Table(
         Column(
             "ratio_p_holm",
             "f64",
-            "the same, corrected (Holm): of a speed for the cells of the run under this condition, of a placebo for "
-            "all placebos of the run",
+            "the same, corrected (Holm): of a speed for the ok cells of the run under this condition, of "
+            "a placebo for all placebos of the run; null: the row isn't ok, so that it claims nothing",
         ),
         Column("machine", "str", "speed: the machine on which both were measured"),
         Column("visits", "i64", "speed: engine starts of the cell"),
@@ -700,6 +700,8 @@ LOAD = Table(
         Column("sent_late_ms", "f64", "on a schedule: 95th percentile of how late requests were sent", "ms"),
         Column("goodput_s", "f64", "those of them that kept every limit; null: none was stated", "1/s"),
         Column("goodput_share", "f64", "the same, as a share of all, 0 to 1"),
+        Column("verdict", "str", "of its row of `results_consolidated`: ok, suspect or rejected"),
+        Column("reasons", "list[str]", "of that row, likewise; empty when ok"),
     ),
 )
 

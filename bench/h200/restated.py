@@ -71,7 +71,7 @@ def _arms_of(visits: Sequence[Row]) -> Arms:
 
 
 def _rates_of(row: Row) -> VisitRates:
-    """The visit, with repeats that scatter as its own did about its rate: what they were one by one is not on record."""
+    """The visit, with repeats that scatter about its rate as its own did; one by one they are not on record."""
     rate, repeats = log(row["tok_s"]), row["repeats"]
     aside = row["repeat_sd"] * sqrt((repeats - 1) / 2) if repeats > 1 else 0.0
     scattered = (rate - aside, rate + aside) if repeats > 1 else ()

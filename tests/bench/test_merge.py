@@ -117,6 +117,19 @@ def test_a_suspect_row_is_compared_with_nothing_and_counts_in_no_family(whole: P
     assert rows["speedup"].null_count() == len(rows)
 
 
+def test_claims_are_corrected_for_all_that_stand_together(whole: Path) -> None:
+    alone = (pl.col("kind") == "speed") & (pl.col("condition") == "list c=8") & (pl.col("technique") == "mtp")
+    pairs = table(whole, "pairs").with_columns(
+        ratio_p_holm=pl.when(alone).then(pl.col("ratio_p")).otherwise("ratio_p_holm"),
+        conclusion=pl.when(alone).then(pl.lit("faster")).otherwise("conclusion"),
+    )
+    pairs.write_parquet(whole / "pairs.parquet")
+    merged(whole)
+    [pair] = table(whole, "pairs").filter(alone).to_dicts()
+    assert (pair["conclusion"], round(pair["ratio_p_holm"], 3)) == ("inconclusive", 0.053)
+    assert pair["wording"].startswith("1.55 x [1.14, 2.12], ") and "; inconclusive as one of 2" in pair["wording"]
+
+
 def test_requests_that_shared_their_experts_make_no_claim_and_merging_again_changes_nothing(whole: Path) -> None:
     before = merged(whole)
     moe = pl.col("model").is_in(["gemma-4-26b-a4b-shape", "qwen3.6-35b-a3b-shape"]) & (pl.col("step") == "throughput")

@@ -17,6 +17,7 @@ from warehouse.build import Consolidated, consolidate
 from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
+from warehouse.loads.latencies import with_verdicts
 from warehouse.loads.section import category_section, load_section
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.store import Store, open_store
@@ -102,6 +103,7 @@ def visit(
     accepted: dict[str, float],
     tells: bool = False,
     begun: bool = False,
+    reasons: Sequence[str] = (),
 ) -> None:
     step = StepWriter(ledger, key, name)
     step.provenance(machine="node-1 card-1")
@@ -115,7 +117,8 @@ def visit(
             step.write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
         name = Offered(concurrency=concurrency).name
         names = [name, *(with_category(name, each) for each in token_s)]
-        step.judge(*((each, NATURAL, "ok", [], []) for each in names))
+        said = ("suspect" if reasons else "ok", [*reasons], [*reasons])
+        step.judge(*((each, NATURAL, *said) for each in names))
     if begun:  # what an earlier start measured of the first category, half as fast, without a draft
         [category, *_] = token_s
         rows = [row | {"attempt": 0} for row in loop(1, {category: 2 * token_s[category]}, NOISE)]
@@ -140,7 +143,7 @@ def built(local: Store) -> Consolidated:
     return build(local)
 
 
-def build(local: Store, tells: bool = False, begun: bool = False) -> Consolidated:
+def build(local: Store, tells: bool = False, begun: bool = False, reasons: Sequence[str] = ()) -> Consolidated:
     ledger, plan = Ledger(local, "r1", MinuteByMinute()), plan_with_load()
     ledger.write_plan(plan)
     ar, mtp = (planned.cell.cell_key for planned in plan.cells)
@@ -150,7 +153,7 @@ def build(local: Store, tells: bool = False, begun: bool = False) -> Consolidate
         (mtp, "load@2", {name: 1.01 * each for name, each in FAST.items()}, ACCEPTED),
         (ar, "load@2", {name: 1.005 * each for name, each in SLOW.items()}, {}),
     ):
-        visit(ledger, key, name, token_s, accepted, tells, begun)
+        visit(ledger, key, name, token_s, accepted, tells, begun, reasons if key == mtp else ())
     return consolidate(local, ["r1"])
 
 
@@ -174,6 +177,22 @@ def test_a_category_alone_has_tokens_over_wall_clock(built: Consolidated) -> Non
     wall_s = 0.0325 + 0.010 * 0.999 * (TOKENS - 1)
     assert row["tok_s"] == pytest.approx(rate(wall_s), rel=0.005)
     assert (row["mode"], row["concurrency"], row["visits"], row["repeats"]) == ("natural", 1, 2, 8)
+
+
+def test_latencies_say_whether_they_may_be_believed(local: Store) -> None:
+    found = build(local, reasons=["unsteady"]).load
+    assert {(row["technique"], row["verdict"], *row["reasons"]) for row in found} == {
+        ("ar", "ok"),
+        ("mtp", "suspect", "unsteady"),
+    }
+
+
+def test_latencies_have_the_last_word_on_their_row(built: Consolidated) -> None:
+    barred = [{**row, "verdict": "suspect", "reasons": ["parity_failed"]} for row in built.results]
+    assert {row["verdict"] for row in built.load} == {"ok"}
+    assert {(row["verdict"], *row["reasons"]) for row in with_verdicts(built.load, barred)} == {
+        ("suspect", "parity_failed")
+    }
 
 
 def test_the_whole_lies_between_its_categories_and_is_all_tokens_over_all_slots(built: Consolidated) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from configs.steps.depth import DECODE, PREFILL
-from warehouse.display.curves import curves
+from warehouse.display.curves import curves, points_of
 from warehouse.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup
@@ -119,9 +119,12 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     made = []
     for mode, title in ((DECODE, "Token generation at depth"), (PREFILL, "Prompt processing at depth")):
         here = [row for row in rows if (row["mode"], row["concurrency"]) == (mode, fewest)]
-        lines = [(each[0], sorted((row["depth_tokens"], row["tok_s_mean"]) for row in each)) for each in cells_of(here)]
+        known = (
+            points_of(each, lambda row: row["depth_tokens"], lambda row: row["tok_s_mean"]) for each in cells_of(here)
+        )
+        lines = [points for points in known if points]
         if lines:
-            depths = sorted({depth for _, points in lines for depth, _ in points})
+            depths = sorted({point.number for points in lines for point in points})
             unit = f"{_names(here, mode)}, tokens per second"
             drawing = curves(title, unit, "depth, tokens", {depth: float(depth) for depth in depths}, lines)
             made.append(plot(title, _note(here), drawing))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from warehouse.display.doubts import doubts, is_ar_of, lost_needles
 from warehouse.display.figures import Row
 from warehouse.display.view import View
@@ -11,8 +13,13 @@ from warehouse.verdicts import Reason
 
 def is_faster(view: View, row: Row) -> bool:
     """Whether the comparison of its starts with AR's says so, in a run whose AR was seen to be as fast as itself."""
+    return has_claim(view, row, ("faster",))
+
+
+def has_claim(view: View, row: Row, conclusions: Sequence[str] = ("faster", "slower")) -> bool:
+    """Whether that comparison says one of these."""
     pair = view.speed_pair(row)
-    is_claimed = pair is not None and pair["conclusion"] == "faster"
+    is_claimed = pair is not None and pair["conclusion"] in conclusions
     return row["verdict"] == "ok" and is_claimed and withheld_for(view, row) is None
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
+from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, fill, line, name_of, svg, text
 from warehouse.display.figures import Row, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import room_for_names
 from warehouse.display.scale import Scale, apart, tick_label
 
-Line = tuple[Row, Sequence[tuple[float, float]]]
-"""A row that names its cell, and its points: number and figure."""
+
+class Point(NamedTuple):
+    """A figure at a number, and the row that it is of."""
+
+    number: float
+    value: float
+    row: Row
+
+
+Line = Sequence[Point]
+"""Points of a cell, at least one."""
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
 LABEL = 32.0
@@ -37,10 +47,9 @@ def curves(
         lines: of the cells.
         has_bound: whether there is a dashed line, on which the figure is the number itself.
     """
-    highest = max([value for _, points in lines for _, value in points] + ([*places] if has_bound else []))
-    across = Scale(
-        0, max([1.0, *places.values()]), LEFT + 8, WIDTH - room_for_names([technique_sign(row) for row, _ in lines])
-    )
+    highest = max([point.value for points in lines for point in points] + ([*places] if has_bound else []))
+    named = [name_of([point.row for point in points], technique_sign(points[0].row)) for points in lines]
+    across = Scale(0, max([1.0, *places.values()]), LEFT + 8, WIDTH - room_for_names(named))
     up = Scale(0, highest * 1.08 or 1.0, BOTTOM, 20)
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
@@ -54,18 +63,29 @@ def curves(
         drawn.append(
             tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in itself), class_="bound", fill="none")
         )
-    ends = apart([up.at(points[-1][1]) + 4 for _, points in lines], 13, 16, BOTTOM - 2)
-    for (row, points), end in zip(lines, ends, strict=True):
-        at = [(across.at(places[number]), up.at(value)) for number, value in points]
-        kind = colour(row["technique"])
+    ends = apart([up.at(points[-1].value) + 4 for points in lines], 13, 16, BOTTOM - 2)
+    for points, name, end in zip(lines, named, ends, strict=True):
+        at = [(across.at(places[point.number]), up.at(point.value)) for point in points]
+        kind = f"line {colour(points[0].row['technique'])}"
         if len(at) > 1:
-            drawn.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=f"line {kind}"))
-        drawn += [tag("circle", cx=x, cy=y, r=3.0, class_=f"fill {kind}") for x, y in at]
+            drawn.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=kind))
+        drawn += [
+            tag("circle", cx=x, cy=y, r=3.0, class_=fill(point.row)) for point, (x, y) in zip(points, at, strict=True)
+        ]
         x, y = at[-1]
         names = across.end + 14  # one column, also for a line that ends before others
-        drawn += [line(x + 4, y, names - 2, end - 4, "lead"), text(names, end, technique_sign(row), "name")]
-    said = "; ".join(f"{technique_label(row)}: {_points(points)}" for row, points in lines)
-    return svg(title, said, HEIGHT, drawn, [row for row, _ in lines])
+        drawn += [line(x + 4, y, names - 2, end - 4, "lead"), text(names, end, name, "name")]
+    said = "; ".join(f"{technique_label(points[0].row)}: {_points(points)}" for points in lines)
+    return svg(title, said, HEIGHT, drawn, [point.row for points in lines for point in points])
+
+
+def points_of(
+    rows: Sequence[Row], number: Callable[[Row], float | None], value: Callable[[Row], float | None]
+) -> list[Point]:
+    """Number and figure of the rows that have both, the smallest number first."""
+    known = [(number(row), value(row), row) for row in rows]
+    found = [Point(at, shown, row) for at, shown, row in known if at is not None and shown is not None]
+    return sorted(found, key=lambda point: (point.number, point.value))
 
 
 def _labels(across: Scale, places: Mapping[float, float]) -> list[str]:
@@ -78,5 +98,5 @@ def _labels(across: Scale, places: Mapping[float, float]) -> list[str]:
     return labels
 
 
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return ", ".join(f"{figure(value, 1)} at {number:g}" for number, value in points)
+def _points(points: Line) -> str:
+    return ", ".join(f"{figure(point.value, 1)} at {point.number:g}" for point in points)

@@ -25,24 +25,23 @@ LEGEND = 14.0
 
 
 NOT_OK = Mark("!", "pale: not ok, in no comparison")
-"""Of a row in a drawing that shows its verdict."""
+"""Of what stands for a row that isn't ok."""
 
 
-def svg(
-    title: str,
-    description: str,
-    height: float,
-    children: Iterable[Child],
-    rows: Sequence[Row] = (),
-    *,
-    has_pale: bool = False,
-) -> Markup:
-    """A drawing with a title and a description for screen readers; below it, what the signs of its rows mean.
+def fill(row: Row) -> str:
+    """CSS classes of the bar or point that stands for a row: its technique's colour, pale where it isn't ok."""
+    return f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")
 
-    `has_pale`: rows that aren't ok have a sign, too.
-    """
+
+def name_of(rows: Sequence[Row], name: str) -> str:
+    """The name of what stands for these rows of a cell, with a mark where something of it is pale."""
+    return name if all(row["verdict"] == "ok" for row in rows) else f"{name} {NOT_OK.sign}"
+
+
+def svg(title: str, description: str, height: float, children: Iterable[Child], rows: Sequence[Row] = ()) -> Markup:
+    """A drawing with a title and a description for screen readers; below it, what the signs of its rows mean."""
     signs: dict[Mark, None] = dict.fromkeys(mark for row in rows for mark in marks(row))
-    if has_pale and any(row["verdict"] != "ok" for row in rows):
+    if any(row["verdict"] != "ok" for row in rows):
         signs[NOT_OK] = None
     legend = [
         text(4, height + LEGEND * number - 4, f"{mark.sign} {mark.words}", "axis")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, line, svg, text
+from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, fill, line, name_of, svg, text
 from warehouse.display.figures import TIMES, Row, ar_name, figure, rate, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.scale import Scale, apart
@@ -37,7 +37,7 @@ def rate_bars(rows: Sequence[Row]) -> Markup:
     bottom = len(rows) * (BAR + GAP)
     axis = axis_below(scale, bottom, 0, "tokens per second")
     description = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
-    return svg("Tokens per second", description, bottom + 34, [axis, *bars], rows, has_pale=True)
+    return svg("Tokens per second", description, bottom + 34, [axis, *bars], rows)
 
 
 def usual_precision(rows: Sequence[Row]) -> str:
@@ -53,7 +53,7 @@ def cell_name(row: Row, usual: str) -> str:
 
 def bar_label(row: Row, usual: str) -> str:
     """The name of a bar; one that isn't ok has a mark."""
-    return cell_name(row, usual) + ("" if row["verdict"] == "ok" else " !")
+    return name_of([row], cell_name(row, usual))
 
 
 def room_for_names(names: Sequence[str]) -> float:
@@ -68,14 +68,18 @@ def room_for_labels(names: Sequence[str]) -> float:
 
 def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
     """One bar; a row that isn't ok is pale and has a mark at its name."""
-    middle, trusted = top + BAR / 2, row["verdict"] == "ok"
-    low, high = row["tok_s_lo"], row["tok_s_hi"]
-    kind = f"fill {colour(row['technique'])}" + ("" if trusted else " flagged")
+    middle, low, high = top + BAR / 2, row["tok_s_lo"], row["tok_s_hi"]
     return join(
         [
             text(scale.start - 6, middle + 4, bar_label(row, usual), "end"),
             tag(
-                "rect", x=scale.start, y=top, width=scale.at(row["tok_s"]) - scale.start, height=BAR, rx=2, class_=kind
+                "rect",
+                x=scale.start,
+                y=top,
+                width=scale.at(row["tok_s"]) - scale.start,
+                height=BAR,
+                rx=2,
+                class_=fill(row),
             ),
             None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
             text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
@@ -88,7 +92,8 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
     height, bottom, left = 270.0, 230.0, 34.0
     x_high = max(2.0, max(steps_of(row) for row in rows)) * 1.06
     y_high = max(2.0, max(row["speedup_hi"] or row["speedup"] for row in rows)) * 1.1
-    names = WIDTH - room_for_names([technique_sign(row) for row in rows]) + 14
+    named = [name_of([row], technique_sign(row)) for row in rows]
+    names = WIDTH - room_for_names(named) + 14
     across, up = Scale(1, x_high, left, names - 14), Scale(0, y_high, bottom, 12)
     bound = min(x_high, y_high)
     drawn: list[Child] = [
@@ -99,14 +104,14 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
         text(left + 4, 24, f"{TIMES} AR", "axis"),
     ]
     places = apart([up.at(row["speedup"]) + 4 for row in rows], 13, 16, bottom - 2)
-    for row, place in zip(rows, places, strict=True):
+    for row, name, place in zip(rows, named, places, strict=True):
         x, y = across.at(steps_of(row)), up.at(row["speedup"])
         if row["speedup_lo"] is not None:
             drawn.append(line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
         drawn += [
-            tag("circle", cx=x, cy=y, r=4.5, class_=f"fill {colour(row['technique'])}"),
+            tag("circle", cx=x, cy=y, r=4.5, class_=fill(row)),
             line(x + 6, y, names - 2, place - 4, "lead"),
-            text(names, place, technique_sign(row), "name"),
+            text(names, place, name, "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} {ar_name(row)}, "
@@ -127,14 +132,15 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
     height, bottom, left = 270.0, 230.0, 34.0
     longest = max(len(row["acceptance_by_position"]) for row in rows)
     # one column, also for a line that ends before others
-    names = WIDTH - room_for_names([technique_sign(row) for row in rows]) + 14
+    named = [name_of([row], technique_sign(row)) for row in rows]
+    names = WIDTH - room_for_names(named) + 14
     across, up = Scale(1, max(longest, 2), left + 8, names - 14), Scale(0, 1, bottom, 12)
     drawn: list[Child] = [
         axis_left(up, left, WIDTH - 4),
         axis_below(across, bottom, None, "draft position", [float(place) for place in range(1, longest + 1)]),
     ]
     ends = apart([up.at(row["acceptance_by_position"][-1]) + 4 for row in rows], 13, 16, bottom - 2)
-    for row, end in zip(rows, ends, strict=True):
+    for row, name, end in zip(rows, named, ends, strict=True):
         points = [(across.at(place), up.at(share)) for place, share in enumerate(row["acceptance_by_position"], 1)]
         x, y = points[-1]
         drawn += [
@@ -143,9 +149,9 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
                 points=" ".join(f"{px:.1f},{py:.1f}" for px, py in points),
                 class_=f"line {colour(row['technique'])}",
             ),
-            *(tag("circle", cx=px, cy=py, r=3.0, class_=f"fill {colour(row['technique'])}") for px, py in points),
+            *(tag("circle", cx=px, cy=py, r=3.0, class_=fill(row)) for px, py in points),
             line(x + 4, y, names - 2, end - 4, "lead"),
-            text(names, end, technique_sign(row), "name"),
+            text(names, end, name, "name"),
         ]
     description = "; ".join(
         f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows
@@ -156,7 +162,7 @@ def acceptance_lines(rows: Sequence[Row]) -> Markup:
 def score_dots(rows: Sequence[Row]) -> Markup:
     """Scores with 95 % intervals over items, each of one arm; differences are in the table of pairs."""
     usual = usual_precision(rows)
-    scale = Scale(0, 1, room_for_labels([cell_name(row, usual) for row in rows]), WIDTH - 12)
+    scale = Scale(0, 1, room_for_labels([bar_label(row, usual) for row in rows]), WIDTH - 12)
     drawn: list[Child] = []
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
@@ -164,9 +170,9 @@ def score_dots(rows: Sequence[Row]) -> Markup:
         if low is None or high is None:  # a snapshot of before the columns, when every item had one answer
             low, high = wilson_interval(row["score"], row["n"])
         drawn += [
-            text(scale.start - 6, middle + 4, cell_name(row, usual), "end"),
+            text(scale.start - 6, middle + 4, bar_label(row, usual), "end"),
             line(scale.at(low), middle, scale.at(high), middle, "whisker"),
-            tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=f"fill {colour(row['technique'])}"),
+            tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=fill(row)),
         ]
     top = 12 + len(rows) * 20.0 - 6
     description = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import isclose
 
 from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span, technique_sign
-from warehouse.display.markup import Markup, tag
+from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import plot, section
-from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_name, load_shape
 from warehouse.verdicts import worst
 
@@ -20,24 +21,60 @@ def baseline_section(view: View) -> Markup | None:
         return None
     rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] not in APART])
     lead = (
-        "Plain autoregressive decoding is what every speedup below is divided by. Completion tokens over wall clock, "
-        "not streamed, fixed output length, prefix cache off; the engine's own counters had to agree."
+        "Plain autoregressive decoding is what every speedup below is divided by: the control that a cell brought, "
+        "else the run's AR cell. Completion tokens over wall clock, not streamed, fixed output length, prefix cache "
+        "off; the engine's own counters had to agree."
     )
-    verdict = Heading("verdict", verdict_mark, "")
-    columns = [*naming(view.rows), CONDITION, verdict, *rate_columns(rows)]
-    tables = [table("AR baseline", columns, rows)] if rows else []
-    shown = {(row["model"], row["precision"]) for row in rows}
+    verdict, divides = Heading("verdict", verdict_mark, ""), Heading("speedups divided by it", _divided_by(view))
+    columns = [*naming(view.rows), CONDITION, verdict, *rate_columns(rows), divides]
+    tables: list[Child] = [table("AR baseline", columns, rows)] if rows else []
     timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
-    starts = [each for each in timed if each["role"] == "control" and (each["model"], each["precision"]) not in shown]
-    if starts:
+    spoken_for = {_of_run(row): row["tok_s"] for row in rows}
+    controls = _start_by_start(
+        [start for start in timed if start["role"] == "control" and not _is_told(view, start, spoken_for)]
+    )
+    if controls:
         beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
         beside_them = [
             *CONTROL_COLUMNS,
+            Heading("divided by", lambda control: _divisor(view, control)),
             Heading("beside", lambda control: beside.get(control["cell_key"], NOTHING), ""),
         ]
         tables.append(tag("p", "As the control of other cells, the tok/s of each engine start of AR:"))
-        tables.append(table("AR as the control of other cells", beside_them, _start_by_start(starts)))
+        shown = fair_share(controls, lambda control: control["run_id"])
+        tables += [table("AR as the control of other cells", beside_them, shown), more(controls, "visits")]
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
+
+
+def _divided_by(view: View) -> Callable[[Row], str]:
+    """How many comparisons of its run have an AR cell's rate for their divisor; where cells bring controls, none."""
+    divisors: dict[tuple[str, str, str], list[float]] = {}
+    for pair in view.pairs:
+        if pair["kind"] == "speed":
+            shape = pair["run_id"], pair["condition"], pair["mode"]
+            divisors.setdefault(shape, []).append(pair["baseline_value"])
+
+    def number(row: Row) -> str:
+        values = divisors.get((row["run_id"], row["condition"], row["mode"]), [])
+        return figure(sum(isclose(value, row["tok_s"], rel_tol=1e-9) for value in values) or None, 0)
+
+    return number
+
+
+def _of_run(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("run_id", "model", "precision", "condition", "mode"))
+
+
+def _is_told(view: View, control: Row, rates: Mapping[tuple[str, ...], float]) -> bool:
+    """Whether AR's own row of the run speaks for a control: nothing is divided by another rate than that."""
+    own, pair = rates.get(_of_run(control)), view.speed_pair(control)
+    return own is not None and (pair is None or isclose(pair["baseline_value"], own, rel_tol=1e-9))
+
+
+def _divisor(view: View, control: Row) -> str:
+    """What the cell's rate is really divided by: all starts of its control together; a dash where there is no pair."""
+    pair = view.speed_pair(control)
+    return NOTHING if pair is None else rate(pair["baseline_value"])
 
 
 CONTROL_COLUMNS = (

@@ -56,6 +56,19 @@ def load_row(
     }
 
 
+def with_verdicts(load: Sequence[Row], results: Sequence[Row]) -> list[Row]:
+    """Rows of `load` with the last word on those of `results_consolidated`, in which all of a run have a say."""
+    said = {tuple(row.get(name) for name in _BESIDE): row for row in results}
+    beside = [said[tuple(row[name] for name in _BESIDE)] for row in load]
+    return [
+        row | {"verdict": each["verdict"], "reasons": each["reasons"]} for row, each in zip(load, beside, strict=True)
+    ]
+
+
+_BESIDE = ("run_id", "cell_key", "step", "condition")
+"""What a row of `load` shares with its row of `results_consolidated`, and with no other."""
+
+
 def _percentiles(steady: Sequence[Row], prompts: int) -> Row:
     """Of each latency: in which requests it exists, over how many prompts."""
     found: Row = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from warehouse.display.curves import Line, curves
 from warehouse.display.drawing import WIDTH, axis_below, colour, line, svg, text
@@ -31,7 +31,7 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, ha
         loads: what they are counted in.
         has_bound: whether there is a dashed line, on which the figure is the load itself.
     """
-    numbers = sorted({number for _, points in lines for number, _ in points})
+    numbers = sorted({point.number for points in lines for point in points})
     first = 1 if len(numbers) == 1 else 0  # a single load stands beside its names
     places = {number: float(at) for at, number in enumerate(numbers, first)}
     return curves(title, unit, loads, places, lines, has_bound=has_bound)
@@ -101,11 +101,3 @@ def _legend(rows: Sequence[Row], top: float, opacity: dict[str, float]) -> tuple
             text(CATEGORY_LABELS + 14, y + 8.5, name, "name"),
         ]
     return drawn, top + 14 * len(named)
-
-
-def points_of(
-    rows: Sequence[Row], load: Callable[[Row], float | None], value: Callable[[Row], float | None]
-) -> list[tuple[float, float]]:
-    """Load and figure of the rows that have both, lightest load first."""
-    known = [(load(row), value(row)) for row in rows]
-    return sorted((number, found) for number, found in known if number is not None and found is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.load import OPEN, category_of
+from warehouse.display.curves import points_of
 from warehouse.display.figures import Row, figure
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
@@ -22,7 +23,7 @@ from warehouse.loads.columns import (
     shown,
 )
 from warehouse.loads.columns import value_of as of_load
-from warehouse.loads.plots import PER_SECOND, against_load, points_of
+from warehouse.loads.plots import PER_SECOND, against_load
 from warehouse.loads.section import LATENCIES_SHOWN
 
 LEAD = (
@@ -80,7 +81,7 @@ def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
     )
     made = []
     for title, unit, note, value in figures:
-        lines = [(each[0], points) for each in cells_of(rows) if (points := points_of(each, offered, value))]
+        lines = [points for each in cells_of(rows) if (points := points_of(each, offered, value))]
         if lines:
             drawing = against_load(title, unit, lines, PER_SECOND, has_bound=note == ALL)
             made.append(plot(title, f"{note_of(rows)} {note}", drawing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.load import OPEN, category_of
+from warehouse.display.curves import points_of
 from warehouse.display.figures import Row, figure, rate, span
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Markup
@@ -23,7 +24,7 @@ from warehouse.loads.columns import (
     shown,
     value_of,
 )
-from warehouse.loads.plots import IN_FLIGHT, against_load, category_bars, points_of
+from warehouse.loads.plots import IN_FLIGHT, against_load, category_bars
 
 LEAD = (
     "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "
@@ -108,7 +109,7 @@ def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
     )
     made = []
     for title, unit, value in figures:
-        lines = [(each[0], points) for each in cells_of(rows) if (points := points_of(each, in_flight, value))]
+        lines = [points for each in cells_of(rows) if (points := points_of(each, in_flight, value))]
         if lines:
             made.append(plot(title, note_of(rows), against_load(title, unit, lines, IN_FLIGHT)))
     return made

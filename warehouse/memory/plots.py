@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warehouse.display.drawing import WIDTH, axis_below, colour, svg, text
+from warehouse.display.drawing import WIDTH, axis_below, fill, svg, text
 from warehouse.display.figures import Row, figure, technique_label
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import BAR, GAP, bar_label, room_for_labels, usual_precision
@@ -19,12 +19,11 @@ def energy_bars(rows: Sequence[Row]) -> Markup:
     drawn: list[Child] = [axis_below(scale, len(rows) * (BAR + GAP), 0, "joules per token")]
     for number, row in enumerate(rows):
         top, joules = number * (BAR + GAP), row["energy_j_per_token"]
-        kind = f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")
         width = scale.at(joules) - scale.start
         drawn += [
             text(scale.start - 6, top + BAR / 2 + 4, bar_label(row, usual), "end"),
-            tag("rect", x=scale.start, y=top, width=width, height=BAR, rx=2, class_=kind),
+            tag("rect", x=scale.start, y=top, width=width, height=BAR, rx=2, class_=fill(row)),
             text(scale.at(joules) + 5, top + BAR / 2 + 4, figure(joules), "value"),
         ]
     said = "; ".join(f"{technique_label(row)} {figure(row['energy_j_per_token'])} J" for row in rows)
-    return svg("Energy per token", said, len(rows) * (BAR + GAP) + 34, drawn, rows, has_pale=True)
+    return svg("Energy per token", said, len(rows) * (BAR + GAP) + 34, drawn, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
+from warehouse.display.curves import points_of
 from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, technique_sign
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
@@ -13,7 +14,7 @@ from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import LOAD_STEP, MEMORY_STEP, View, bench
-from warehouse.loads.plots import IN_FLIGHT, against_load, points_of
+from warehouse.loads.plots import IN_FLIGHT, against_load
 from warehouse.memory.plots import energy_bars
 
 GIB, KIB = 1024**3, 1024
@@ -134,8 +135,8 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
     cells = cells_of([row for row in trusted if row["step"] == LOAD_STEP])
-    known = ((each[0], points_of(each, _in_flight, lambda row: row["energy_j_per_token"])) for each in cells)
-    lines = [(row, points) for row, points in known if points]
+    known = (points_of(each, _in_flight, lambda row: row["energy_j_per_token"]) for each in cells)
+    lines = [points for points in known if points]
     if lines:
         drawing = against_load("Energy per token against load", "joules per token", lines, IN_FLIGHT)
         made.append(plot("Energy per token against load", note, drawing))

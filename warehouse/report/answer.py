@@ -25,7 +25,7 @@ from warehouse.display.figures import (
 )
 from warehouse.display.view import View, bench, headline_shape, is_small, load_shape
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
-from warehouse.report.reach import by_rule, elsewhere, is_carried, which_k
+from warehouse.report.reach import by_rule, claimed_elsewhere, elsewhere, is_carried, which_k
 from warehouse.report.unmeasured import unmeasured_caveats
 
 
@@ -85,12 +85,13 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
     others = [row for row in here if row["technique"] != "ar"]
     known = [row for row in others if row["speedup"] is not None and row["verdict"] == "ok"]
     if not known:
-        return Answer(about, *no_speedup(view, here), is_open=True)
+        verdict, evidence = no_speedup(view, here)
+        return Answer(about, verdict, " ".join([evidence, *claimed_elsewhere(view, here)]), is_open=True)
     barred = [*parity_sentences(others), *_flagged(others)]
     drafted = [row for row in known if why_withheld(view, row) is None]
     if not drafted:
         verdict, evidence = unclaimed(view, known)
-        return Answer(about, verdict, " ".join([evidence, *barred]), is_open=True)
+        return Answer(about, verdict, " ".join([evidence, *barred, *claimed_elsewhere(view, here)]), is_open=True)
     barred += _withheld(view, known)
     faster = [row for row in drafted if is_faster(view, row)]
     usable = [row for row in faster if not _fails_accuracy(view, row)]
@@ -119,7 +120,7 @@ def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], barred:
     best = max(faster or drafted, key=lambda row: row["speedup"])
     evidence = [f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(view, best)}."]
     if not faster:
-        evidence += barred
+        evidence += [*barred, *claimed_elsewhere(view, drafted)]
         return Answer(about, "Stay with AR: nothing else was shown to be faster.", " ".join(evidence))
     evidence += [_accuracy(view, best), *_unsettled(view, best), *barred]
     return Answer(about, "Stay with AR: what is faster loses accuracy, or failed in it.", " ".join(evidence))

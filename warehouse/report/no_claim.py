@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from warehouse.display.claims import has_interval, withheld_for
 from warehouse.display.doubts import flags, is_ar_of
 from warehouse.display.figures import TIMES, Row, ar_name, figure, rate, technique_label
-from warehouse.display.view import View
+from warehouse.display.view import View, bench, load_name, load_shape
 from warehouse.verdicts import Reason
 
 REMEDY = "run it bracketed or mirrored"
@@ -21,13 +21,14 @@ def no_speedup(view: View, here: Sequence[Row]) -> tuple[str, str]:
         view: the page's rows.
         here: the rates of one model, precision and machine under one condition.
     """
+    unstated = f"No speedup can be stated{_where(view, here)}."
     baselines = _baselines(view, here)
     trusted = next((row for row in baselines if row["verdict"] == "ok"), None)
     if trusted is None and not _has_control(view, here):
         flagged = "".join(f" It is {flags(row)}." for row in baselines[:1])
         fastest = max((row for row in here if row["verdict"] == "ok"), key=lambda row: row["tok_s"], default=None)
         known = "" if fastest is None else f" {_ran(fastest)}"
-        return "No speedup can be stated.", f"There is no trusted AR row to divide by.{flagged}{known}"
+        return unstated, f"There is no trusted AR row to divide by.{flagged}{known}"
     others = [row for row in here if row["technique"] != "ar"]
     why = "; ".join(f"{technique_label(row)} ({_why(row)})" for row in others if not fails_parity(row))
     sentences = [
@@ -35,7 +36,15 @@ def no_speedup(view: View, here: Sequence[Row]) -> tuple[str, str]:
         *([f"What stands beside AR can't be divided by it: {why}."] if why else []),
         *parity_sentences(others),
     ]
-    return "No speedup can be stated.", " ".join(sentences)
+    return unstated, " ".join(sentences)
+
+
+def _where(view: View, here: Sequence[Row]) -> str:
+    """` at short c=1`, where more was timed of the same model, precision and machine: it says nothing of that."""
+    first = here[0]
+    alike = [row for row in view.rows if bench(row) == bench(first) and row["precision"] == first["precision"]]
+    is_all = all(load_shape(row) == load_shape(first) for row in alike if row["tok_s"] is not None)
+    return "" if is_all else f" at {load_name(first)}"
 
 
 PLACEBO_FAILED = "AR against AR reads as a difference"
@@ -58,22 +67,23 @@ def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
     """Verdict and evidence where speedups are known, and `why_withheld` has a word about every one of them."""
     best = max(known, key=lambda row: row["speedup"])
     seen, why = f"{_ran(best)[:-1]}, {figure(best['speedup'])} {TIMES} {ar_name(best)}", why_withheld(view, best)
+    no_claim = f"No claim{_where(view, known)}"
     if why == ONE_START:
         evidence = f"{seen}, within one start each, which says nothing about the next start: {REMEDY}."
-        return f"No claim: {ONE_START}.", evidence
+        return f"{no_claim}: {ONE_START}.", evidence
     if why == NO_INTERVAL:
         pair = view.speed_pair(best)
         assert pair is not None, "it has starts"
-        return f"No claim: {NO_INTERVAL}.", f"{seen}. {technique_label(best)}: {pair['wording']}."
+        return f"{no_claim}: {NO_INTERVAL}.", f"{seen}. {technique_label(best)}: {pair['wording']}."
     doubt = "a speedup can't be told from what the machine did"
     if why == NO_PLACEBO:
         missing = f"No AR that passed its guards was started twice beside another arm, so {doubt}"
         return (
-            f"No claim: {NO_PLACEBO}.",
+            f"{no_claim}: {NO_PLACEBO}.",
             f"{missing}. {seen}. See Placebo; run two cells or more, bracketed or mirrored.",
         )
     remedy = "See Placebo; run it again on a machine that holds still"
-    return f"No claim: {PLACEBO_FAILED} in this run.", f"Where AR differs from itself, {doubt}. {seen}. {remedy}."
+    return f"{no_claim}: {PLACEBO_FAILED} in this run.", f"Where AR differs from itself, {doubt}. {seen}. {remedy}."
 
 
 def _starts(view: View, row: Row) -> int:

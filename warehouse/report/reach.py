@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from warehouse.display.claims import is_faster
+from warehouse.display.claims import has_claim, is_faster
 from warehouse.display.doubts import doubts, lost_needles
-from warehouse.display.figures import TIMES, Row, ar_name, figure
-from warehouse.display.view import View, curve_of, load_name
+from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label
+from warehouse.display.view import View, bench, curve_of, load_name, load_shape
 from warehouse.speculation.curves import AR_K
 
 MOST_NAMED = 4
@@ -55,6 +56,26 @@ def elsewhere(view: View, row: Row) -> list[str]:
         told = [f"{figure(each['speedup'])} {TIMES} {ar_name(each)} at {load_name(each)}" for each in slower]
         said += f", and slower under others: {', '.join(told)}"
     return [f"{said}."]
+
+
+def claimed_elsewhere(view: View, here: Sequence[Row]) -> list[str]:
+    """Where claims about the same model, precision and machine stand, under other conditions than these rows'."""
+    first = here[0]
+    others = [
+        row
+        for row in view.rows
+        if (*bench(row), row["precision"]) == (*bench(first), first["precision"])
+        and load_shape(row) != load_shape(first)
+        and has_claim(view, row)
+    ]
+    if not others:
+        return []
+    told = [
+        f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)} at {load_name(row)}" for row in others
+    ]
+    if len(others) > MOST_NAMED:
+        told = [f"{number} of {step}" for step, number in Counter(row["step"] for row in others).items()]
+    return [f"Claims stand under other conditions: {', '.join(told)}."]
 
 
 def _points(view: View, row: Row) -> list[Row]:

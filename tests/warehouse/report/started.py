@@ -42,9 +42,9 @@ def speed_pair(row: dict[str, Any], **columns: Any) -> dict[str, Any]:
     conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
     said = {
         "kind": "speed", "baseline_cell_key": "ar", "metric": "tok_s", "n": row["repeats"], "value": row["tok_s"],
-        "ratio": row["speedup"], "ratio_lo": low, "ratio_hi": high, "ratio_p": 0.001, "machine": "host/card",
-        "visits": 2, "baseline_visits": 2, "drift": -0.004, "verdict": row["verdict"], "reasons": [],
-        "conclusion": conclusion,
+        "baseline_value": row["tok_s"] / row["speedup"], "ratio": row["speedup"], "ratio_lo": low, "ratio_hi": high,
+        "ratio_p": 0.001, "machine": "host/card", "visits": 2, "baseline_visits": 2, "drift": -0.004,
+        "verdict": row["verdict"], "reasons": [], "conclusion": conclusion,
     }  # fmt: skip
     return _nothing() | {name: row[name] for name in SHARED} | said | columns
 

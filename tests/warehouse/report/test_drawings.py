@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.warehouse.report.rows import row
+from warehouse.display.curves import Point, curves
 from warehouse.display.drawing import WIDTH
 from warehouse.display.figures import Row
 from warehouse.display.markup import Markup
@@ -36,8 +37,10 @@ def cells(**columns: Any) -> list[Row]:
 
 
 def offered(rows: list[Row]) -> Markup:
-    return against_load("t", "u", [(each, [(32.0, 31.0)]) for each in rows], PER_SECOND, has_bound=True)
+    return against_load("t", "u", [[Point(32.0, 31.0, each)] for each in rows], PER_SECOND, has_bound=True)
 
+
+EXPLAINED = "! pale: not ok, in no comparison"
 
 Draw = Callable[[list[Row]], Markup]
 DRAWINGS = (rate_bars, energy_bars, score_dots, speedup_scatter, acceptance_lines, offered)
@@ -75,11 +78,19 @@ def test_names_cover_neither_points_nor_one_another() -> None:
     assert all(below - above >= 12 for above, below in pairwise(places))
 
 
-@pytest.mark.parametrize("draw", [rate_bars, energy_bars])
-def test_a_pale_bar_has_a_mark_and_the_mark_is_explained(draw: Draw) -> None:
-    explained = "! pale: not ok, in no comparison"
-    assert explained in draw(cells(verdict="suspect")) and "‡ !<" in draw(cells(verdict="suspect"))
-    assert explained not in draw(cells()) and "!" not in draw(cells())
+@pytest.mark.parametrize("draw", DRAWINGS)
+def test_what_is_not_ok_is_pale_and_has_a_mark_and_the_mark_is_explained(draw: Draw) -> None:
+    flagged = draw(cells(verdict="suspect"))
+    assert EXPLAINED in flagged and "‡ !<" in flagged and ' flagged"' in flagged
+    assert "!" not in draw(cells()) and "flagged" not in draw(cells())
+
+
+def test_a_suspect_point_of_a_line_is_pale_and_its_sound_ones_are_not() -> None:
+    [sound, flagged, _] = cells()
+    points = [Point(0.0, 31.0, sound), Point(8.0, 30.0, {**flagged, "verdict": "suspect"})]
+    drawing = curves("t", "u", "depth, tokens", {0.0: 0.0, 8.0: 8.0}, [points])
+    assert re.findall(r'<circle [^>]*class="([^"]*)"', drawing) == ["fill c8", "fill c8 flagged"]
+    assert EXPLAINED in drawing and "‡ !<" in drawing
 
 
 def test_the_line_of_all_that_is_offered_is_there_for_a_single_rate() -> None:

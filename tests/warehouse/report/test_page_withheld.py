@@ -127,3 +127,30 @@ def test_controls_of_rows_that_are_not_shown_are_no_part_of_what_the_shown_rows_
     controls = [visit(1, cell_key="mtp", **spent), visit(1, cell_key="measured-anew-since", **spent)]
     shown = cost_section(View([MTP | {"gpu_s": 3600.0, "cost_usd": 2.0}], [], [rented], 0, controls)) or ""
     assert "Its rows on this page took 1.00 hours ($2.00), of which controls 0.50 hours ($1.00)." in shown
+
+
+def test_a_head_without_a_speedup_says_where_and_names_the_claims_that_stand_elsewhere() -> None:
+    alone = MTP | {"speedup": None}
+    assert text_of(seen(alone)).startswith("No speedup can be stated. There is no trusted AR row")
+    long = MTP | {"step": "depth", "condition": "tg128", "mode": "decode", "context_tokens": 512}
+    view = seen(alone, long, pairs=(speed_pair(long), placebo(long)))
+    assert text_of(view).startswith("No speedup can be stated at short c=1. There is no trusted AR row")
+    assert text_of(view).endswith("Claims stand under other conditions: mtp K=4 2.00 × AR at tg128.")  # noqa: RUF001
+    loads = [long | {"condition": f"tg128 @ d{depth}", "depth_tokens": depth} for depth in range(5)]
+    many = seen(alone, *loads, pairs=(*map(speed_pair, loads), *map(placebo, loads)))
+    assert text_of(many).endswith("Claims stand under other conditions: 5 of depth.")
+
+
+def test_a_drift_that_all_conditions_of_two_starts_share_is_seen() -> None:
+    shapes = ("short c=1", "short c=4", "long c=1", "load c=8", "load c=8, qa")
+    ratios = (0.97, 0.96, 1.01, 0.95, 0.5)
+    pairs = [
+        placebo(AR | {"condition": shape, "cell_key": "mtp"}, ratio=ratio)
+        for shape, ratio in zip(shapes, ratios, strict=True)
+    ]
+    shown = placebo_section(seen(AR, MTP, pairs=(*pairs, placebo(AR)))) or ""
+    joint = shown.partition("All conditions of two starts together")[2].partition("</table>")[0]
+    cells = [each.partition("<")[0] for each in joint.partition("<tbody>")[2].split('<td class="n">')[1:]]
+    assert cells == ["4", "0.972", "3"], "the category is a part of load c=8; AR's own pair has one condition"
+    assert "mtp K=4" in joint and "host/card" in joint
+    assert "All conditions of two starts" not in (placebo_section(seen(AR, MTP, pairs=(placebo(AR),))) or "")

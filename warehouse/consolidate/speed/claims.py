@@ -84,7 +84,8 @@ def among_others(pairs: Sequence[Row]) -> list[Row]:
     """The pairs, their p values corrected for all cells of the run under the same condition (Holm).
 
     Of twenty techniques that gain nothing one would read as faster by its interval alone: such a claim is withdrawn.
-    Pairs that were corrected before, among fewer, are corrected anew.
+    A row that isn't ok claims nothing, so it is none of so many and has no corrected p. Pairs that were corrected
+    before, among others, are corrected anew.
     """
     families: dict[tuple[str, ...], list[Row]] = {}
     for pair in pairs:
@@ -96,7 +97,7 @@ _FAMILY = ("run_id", "step", "condition", "mode")
 
 
 def _corrected(family: Sequence[Row]) -> list[Row]:
-    tested = [pair for pair in family if pair["ratio_p"] is not None]
+    tested = [pair for pair in family if pair["ratio_p"] is not None and pair["verdict"] == "ok"]
     corrected = dict(zip(map(id, tested), holm([pair["ratio_p"] for pair in tested]), strict=True))
     done = []
     for pair in family:

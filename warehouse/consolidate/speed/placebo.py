@@ -61,7 +61,7 @@ def _corrected(family: Sequence[Row]) -> list[Row]:
         wording = (
             f"AR against AR, second start over first: {pair['ratio']:.2f} x [{pair['ratio_lo']:.2f}, "
             f"{pair['ratio_hi']:.2f}], p = {p:.2g} as one of {len(family)}: "
-            f"{'a difference where there is none' if differs else 'no difference seen, as it must be'}"
+            f"{'a difference where there is none' if differs else 'no difference seen'}"
         )
         conclusion = "differs" if differs else "inconclusive"
         done.append(pair | {"ratio_p_holm": p, "conclusion": conclusion, "wording": wording})
