@@ -11,7 +11,7 @@ import pytest
 from configs.checkout import ROOT
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
-from tests.tasks.test_cell import wait_until
+from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.clock import moment_s
 
 THROUGHPUT = """
@@ -48,6 +48,9 @@ def suite(*steps: str) -> str:
 ALL = suite(*STEPS.values())
 K = 2
 """Tokens that `mtp2` drafts. Of 31 tokens all but the first are whole steps, of a load's 12 all but one of them."""
+
+QUIET_S = 3.0
+"""A fake engine on a busy machine answers within it, and one that dribbles sends less than 64 bytes."""
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,29 @@ def test_an_engine_that_says_no_usage_is_not_measured(tmp_path: Path, node_pytho
 def beside(folder: str) -> dict[str, str]:
     """An environment in which every interpreter first runs the `sitecustomize` of a folder beside this file."""
     return {"PYTHONPATH": f"{ROOT / 'tests' / 'tasks' / folder}:{ROOT}"}
+
+
+@pytest.mark.parametrize(
+    ("lie", "step", "said"),
+    [
+        *(("dribbles", step, "it dribbles") for step in STEPS),
+        *(("stalls", step, "its next byte didn't come") for step in ("throughput", "load")),
+    ],
+)
+def test_an_answer_that_never_ends_is_ended_and_leaves_its_cause_and_no_rate(
+    tmp_path: Path, node_python: Path, lie: str, step: str, said: str
+) -> None:
+    """Slow loris. Behind six requests that were answered: a window, or a half of one, may be there already."""
+    run = FakeRun(tmp_path, suite=suite(STEPS[step]))
+    code, told = run.finish(
+        node_python, lie, FAKE_ENGINE_AFTER="6", FAKE_QUIET_S=f"{QUIET_S:g}", **beside("short_patience")
+    )
+    assert code == 1, told
+    [attempt] = run.attempts()
+    assert attempt.outcome == "failed"
+    assert f"no progress for {QUIET_S:g} s: {said}" in attempt.reason
+    assert run.ledger.read_commit(run.key, step) is None
+    assert processes_with(str(run.counts)) == [], "its engine, which still dribbles, is ended with it"
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
