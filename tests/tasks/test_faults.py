@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from tasks.guards.steadiness import DELIVERED_BOUND
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
@@ -214,6 +215,21 @@ def test_an_answer_that_never_ends_is_ended_and_leaves_its_cause_and_no_rate(
     assert f"no progress for {QUIET_S:g} s: {said}" in attempt.reason
     assert run.ledger.read_commit(run.key, step) is None
     assert processes_with(str(run.counts)) == [], "its engine, which still dribbles, is ended with it"
+
+
+def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Path, node_python: Path) -> None:
+    """Its answers take less than two of its own rounds, and it needs one between an answer and the next request."""
+    short = "output_tokens: 16, repeats: 2, requests: 8, concurrency: 2"
+    throughput = THROUGHPUT.replace("output_tokens: 32, repeats: 3, requests: 5", short)
+    run = FakeRun(tmp_path, suite=suite(throughput, LOAD))
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.001", FAKE_ROUND_S="0.01", **beside("held_up_loop"))
+    assert code == 0, said
+    for step, table in (("throughput", "windows"), ("load", "load_windows")):
+        assert all(row["delivered_share"] < DELIVERED_BOUND for row in run.rows(step, table))
+        judged = run.rows(step, "verdicts")
+        assert judged and all("client_limited" in row["reasons"] for row in judged), judged
+        assert {row["verdict"] for row in judged} == {"suspect"}, judged
+        assert {reason for row in judged for reason in row["reasons"]} <= KEPT_WAITING, judged
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
