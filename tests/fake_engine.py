@@ -7,16 +7,17 @@ half_wrong (every other question), no_tokenize (as an engine without that endpoi
 request), drafts_secretly (an AR engine that was told to draft all the same), renamed_counters (two counters under names
 that nobody knows), insane (it answers what nobody asked, where questions are so easy that nobody misses them), noise
 (every token is improbable to the engine itself), no_ar (it starts only to speculate), some_errors (HTTP 500 to every
-20th timed request), cuts (every other stream ends half-way), drafts_apart (requests say other drafts than the
-counters), counts_chunks (a stream's usage takes a chunk for a token), wrong_program (the program that it was asked for
-prints something else), deaf (SIGTERM does not end it). After FAKE_ENGINE_AFTER chat requests, dies_later
-dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one,
-too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request in the file
-FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the file
-FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free. While
-the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the thinking,
-too. It logs its memory as a vLLM on a card does; reworded_log does so in words that nobody knows. Further lies:
-fake_faults.py.
+20th timed request), cuts (every other stream, and every other natural answer that isn't streamed, ends half-way),
+drafts_apart (requests say other drafts than the counters), counts_chunks (a stream's usage takes a chunk for a token;
+an engine that drafts has all of its drafts accepted then, so that a chunk has K + 1 tokens), wrong_program (the program
+that it was asked for prints something else), deaf (SIGTERM does not end it). After FAKE_ENGINE_AFTER chat requests,
+dies_later dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each
+mark is one, too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request
+in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the
+file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free.
+While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the
+thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in words that nobody knows. Further
+lies: fake_faults.py.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,9 @@ K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [
 
 RATES = json.loads((re.findall(r'"synthetic_acceptance_rates": (\[[^]]*\])', " ".join(sys.argv)) or ["[1.0]"])[0])
 """Acceptance by position: as it is told, else of each draft its first token and no other."""
+
+if SPECULATES and LIE == "counts_chunks":
+    RATES, CHUNK_TOKENS = [1.0] * K, K + 1
 
 PROGRAM = "Here it is:\n```python\nprint({}sum(map(int, input().split())))\n```\n"
 """What it answers to whoever asks for a Python program: the sum of the numbers in its input."""
@@ -199,13 +204,17 @@ class Handler(BaseHTTPRequestHandler):
         if (LIE == "dies" and body.get("ignore_eos")) or (LIE == "dies_later" and number > AFTER):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
-        timed = (body.get("ignore_eos") or body.get("stream")) and not body.get("logprobs")
+        asked_whole = not body.get("stream") and not body.get("ignore_eos")
+        timed = (not asked_whole or body.get("return_token_ids")) and not body.get("logprobs")
         if LIE == "some_errors" and timed and number % 20 == 0:
             self.reply(500, "application/json", json.dumps({"error": {"message": "one in twenty"}}))
             return
         usage = {"prompt_tokens": fake_faults.read(tokens_in(prompt)), "completion_tokens": fake_faults.told(tokens)}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
         fake_faults.prefill(prompt)
+        if timed and number > AFTER and fake_faults.LIE in fake_faults.STANDING_STILL:
+            self.stand_still(bool(body.get("stream")))
+            return
         if body.get("stream"):
             cut_off = LIE == "cuts" and number % 2 == 0
             self.stream(text, tokens, usage, finish, cut_off, ids=bool(body.get("return_token_ids")))
@@ -220,12 +229,22 @@ class Handler(BaseHTTPRequestHandler):
             if body.get("return_token_ids"):
                 ids = [sum(word.encode()) for word in text.split()]
                 unseen = 0 if body.get("ignore_eos") else tokens - len(ids)  # what stands around a natural answer
-                choice["token_ids"] = ids + [0] * unseen
+                choice["token_ids"] = fake_faults.ids_said(ids + [0] * unseen, tokens)
             if body.get("logprobs"):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
             answer = {"choices": [choice], "usage": fake_faults.accounted(usage), **metrics_of(tokens)}
-            self.reply(200, "application/json", json.dumps(fake_faults.said(answer)))
+            cut_off = LIE == "cuts" and timed and asked_whole and number % 2 == 0
+            self.reply(200, "application/json", json.dumps(fake_faults.said(answer)), cut_off)
+
+    def stand_still(self, streams: bool) -> None:
+        """Begin an answer that never ends, until whoever asked is gone."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream" if streams else "application/json")
+        self.send_header("connection", "close")
+        self.end_headers()
+        fake_faults.stand_still(self.wfile, self.connection)
 
     def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, ids: bool) -> None:
         self.send_response(200)
@@ -267,13 +286,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"data: {json.dumps(fake_faults.said(event))}\n\n".encode())
         self.wfile.flush()
 
-    def reply(self, status: int, kind: str, text: str) -> None:
+    def reply(self, status: int, kind: str, text: str, cut: bool = False) -> None:
         data = text.encode()
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection |= cut
 
 
 def logprobs(word: str) -> dict[str, Any]:
@@ -330,12 +350,17 @@ def metrics_of(tokens: int) -> dict[str, Any]:
     said: dict[str, Any] = {"time_to_first_token_ms": 1.5, "generation_time_ms": 1000 * TOKEN_S * (tokens - 1)}
     said |= {"queue_time_ms": 0.25, "mean_itl_ms": 1000 * TOKEN_S}
     if "--per-request-spec-decode-metrics" in sys.argv:
-        steps, accepted = tokens // 2, 0 if LIE == "dead_draft" else tokens // 2
+        steps = int(tokens // (1 + sum(RATES)))
+        accepted = 0 if LIE == "dead_draft" else round(steps * sum(RATES))
+        reach = ceil(sum(RATES))
+        histogram = [0] * (K + 1)
+        histogram[reach] = accepted // reach
+        histogram[0] += steps - histogram[reach]
         said["speculative_decoding"] = {
             "num_spec_steps": steps + (LIE == "drafts_apart"),
             "num_draft_tokens": K * steps,
             "num_accepted_draft_tokens": accepted,
-            "acceptance_histogram": [steps - accepted, accepted, *[0] * (K - 1)],
+            "acceptance_histogram": histogram,
         }
     return {"metrics": said} if "--enable-per-request-metrics" in sys.argv else {}
 

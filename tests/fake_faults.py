@@ -4,14 +4,17 @@ usage_high, usage_low (usage says 4 tokens more, or fewer, than were made), no_u
 first 32 tokens, and usage says so), says_less (half of an answer's text and token ids is missing), preempts,
 cache_hits, cached_usage (usage says tokens from the cache, the counter none), caches (a prompt that was asked before
 needs no prefill, and nothing counts that), dies_midway (the process ends in the middle of a stream), hides_first
-(nothing is sent of a stream's first tokens until its fourth).
+(nothing is sent of a stream's first tokens until its fourth). After FAKE_ENGINE_AFTER requests every timed one is begun
+and never ended: dribbles sends a byte now and then behind the header, stalls nothing more.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, BinaryIO
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
 
@@ -21,6 +24,11 @@ FIRST_SEEN = 4
 """The first token that `hides_first` shows, as of Gemma 4: `<|channel>`, `thought` and a line's end stand before it."""
 PREFILL_S = 0.4
 """Seconds that `caches` takes for a prompt that it doesn't know: no neighbour keeps an answer waiting for a third."""
+
+DRIBBLE_S = 0.1
+"""Seconds between two bytes of `dribbles`: less than any quiet time, and 64 bytes take longer than that of a test."""
+
+STANDING_STILL = ("dribbles", "stalls")
 
 known: set[str] = set()
 
@@ -44,6 +52,11 @@ def text_of(text: str) -> str:
     """What is sent of a text."""
     words = text.split()
     return " ".join(words[: len(words) // 2]) if LIE == "says_less" else text
+
+
+def ids_said(ids: list[int], tokens: int) -> list[int]:
+    """Token ids of a whole answer."""
+    return ids[: tokens // 2] if LIE == "says_less" else ids
 
 
 def chunk_ends(size: int, tokens: int, *, lumps: bool) -> list[int]:
@@ -86,3 +99,14 @@ def maybe_die(sent: int, tokens: int) -> None:
     if LIE == "dies_midway" and sent >= tokens // 2:
         print("RuntimeError: the fake engine dies on purpose in the middle of an answer", flush=True)
         os._exit(0)
+
+
+def stand_still(answer: BinaryIO, connection: socket.socket) -> None:
+    """What is sent of an answer that never ends: blanks, one by one, or nothing, until the client hangs up."""
+    with suppress(ConnectionError):
+        if LIE == "dribbles":
+            while True:
+                answer.write(b" ")
+                answer.flush()
+                time.sleep(DRIBBLE_S)
+        connection.recv(1)

@@ -1,16 +1,18 @@
-"""Each fault of docs/guards.md that an engine can have, planted in a real HTTP server, under both timed steps."""
+"""Each fault of docs/guards.md that an engine or a client can have, planted beside a real HTTP server and runner."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 import pytest
 
 from configs.checkout import ROOT
+from tasks.guards.steadiness import DELIVERED_BOUND
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
-from tests.tasks.test_cell import wait_until
+from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.clock import moment_s
 
 THROUGHPUT = """
@@ -22,13 +24,21 @@ THROUGHPUT = """
 LOAD = """
   - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [2], max_tokens: 32}
 """
+DEPTH = """
+  - {step: depth, prompts: prose, depths: [0], pp_tokens: 64, tg_tokens: 32, repeats: 4, concurrencies: [4],
+     peak_window_s: 0.02}
+"""
 PROMPTS = """
   - step: prompts
-    repeats: 2
-    workloads:
-      - {name: qa, language: English, prompt: "What is this?", max_tokens: 32}
-      - {name: short, language: English, prompt: "Why?", max_tokens: 32}
+    concurrencies: [4]
+    repeats: 4
+    workloads: [{name: qa, language: English, prompt: "What is this?", max_tokens: 32}]
 """
+STEPS = {"throughput": THROUGHPUT, "load": LOAD, "depth": DEPTH, "prompts": PROMPTS}
+"""The four steps that tell speeds. Each sends twenty timed requests or more, so that one in twenty hits all of them."""
+
+STREAMED = {"throughput": THROUGHPUT, "load": LOAD, "depth": DEPTH}
+"""Those that stream."""
 
 
 def suite(*steps: str) -> str:
@@ -36,35 +46,46 @@ def suite(*steps: str) -> str:
     return "\n".join(["name: fake-suite", "steps:", *(step.strip("\n") for step in steps)])
 
 
-BOTH = suite(THROUGHPUT, LOAD)
+ALL = suite(*STEPS.values())
+K = 2
+"""Tokens that `mtp2` drafts. Of 31 tokens all but the first are whole steps, of a load's 12 all but one of them."""
+
+QUIET_S = 3.0
+"""A fake engine on a busy machine answers within it, and one that dribbles sends less than 64 bytes."""
 
 
 @pytest.mark.parametrize(
-    ("lie", "technique", "severity", "throughput", "load"),
+    ("lie", "technique", "severity", "reason", "steps"),
     [
-        ("counts_chunks", "ar", "rejected", "token_mismatch", "token_mismatch"),
-        ("miscount", "ar", "rejected", "token_mismatch", "token_mismatch"),
-        ("usage_high", "ar", "rejected", "token_mismatch", "token_mismatch"),
-        ("usage_low", "ar", "rejected", "token_mismatch", "token_mismatch"),
-        ("says_less", "ar", "rejected", "token_mismatch", "token_mismatch"),
-        ("reads_less", "ar", "suspect", "prompt_length", "prompt_length"),
-        ("cache_hits", "ar", "rejected", "prefix_cache_hit", "prefix_cache_hit"),
-        ("cached_usage", "ar", "rejected", "prefix_cache_hit", "prefix_cache_hit"),
-        ("preempts", "ar", "suspect", "engine_preemption", "engine_preemption"),
-        ("some_errors", "ar", "rejected", "request_failed", "request_failed"),
-        ("cuts", "ar", "rejected", "request_failed", "request_failed"),
-        ("dead_draft", "mtp", "rejected", "dead_draft", "dead_draft"),
-        ("drafts_apart", "mtp", "rejected", "acceptance_mismatch", "acceptance_mismatch"),
-        ("drafts_secretly", "ar", "rejected", "baseline_drafts", "baseline_drafts"),
+        ("counts_chunks", "ar", "rejected", "token_mismatch", STREAMED),
+        ("miscount", "ar", "rejected", "token_mismatch", STEPS),
+        ("usage_high", "ar", "rejected", "token_mismatch", STEPS),
+        ("usage_low", "ar", "rejected", "token_mismatch", STEPS),
+        ("says_less", "ar", "rejected", "token_mismatch", STEPS),
+        ("reads_less", "ar", "suspect", "prompt_length", STREAMED),
+        ("cache_hits", "ar", "rejected", "prefix_cache_hit", STEPS),
+        ("cached_usage", "ar", "rejected", "prefix_cache_hit", STEPS),
+        ("preempts", "ar", "suspect", "engine_preemption", STEPS),
+        ("some_errors", "ar", "rejected", "request_failed", STEPS),
+        ("cuts", "ar", "rejected", "request_failed", STEPS),
+        ("dead_draft", "mtp", "rejected", "dead_draft", STEPS),
+        ("drafts_apart", "mtp", "rejected", "acceptance_mismatch", STEPS),
+        ("drafts_secretly", "ar", "rejected", "baseline_drafts", STEPS),
     ],
 )
-def test_a_fault_is_caught_by_its_code_in_both_timed_steps(
-    tmp_path: Path, node_python: Path, lie: str, technique: str, severity: str, throughput: str, load: str
+def test_a_fault_is_caught_by_its_code_in_every_timed_step(
+    tmp_path: Path,
+    node_python: Path,
+    lie: str,
+    technique: str,
+    severity: str,
+    reason: str,
+    steps: dict[str, str],
 ) -> None:
-    run = FakeRun(tmp_path, technique, suite=BOTH)
+    run = FakeRun(tmp_path, technique, suite=suite(*steps.values()))
     code, said = run.finish(node_python, lie)
     assert code == 0, said
-    for step, reason in (("throughput", throughput), ("load", load)):
+    for step in steps:
         told = [row for row in run.rows(step, "verdicts") if reason in row["reasons"]]
         assert told, (step, run.rows(step, "verdicts"))
         # what is only suspect may be worse for another reason, on a busy machine
@@ -72,12 +93,33 @@ def test_a_fault_is_caught_by_its_code_in_both_timed_steps(
         assert all(row["verdict"] != "ok" and all(row["details"]) for row in told)
 
 
+def test_steps_of_k_and_one_tokens_that_are_counted_as_one_token_are_rejected_in_every_stream(
+    tmp_path: Path, node_python: Path
+) -> None:
+    """Bursts under-counted by K: a draft's step comes in one chunk, and usage takes a chunk for a token."""
+    run = FakeRun(tmp_path, "mtp2", suite=suite(*STREAMED.values()).replace("32", "31"))
+    code, said = run.finish(node_python, "counts_chunks")
+    assert code == 0, said
+    for step, table in (("throughput", "windows"), ("load", "load_windows"), ("depth", "depth_windows")):
+        streamed = [row for row in run.rows(step, table) if row.get("mode") != "fixed"]
+        assert streamed
+        for row in streamed:
+            # behind each answer's first token, which has a chunk of its own
+            made, told = (row[name] - row["requests"] for name in ("engine_generation_tokens", "completion_tokens"))
+            per_answer = made / row["requests"]
+            assert told == row["requests"] * ceil(per_answer / (K + 1)), row
+            assert per_answer % (K + 1) or made == (K + 1) * told, "three times too few"
+        judged = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
+        assert judged and all("token_mismatch" in row["reasons"] for row in judged)
+        assert {row["verdict"] for row in judged} == {"rejected"}
+
+
 def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(tmp_path: Path, node_python: Path) -> None:
     """A client that slept says so instead: what it heard late is no fault of the engine's."""
-    run = FakeRun(tmp_path, suite=BOTH)
+    run = FakeRun(tmp_path, suite=suite(*STREAMED.values()))
     code, said = run.finish(node_python, "hides_first", FAKE_ENGINE_TOKEN_S="0.01")
     assert code == 0, said
-    for step, table in (("throughput", "requests"), ("load", "load_requests")):
+    for step, table in (("throughput", "requests"), ("load", "load_requests"), ("depth", "depth_requests")):
         first = [row["first_chunk_tokens"] for row in run.rows(step, table) if row["first_chunk_tokens"]]
         assert first and min(first) == 4
         streamed = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
@@ -85,10 +127,10 @@ def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(tmp_path: Path
 
 
 def test_nothing_of_it_fires_on_a_healthy_engine(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path, "mtp", suite=BOTH)
+    run = FakeRun(tmp_path, "mtp", suite=ALL)
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.01")
     assert code == 0, said
-    for step in ("throughput", "load"):
+    for step in STEPS:
         assert set(run.commit(step).reasons) <= KEPT_WAITING, run.rows(step, "verdicts")
     asked = run.rows("load", "load_requests")
     assert asked and all(row["prompt_tokens"] == row["counted_prompt_tokens"] for row in asked)
@@ -121,12 +163,17 @@ def test_a_cache_that_counts_nothing_is_seen_where_prompts_may_come_again(tmp_pa
     assert min(row["ttft_ms"] for row in loaded) > 350, "a warm-up sends none of a window's prompts"
 
 
-@pytest.mark.parametrize("step", ["throughput", "load"])
-@pytest.mark.parametrize(("lie", "after"), [("dies_midway", "0"), ("dies_later", "6")])
+@pytest.mark.parametrize(
+    ("lie", "after", "step"),
+    [
+        *(("dies_midway", "0", step) for step in STREAMED),
+        *(("dies_later", "6", step) for step in STEPS),
+    ],
+)
 def test_an_engine_that_dies_half_way_leaves_a_cause_and_no_rate(
     tmp_path: Path, node_python: Path, step: str, lie: str, after: str
 ) -> None:
-    run = FakeRun(tmp_path, suite=suite(THROUGHPUT if step == "throughput" else LOAD))
+    run = FakeRun(tmp_path, suite=suite(STEPS[step]))
     code, said = run.finish(node_python, lie, FAKE_ENGINE_AFTER=after)
     assert code == 1, said
     [attempt] = run.attempts()
@@ -135,24 +182,64 @@ def test_an_engine_that_dies_half_way_leaves_a_cause_and_no_rate(
 
 
 def test_an_engine_that_says_no_usage_is_not_measured(tmp_path: Path, node_python: Path) -> None:
-    for name, said in (("throughput", "no chat completion with its usage"), ("load", "a stream without usage")):
+    whole, streamed = "no chat completion with its usage", "a stream without usage"
+    for name, said in (("throughput", whole), ("load", streamed), ("depth", streamed), ("prompts", whole)):
         folder = tmp_path / name
         folder.mkdir()
-        run = FakeRun(folder, suite=suite(THROUGHPUT if name == "throughput" else LOAD))
+        run = FakeRun(folder, suite=suite(STEPS[name]))
         assert run.finish(node_python, "no_usage")[0] == 1
         assert said in run.attempts()[0].reason
         assert run.ledger.read_commit(run.key, name) is None
+
+
+def beside(folder: str) -> dict[str, str]:
+    """An environment in which every interpreter first runs the `sitecustomize` of a folder beside this file."""
+    return {"PYTHONPATH": f"{ROOT / 'tests' / 'tasks' / folder}:{ROOT}"}
+
+
+@pytest.mark.parametrize(
+    ("lie", "step", "said"),
+    [
+        *(("dribbles", step, "it dribbles") for step in STEPS),
+        *(("stalls", step, "its next byte didn't come") for step in ("throughput", "load")),
+    ],
+)
+def test_an_answer_that_never_ends_is_ended_and_leaves_its_cause_and_no_rate(
+    tmp_path: Path, node_python: Path, lie: str, step: str, said: str
+) -> None:
+    """Slow loris. Behind six requests that were answered: a window, or a half of one, may be there already."""
+    run = FakeRun(tmp_path, suite=suite(STEPS[step]))
+    code, told = run.finish(
+        node_python, lie, FAKE_ENGINE_AFTER="6", FAKE_QUIET_S=f"{QUIET_S:g}", **beside("short_patience")
+    )
+    assert code == 1, told
+    [attempt] = run.attempts()
+    assert attempt.outcome == "failed"
+    assert f"no progress for {QUIET_S:g} s: {said}" in attempt.reason
+    assert run.ledger.read_commit(run.key, step) is None
+    assert processes_with(str(run.counts)) == [], "its engine, which still dribbles, is ended with it"
+
+
+def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Path, node_python: Path) -> None:
+    """Its answers take less than two of its own rounds, and it needs one between an answer and the next request."""
+    short = "output_tokens: 16, repeats: 2, requests: 8, concurrency: 2"
+    throughput = THROUGHPUT.replace("output_tokens: 32, repeats: 3, requests: 5", short)
+    run = FakeRun(tmp_path, suite=suite(throughput, LOAD))
+    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.001", FAKE_ROUND_S="0.01", **beside("held_up_loop"))
+    assert code == 0, said
+    for step, table in (("throughput", "windows"), ("load", "load_windows")):
+        assert all(row["delivered_share"] < DELIVERED_BOUND for row in run.rows(step, table))
+        judged = run.rows(step, "verdicts")
+        assert judged and all("client_limited" in row["reasons"] for row in judged), judged
+        assert {row["verdict"] for row in judged} == {"suspect"}, judged
+        assert {reason for row in judged for reason in row["reasons"]} <= KEPT_WAITING, judged
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
 def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: Path, jump_s: int) -> None:
     run = FakeRun(tmp_path, suite=suite(THROUGHPUT))
     jumped = tmp_path / "jumped"
-    clock = {
-        "PYTHONPATH": f"{ROOT / 'tests' / 'tasks' / 'jumping_clock'}:{ROOT}",
-        "FAKE_CLOCK_FILE": str(jumped),
-        "FAKE_CLOCK_JUMP_S": str(jump_s),
-    }
+    clock = beside("jumping_clock") | {"FAKE_CLOCK_FILE": str(jumped), "FAKE_CLOCK_JUMP_S": str(jump_s)}
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.005", **clock)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
