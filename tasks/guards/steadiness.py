@@ -33,8 +33,8 @@ client at 256 in flight on two loaded cores: 0.97, streamed 0.99; peers there de
 it comes 0.03 and 0.19 (bench/README.md)."""
 
 BEHIND_SHARE = 0.05
-"""Share of an open loop's requests that may be sent later than `LATE_BOUND` of an answer's time, or than a calm machine
-sends: beyond it the 95th percentile of their latencies is the client's."""
+"""Share of an open loop's requests that may be sent later than `LATE_BOUND` of the time to a first token, or than a
+calm machine sends: beyond it the 95th percentile of their latencies is the client's."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)
 """What a stream looks like, too, to a client that slept while it came."""
@@ -77,14 +77,14 @@ def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding
 def is_starved(window: Mapping[str, Any]) -> bool:
     """Whether a window's figure is that of a client that was kept waiting: once for long, or often.
 
-    A window's clock is its wall clock; that of streams is one request's, within which TTFT and TPOT are read.
-    A window of before clients were watched is none.
+    A window's clock is its wall clock; that of streams is the time to a first token (`prefill_s`), the shortest that is
+    read in them, or one request's where nobody knows it. A window of before clients were watched is none.
     """
     if window.get("client_late_ms") is None:
         return False
     clock_s = window["wall_s"]
     if window["mode"] == "stream":
-        clock_s *= window["concurrency"] / window["requests"]
+        clock_s = window.get("prefill_s") or clock_s * window["concurrency"] / window["requests"]
     late_ms, share = window["client_late_ms"], window.get("client_late_share") or 0.0
     return late_ms > max(CALM_LATE_MS, 1000 * LATE_BOUND * clock_s) or share > WAITED_BOUND
 
@@ -124,16 +124,16 @@ def client_limited(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
     return Finding(Reason.CLIENT_LIMITED, "suspect", sentence)
 
 
-def client_behind(late_ms: Sequence[float], answer_ms: Sequence[float]) -> Finding | None:
-    """In an open loop requests must be sent when they are due, or the load is another one.
+def client_behind(late_ms: Sequence[float], first_ms: Sequence[float]) -> Finding | None:
+    """In an open loop requests must be sent when they are due, or the load is another one, and its latencies too long.
 
     Args:
         late_ms: of each request, from the moment for which it was scheduled to its sending.
-        answer_ms: of each, from its sending to the last byte.
+        first_ms: of those that have one, from its sending to its first token.
     """
     if not late_ms:
         return None
-    bound_ms = max(CALM_LATE_MS, LATE_BOUND * fmean(answer_ms))
+    bound_ms = max(CALM_LATE_MS, LATE_BOUND * fmean(first_ms or [0.0]))
     behind = sum(late > bound_ms for late in late_ms)
     if behind <= BEHIND_SHARE * len(late_ms):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
+from statistics import median
 
 from configs.cell import Cell, Gpu
 from configs.steps.load import Offered, with_category
@@ -90,7 +91,11 @@ def _behind(sent: Sequence[Row]) -> Finding | None:
     """Of an open loop; in a closed one a request is due when it is sent."""
     due = [row for row in sent if row.get("due_s") is not None]
     late_ms = [1000 * (row["sent_s"] - row["due_s"]) for row in due]
-    return client_behind(late_ms, [1000 * row["wall_s"] for row in due])
+    return client_behind(late_ms, _first_ms(due))
+
+
+def _first_ms(sent: Sequence[Row]) -> list[float]:
+    return [row["ttft_ms"] for row in sent if row["ttft_ms"] is not None]
 
 
 def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:
@@ -150,7 +155,7 @@ def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
 
 
 def _starved(windows: Sequence[Row], sent: Sequence[Row]) -> Finding | None:
-    """Over all windows behind a figure together, by the clock of a mean request: a category's window may be short."""
+    """Over all windows behind a figure together, by the clock of a first token: a category's window may be short."""
     seconds = fsum(row["wall_s"] for row in windows)
     if not seconds:
         return None
@@ -160,6 +165,7 @@ def _starved(windows: Sequence[Row], sent: Sequence[Row]) -> Finding | None:
         "concurrency": windows[0]["concurrency"] or fsum(row["wall_s"] for row in sent) / seconds,
         "requests": sum(row["requests"] for row in windows),
         "wall_s": seconds,
+        "prefill_s": median(first) / 1000 if (first := _first_ms(sent)) else None,
         "client_late_ms": max(row["client_late_ms"] for row in windows),
         "client_late_share": fsum(waited) / seconds,
     }

@@ -260,6 +260,25 @@ def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothin
     assert {reason for reasons in found.values() for reason in reasons} == set()
 
 
+def test_a_client_that_sleeps_while_prompts_are_read_is_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    """Its first tokens are told 90 ms late, and its answers take two seconds."""
+
+    def prepare(client: FakeClient) -> None:
+        client.token_s, client.prefill_token_s = [0.2] * 8, 0.001
+        hear = client.hear
+
+        async def sleepy(ready: Ready) -> Heard:
+            asyncio.get_running_loop().call_later(0.001, client.clock.nap, 0.09)
+            return await hear(ready)
+
+        client.hear = sleepy  # type: ignore[method-assign]
+
+    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    assert min(row["ttft_ms"] for row in done.requests) > 180 and min(row["wall_s"] for row in done.requests) > 2
+    assert {finding.reason for each in done.said for finding in each.findings} == {"client_starved"}
+    assert {each.verdict for each in done.said} == {"suspect"}
+
+
 def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         client.accepted = None

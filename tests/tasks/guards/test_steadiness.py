@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.guards.finding import Finding, judge
-from tasks.guards.steadiness import client_starved, half_width, unsteady, with_steadiness
+from tasks.guards.steadiness import client_behind, client_starved, half_width, unsteady, with_steadiness
 from warehouse.verdicts import Reason
 
 TWO_MACHINES = [70.0, 70.1, 70.2, 70.3, 70.4, 48.5, 48.6, 48.7, 48.8]
@@ -59,6 +59,10 @@ def test_the_half_width_is_that_of_the_t_interval() -> None:
         (window(None, share=None), False),  # of before clients were watched
         (window(186.0, wall_s=6.0, mode="stream", requests=3), True),  # a stream's clock is one request's
         (window(186.0, wall_s=6.0), False),
+        (window(240.0, wall_s=20.0, mode="stream", requests=3), False),  # of a time to first token that nobody knows
+        (window(240.0, wall_s=20.0, mode="stream", requests=3, prefill_s=0.05), True),  # it makes 50 ms of it 290
+        (window(9.0, wall_s=20.0, mode="stream", requests=3, prefill_s=0.05), False),
+        (window(60.0, wall_s=20.0, mode="stream", requests=3, prefill_s=1.5), False),
     ],
 )
 def test_a_client_that_was_kept_waiting_is_told_from_a_slow_engine(row: dict[str, Any], starved: bool) -> None:
@@ -67,6 +71,14 @@ def test_a_client_that_was_kept_waiting_is_told_from_a_slow_engine(row: dict[str
     if found is not None:
         assert (found.reason, found.severity) == (Reason.CLIENT_STARVED, "suspect")
         assert "1 of 2 windows" in found.sentence and "measured 3 times" in found.sentence
+
+
+@pytest.mark.parametrize(("late_ms", "behind"), [(9.0, False), (45.0, True), (300.0, True)])
+def test_a_schedule_is_kept_to_a_share_of_the_time_to_a_first_token(late_ms: float, behind: bool) -> None:
+    """Latencies run from the moment that was due: 45 ms late nearly double a first token of 50 ms."""
+    found = client_behind([late_ms] * 20, [50.0] * 20)
+    assert (found is not None) is behind
+    assert client_behind([45.0] * 20, [1000.0] * 20) is None and client_behind([9.0], []) is None
 
 
 def test_a_starved_client_explains_a_burst_and_nothing_else() -> None:
