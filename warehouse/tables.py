@@ -314,10 +314,16 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "speedup_lo",
             "f64",
-            "lower end of its 95 % interval; null where it carries no claim: within one start, or withheld because "
-            "the placebo failed or is missing (`pairs` keeps the interval)",
+            "lower end of its 95 % interval, of this cell alone, so that one above 1 is no claim yet: `conclusion` is; "
+            "null within one start, or withheld because the placebo failed or is missing (`pairs` keeps the interval)",
         ),
         Column("speedup_hi", "f64", "upper end"),
+        Column(
+            "conclusion",
+            "str",
+            "what the speedup claims, as in `pairs`, corrected for the other cells of the run: faster, slower or "
+            "inconclusive; null: there is no comparison. Filter by this to list claims",
+        ),
         Column("metric", "str", "what score is, e.g. accuracy"),
         Column("score", "f64", "value of the metric, 0 to 1"),
         Column("score_stderr", "f64", "standard error of the score"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, fill, line, name_of, svg, text
-from warehouse.display.figures import Row, figure, technique_label, technique_sign
+from warehouse.display.figures import Row, significant, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import room_for_names
 from warehouse.display.scale import Scale, apart, tick_label
@@ -99,4 +99,4 @@ def _labels(across: Scale, places: Mapping[float, float]) -> list[str]:
 
 
 def _points(points: Line) -> str:
-    return ", ".join(f"{figure(point.value, 1)} at {point.number:g}" for point in points)
+    return ", ".join(f"{significant(point.value)} at {point.number:g}" for point in points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import floor, log10
 from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
@@ -26,6 +27,13 @@ METHOD_NAMES = {"ar": "AR"}
 def figure(value: float | None, digits: int = 2) -> str:
     """A number with this many decimals, thousands apart."""
     return NOTHING if value is None else f"{value:,.{digits}f}".replace(",", THOUSANDS).replace("-", MINUS)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number with so many digits that say something, however small it is; whole ones have all of theirs."""
+    if not value:
+        return figure(value, 0)
+    return figure(value, max(0, digits - 1 - floor(log10(abs(value)))))
 
 
 def signed(value: float | None, digits: int = 3) -> str:

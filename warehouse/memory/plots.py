@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warehouse.display.drawing import WIDTH, axis_below, fill, svg, text
-from warehouse.display.figures import Row, figure, technique_label
+from warehouse.display.figures import Row, significant, technique_label
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import BAR, GAP, bar_label, room_for_labels, usual_precision
 from warehouse.display.scale import Scale
@@ -23,7 +23,7 @@ def energy_bars(rows: Sequence[Row]) -> Markup:
         drawn += [
             text(scale.start - 6, top + BAR / 2 + 4, bar_label(row, usual), "end"),
             tag("rect", x=scale.start, y=top, width=width, height=BAR, rx=2, class_=fill(row)),
-            text(scale.at(joules) + 5, top + BAR / 2 + 4, figure(joules), "value"),
+            text(scale.at(joules) + 5, top + BAR / 2 + 4, significant(joules), "value"),
         ]
-    said = "; ".join(f"{technique_label(row)} {figure(row['energy_j_per_token'])} J" for row in rows)
+    said = "; ".join(f"{technique_label(row)} {significant(row['energy_j_per_token'])} J" for row in rows)
     return svg("Energy per token", said, len(rows) * (BAR + GAP) + 34, drawn, rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
 from warehouse.display.curves import points_of
-from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, technique_sign
+from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, significant, technique_sign
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.rate_columns import CONDITION
@@ -30,8 +30,9 @@ LEAD = (
 
 ENERGY_LEAD = (
     "Energy per token is that of all cards over each timed window, by their own counter, divided by the tokens that "
-    "were written. Processor, fans and power supply of the host are not in it. A card at its power limit "
-    "(sw_power_cap) runs as it is meant to; one that protects itself against heat makes a row suspect."
+    "were written; the rate beside it is of the same seconds, ramp and tail included. Processor, fans and power supply "
+    "of the host are not in it. A card at its power limit (sw_power_cap) runs as it is meant to; one that protects "
+    "itself against heat makes a row suspect."
 )
 
 NO_ENERGY = "No card told its power here, so nothing is known of energy per token."
@@ -98,14 +99,19 @@ def _energy_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
     return [
         *naming(view.rows),
         CONDITION,
-        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("tok/s, ramp and tail too", lambda row: rate(_whole_tok_s(row))),
         Heading("W", lambda row: figure(row["power_w"], 0)),
-        Heading("J per token", lambda row: figure(row["energy_j_per_token"])),
-        Heading("tok/s per W", lambda row: figure(1 / row["energy_j_per_token"])),
+        Heading("J per token", lambda row: significant(row["energy_j_per_token"])),
+        Heading("tok/s per W", lambda row: significant(1 / row["energy_j_per_token"])),
         Heading(f"J per token, {TIMES} AR", lambda row: figure(_against_ar(row, rows))),
         Heading("clock held down by", lambda row: ", ".join(row["throttle_reasons"] or ()) or NOTHING, "wrap"),
         Heading("verdict", verdict_mark, ""),
     ]
+
+
+def _whole_tok_s(row: Row) -> float | None:
+    """Tokens per second of the windows that the power is of; the headline rate leaves out ramp and tail."""
+    return None if row["power_w"] is None else row["power_w"] / row["energy_j_per_token"]
 
 
 def _against_ar(row: Row, rows: Sequence[Row]) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.warehouse.report.rows import row
 from tests.warehouse.report.started import speed_pair
-from warehouse.consolidate.speed.claims import among_others
+from warehouse.consolidate.speed.claims import among_others, concluded
 from warehouse.display.figures import Row
 
 
@@ -29,6 +29,12 @@ def test_a_row_that_is_not_ok_neither_claims_nor_counts(verdict: str) -> None:
     claim, _, flagged = pairs("ok", "ok", verdict)
     assert (claim["conclusion"], claim["ratio_p_holm"]) == ("faster", pytest.approx(0.04))
     assert (flagged["conclusion"], flagged["ratio_p_holm"]) == ("inconclusive", None)
+
+
+def test_a_row_of_the_dataset_says_what_its_comparison_concludes() -> None:
+    rows = [row("ar", 100.0), row("mtp", 150.0, cell_key="mtp 0"), row("mtp", None, cell_key="mtp 0", mode="stream")]
+    said = [[each["conclusion"] for each in concluded(rows, found)] for found in (pairs("ok"), pairs("ok", "ok", "ok"))]
+    assert said == [[None, "faster", None], [None, "inconclusive", None]], "corrected, as its interval isn't"
 
 
 def test_rows_that_are_ok_all_count() -> None:

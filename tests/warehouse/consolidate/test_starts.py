@@ -43,6 +43,7 @@ def test_what_is_faster_in_every_bracket_is_faster(local: Store) -> None:
     row = only(built.results, technique="mtp", k=2)
     assert (row["visits"], row["repeats"], row["interval_scope"]) == (1, 3, "between starts")
     assert row["start_sd"] is not None and row["step"] == "throughput"
+    assert row["conclusion"] == "faster"
     placebos = [pair for pair in built.pairs if pair["kind"] == "placebo"]
     assert len(placebos) == len(QUIET) and {pair["conclusion"] for pair in placebos} == {"inconclusive"}
     assert {pair["technique"] for pair in placebos} == {"ar"}

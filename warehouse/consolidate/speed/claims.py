@@ -87,13 +87,23 @@ def among_others(pairs: Sequence[Row]) -> list[Row]:
     A row that isn't ok claims nothing, so it is none of so many and has no corrected p. Pairs that were corrected
     before, among others, are corrected anew.
     """
-    families: dict[tuple[str, ...], list[Row]] = {}
+    families: dict[tuple[str | None, ...], list[Row]] = {}
     for pair in pairs:
-        families.setdefault(tuple(pair[name] for name in _FAMILY), []).append(_alone(pair))
+        families.setdefault(_family(pair), []).append(_alone(pair))
     return [each for family in families.values() for each in _corrected(family)]
 
 
 _FAMILY = ("run_id", "step", "condition", "mode")
+
+
+def concluded(results: Sequence[Row], pairs: Sequence[Row]) -> list[Row]:
+    """Rows of `results_consolidated` with what their comparisons conclude, once those are corrected; null: none."""
+    said = {(pair["cell_key"], *_family(pair)): pair["conclusion"] for pair in pairs}
+    return [row | {"conclusion": said.get((row["cell_key"], *_family(row)))} for row in results]
+
+
+def _family(row: Row) -> tuple[str | None, ...]:
+    return tuple(row.get(name) for name in _FAMILY)
 
 
 def _corrected(family: Sequence[Row]) -> list[Row]:

@@ -18,6 +18,7 @@ from warehouse.consolidate.speed.claims import (
     WITHHELD,
     WITHIN_ONE_START,
     among_others,
+    concluded,
     speed_pair,
 )
 from warehouse.consolidate.speed.placebo import Placebos, placebo_pairs, placebos_of
@@ -62,9 +63,10 @@ def settled_speeds(results: Sequence[Row], visits: Sequence[Row]) -> Settled:
         row, pair = _settled(each, each[STANDING], known) if STANDING in each else (each, None)
         done.append({name: value for name, value in row.items() if name != STANDING})
         pairs += [] if pair is None else [pair]
+    claims = among_others(pairs)
     return Settled(
-        done,
-        [*placebos, *among_others(pairs)],
+        concluded(done, claims),
+        [*placebos, *claims],
         [{name: value for name, value in row.items() if name != SEEN} for row in placed],
         known,
     )
