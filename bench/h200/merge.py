@@ -24,6 +24,7 @@ from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
 from warehouse.consolidate.raw import polars_schema
 from warehouse.consolidate.rows import Row
+from warehouse.loads.latencies import with_verdicts
 from warehouse.report.write import CONVENIENCE_KEY, write_report
 from warehouse.snapshot import publish_rows
 from warehouse.store import open_store
@@ -31,6 +32,7 @@ from warehouse.tables import (
     ATTEMPTS,
     CURVE,
     K_CURVES,
+    LOAD,
     PAIRS,
     PRODUCT_TABLES,
     RECOMMENDATIONS,
@@ -47,7 +49,7 @@ MEASURED_ONCE = ("run_id", "cell_key", "step")
 KNOWN_AS = ("model", "precision", "technique", "k", "denoising_steps", "canvas_length", "engine", "gpu", "step")
 """What a reader takes for the same cell and step, though its key changed with the version that planned it."""
 
-LOAD = (*MEASURED_ONCE, "condition", "mode")
+RATE = (*MEASURED_ONCE, "condition", "mode")
 """What names a rate, and all that was made of it."""
 
 TRIED = ("run_id", "cell_key", "attempt", "ended_at")
@@ -103,14 +105,14 @@ def newest(tables: Tables) -> Tables:
 
 def judged(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
     """Rows of leases from before `same_experts`, held to it: rates and starts. Their curves are left out."""
-    at_a_time = {_load(row): row["concurrency"] for row in rows[_results]}
+    at_a_time = {_rate(row): row["concurrency"] for row in rows[_results]}
     held = {name: [_held(row, at_a_time) for row in rows[name]] for name in (_results, VISITS.name)}
     curves = {name: [row for row in rows[name] if _shared(row, row["concurrency"]) is None] for name in CURVES}
     return {**rows, **held, **curves}
 
 
-def _load(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in LOAD)
+def _rate(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in RATE)
 
 
 def _shared(row: Row, concurrency: int | None) -> str | None:
@@ -126,7 +128,7 @@ def _shared(row: Row, concurrency: int | None) -> str | None:
 
 def _held(row: Row, at_a_time: Mapping[tuple[object, ...], int | None]) -> Row:
     """As the node would have judged it."""
-    sentence = _shared(row, at_a_time.get(_load(row)))
+    sentence = _shared(row, at_a_time.get(_rate(row)))
     if sentence is None:
         return row
     noted: dict[str, object] = {"verdict": worst([row["verdict"], "suspect"])}
@@ -145,6 +147,7 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
         tables = over(tables, tables_of(folder))
     rows = judged({name: frame.to_dicts() for name, frame in newest(tables).items()})
     rows[_results], rows[PAIRS.name] = restated(rows[_results], rows[PAIRS.name], rows[VISITS.name])
+    rows[LOAD.name] = with_verdicts(rows[LOAD.name], rows[_results])
     rows = {name: sorted(each, key=_place(name)) for name, each in rows.items()}
     with TemporaryDirectory() as scratch:
         store = open_store(scratch)

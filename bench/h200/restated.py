@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import exp, log, sqrt
 
 from warehouse.consolidate.rows import Row, verdict_columns, verdict_of
-from warehouse.consolidate.speed.claims import WITHHELD, among_others, speed_pair
+from warehouse.consolidate.speed.claims import WITHHELD, among_others, concluded, speed_pair
 from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
 from warehouse.consolidate.speed.run import Visits
 from warehouse.statistics.visits import (
@@ -58,8 +58,9 @@ def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]
                 row |= verdict_columns(verdict_of(row).noting(f"{withheld}: {WITHHELD[withheld]}"))
                 row |= {"speedup_lo": None, "speedup_hi": None}
         rows.append(row)
+    claims = among_others(speeds)
     others = [pair for pair in pairs if pair["kind"] not in ("placebo", "speed")]
-    return rows, [*others, *among_others(speeds), *placebos]
+    return concluded(rows, claims), [*others, *claims, *placebos]
 
 
 def _arms_of(visits: Sequence[Row]) -> Arms:
