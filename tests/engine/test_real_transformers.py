@@ -14,7 +14,7 @@ from configs.expand import default_run_id
 from flows.plans import make_plan
 from tests.command_lines import command_of
 from tests.engine.tiny_store import finish, start
-from tests.engine.twin_rows import accusations, assert_two_starts_are_told, results
+from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -100,6 +100,10 @@ def test_greedy_outputs_are_those_of_the_target_alone(run: Run) -> None:
 
 def test_what_both_starts_tell_of_a_speed_is_filled_in(run: Run) -> None:
     assert_two_starts_are_told(run.store)
+
+
+def test_every_column_that_is_due_is_filled_in(run: Run) -> None:
+    assert empty_columns(run.store) == []
 
 
 def test_the_family_answers_and_no_guard_accuses_it(run: Run) -> None:

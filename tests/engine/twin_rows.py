@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -18,6 +19,97 @@ OF_STARTS = ("start_sd", "tok_s_lo", "tok_s_hi")
 OF_A_PAIR = ("ratio", "ratio_lo", "ratio_hi", "ratio_p", "ratio_p_holm", "drift")
 
 CLAIMED = ("speedup", "speedup_lo", "speedup_hi")
+
+
+SPEEDS = ("depth decode", "depth prefill", "load natural", "prompts natural", "throughput fixed", "throughput natural")
+"""Steps and modes that tell tokens per second."""
+
+TIMED = (*SPEEDS, "load open", "throughput stream")
+
+COUNTED = (*(each for each in TIMED if each not in ("depth prefill", "throughput stream")), "parity None")
+"""Where the engine's counters of drafts are told: not of a prefill, nor of streams, which are a check of other rows."""
+
+
+class Due(NamedTuple):
+    """Columns that must not be empty in the rows of these places: `<step> <mode>`, with ` by <engine>` or without."""
+
+    columns: str
+    places: tuple[str, ...]
+    among: pl.Expr = pl.lit(True)
+    """Rows of which it can be asked; where none of them is ok, nobody asks."""
+
+
+DUE = (
+    Due("condition output_tokens mode visits prompt_tokens", (*TIMED, "memory fixed")),
+    Due("context_tokens", ("depth decode", "depth prefill", "memory fixed", "throughput fixed", "throughput natural",
+                           "throughput stream")),
+    Due("concurrency", (*(each for each in TIMED if each != "load open"), "memory fixed")),
+    Due("repeats", TIMED),
+    Due("tok_s tok_s_lo tok_s_hi interval_scope repeat_sd start_sd cv", SPEEDS),
+    Due("depth_tokens tok_s_mean tok_s_sd", ("depth decode", "depth prefill")),
+    Due("peak_tok_s peak_tok_s_sd peak_window_s", ("depth decode",)),
+    Due("ttft_ms first_chunk_tokens", ("depth prefill", "throughput stream")),
+    Due("tpot_ms", ("depth decode", "throughput stream")),
+    Due("chars_s", ("prompts natural", "throughput fixed")),
+    Due("usd_per_mtok", ("load natural", "prompts natural", "throughput fixed")),
+    Due("answer_tokens", ("load natural", "load open", "prompts natural", "throughput natural")),
+    Due("dataset_revision", ("load natural", "load open")),
+    Due("truncated", ("eval-tiny None", "prompts natural", "throughput natural")),
+    Due("blank", ("eval-tiny None", "prompts natural")),
+    Due("metric", ("eval-tiny None", "smoke None")),
+    Due("score score_stderr n extractor score_lo score_hi samples", ("eval-tiny None",)),
+    Due("parity_equal parity_n", ("parity None",), pl.col("technique") != "ar"),
+    Due("host_peak_bytes", ("memory fixed",)),
+    Due("weights_bytes", ("memory fixed by transformers-cpu",)),
+    Due("kv_cache_bytes kv_tokens kv_bytes_per_token", ("memory fixed by vllm-cpu",)),
+    Due("language answer_s", ("prompts natural",)),
+    Due("programs programs_distinct programs_correct", ("prompts natural",),
+        pl.col("condition").str.starts_with("program")),
+    Due("k acceptance_source draft_revision", (*TIMED, "eval-tiny None", "memory fixed", "parity None", "smoke None"),
+        pl.col("technique") != "ar"),
+    # of several categories at once only their sum is counted: the whole suite's rows have it
+    Due("acceptance_length acceptance_by_position drafts drafted_tokens accepted_tokens tokens_per_step", COUNTED,
+        (pl.col("technique") != "ar") & ~pl.col("condition").fill_null("").str.contains(", ")),
+)  # fmt: skip
+"""What is told of which step and mode. A column that is named here is none of any other's."""
+
+MAY_BE_EMPTY = {
+    "a processor: no card, no driver, no known bandwidth": (
+        "mbu energy_j_per_token power_w throttle_reasons graph_bytes engine_memory_peak_bytes gpu_memory_peak_bytes "
+        "gpu_uuid gpu_driver gpu_clock_mhz gpus"
+    ),
+    "this machine: no cloud and no container": "image_digest region zone instance_type",
+    "a machine with a processor of its own for the client": "engine_nice",
+    "real weights, and no twin of block diffusion": "denoising_steps canvas_length made_up",
+    "other evaluations' and the needle's": "readers_agree framework framework_version depth_percent",
+    "outputs that parted, which none need": "first_divergence parity_near_ties divergence_margin",
+    "of a draft beside an AR that is ok, too: see `assert_two_starts_are_told`, and the memory of speed-bench-tiny": (
+        "speedup speedup_lo speedup_hi baseline_kv_tokens"
+    ),
+    "nobody's so far: prompts and items are drawn by what they are called": "seed",
+}
+"""Columns that no row of these twins need have, by the reason why."""
+
+
+def empty_columns(store: Path) -> list[tuple[str, str]]:
+    """Step and mode, and the column that all their rows lack, though they are ok and have every reason to have it."""
+    sound = results(store).filter(verdict="ok")
+    excused = {name for names in MAY_BE_EMPTY.values() for name in names.split()}
+    due = {name: each for each in DUE for name in each.columns.split()}
+    found = []
+    for (step, mode, engine), rows in sorted(sound.group_by("step", "mode", "engine"), key=str):
+        place = f"{step} {mode}"
+        for name in [name for name in rows.columns if name not in excused]:
+            each = due.get(name)
+            if each is None:
+                asked = rows
+            elif {place, f"{place} by {engine}"} & {*each.places}:
+                asked = rows.filter(each.among)
+            else:
+                continue
+            if asked.height and asked[name].null_count() == asked.height:
+                found.append((place, name))
+    return found
 
 
 def results(store: Path) -> pl.DataFrame:
