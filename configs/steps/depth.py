@@ -13,7 +13,7 @@ from pydantic import Field
 from configs.cell import Cell
 from configs.files.document import Loc
 from configs.step import Load, PromptedStep
-from configs.steps.throughput import Repeats
+from configs.steps.throughput import WARM_UP_LENGTHS, Repeats
 
 PREFILL, DECODE = "prefill", "decode"
 """Modes of the two rows that a depth becomes."""
@@ -88,12 +88,10 @@ class DepthStep(PromptedStep):
     def workload(self, cell: Cell) -> tuple[Load, ...]:
         """Per depth and concurrency: warm-up and runs; of repeats that depend on what they show, the middle."""
         del cell
-        return tuple(
-            Load(
-                (self.warmup + self.repeats.expected) * shape.concurrency,
-                shape.context_tokens,
-                shape.tg_tokens,
-                shape.concurrency,
-            )
-            for shape in self.shapes()
-        )
+        loads = []
+        for shape in self.shapes():
+            runs = (self.warmup + self.repeats.expected) * shape.concurrency
+            loads.append(Load(runs, shape.context_tokens, shape.tg_tokens, shape.concurrency))
+            if self.warmup:
+                loads.append(Load(WARM_UP_LENGTHS, shape.context_tokens, 1))
+        return tuple(loads)

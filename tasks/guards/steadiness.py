@@ -7,6 +7,7 @@ from math import log, sqrt
 from statistics import fmean, mean, stdev
 from typing import Any
 
+from configs.steps.throughput import NATURAL
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.steady import paces_of
 from warehouse.statistics.beta import student_quantile
@@ -161,7 +162,8 @@ def with_steadiness(
     """
     starved = client_starved(windows)
     kept = unexplained(judgement.findings, starved)
-    paces = [] if judgement.mode == "stream" else paces_of(windows)
+    # natural answers differ in length, and each has its prefill in its time: the fixed ones judge the machine
+    paces = [] if judgement.mode in ("stream", NATURAL) else paces_of(windows)
     return judge(
         judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved, client_limited(windows)]
     )

@@ -13,7 +13,7 @@ from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import is_starved
 from tasks.prompts import Prompt, prompt_seed
 from tasks.timing.peak import flow, peak_tok_s
-from tasks.timing.timed import Timed, timed, untimed
+from tasks.timing.timed import Timed, meet_lengths, timed, untimed
 from tasks.timing.tries import measured
 from tasks.timing.windows import request_row
 from warehouse.depths.phases import phases_of
@@ -34,12 +34,22 @@ class Asked(NamedTuple):
 
 
 async def warm_up(ctx: StepContext, spec: DepthStep, shape: DepthShape) -> list[str]:
-    """Send untimed runs of the same shape, with prompts of their own; returns a sentence for each that failed."""
+    """Send untimed runs of the same shape, with prompts of their own, and some more for their lengths' sake.
+
+    Returns:
+        A sentence for each that failed.
+    """
+
+    async def first_tokens(name: str, number: int) -> list[Ready]:
+        return [each.ready for each in await batch(ctx, spec.prompts, shape, name, 1, number)]
+
     failures: list[str] = []
     for number in range(spec.warmup):
         ctx.tell(Progress(0, f"{shape.name}: warm-up {number + 1}/{spec.warmup}"))
         asked = await batch(ctx, spec.prompts, shape, f"warm-up-{number}", shape.tg_tokens)
         failures += (await untimed(ctx, "warm-up", [each.ready for each in asked], shape.concurrency)).failures
+    if spec.warmup:
+        failures += await meet_lengths(ctx, first_tokens)
     return failures
 
 

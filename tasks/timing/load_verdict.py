@@ -11,16 +11,19 @@ from configs.steps.load import Offered, with_category
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
+from tasks.guards.experts import same_experts
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.machine import throttled
 from tasks.guards.prompts import cut_prompts
 from tasks.guards.speed import (
     ceiling_tok_s,
+    floor_tok_s,
     impossible_speed,
     late_first_token,
     step_bytes,
     streamed_in_lumps,
     tokens_per_step,
+    too_slow,
 )
 from tasks.guards.steadiness import client_behind, client_limited, client_starved, unexplained, unsteady
 from tasks.guards.tokens import (
@@ -63,6 +66,7 @@ def judge_load(
     shared = [
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
+        slow_alone(served, gpu, load.concurrency, requests),
         _unsteady(load, requests),
         late_first_token(served, requests),
         *again,
@@ -125,7 +129,14 @@ def work_findings(
         prefix_cache_hit(counted, served.serving),
         engine_preemption(counted),
         throttled(windows),
+        same_experts(served.model, served.technique, served.k, round(_in_flight(windows, requests))),
     ]
+
+
+def _in_flight(windows: Sequence[Row], sent: Sequence[Row]) -> float:
+    """Requests at a time: as many as were asked for, or the mean of an open loop."""
+    asked: int | None = windows[0]["concurrency"]
+    return asked or fsum(row["wall_s"] for row in sent) / (fsum(row["wall_s"] for row in windows) or 1.0)
 
 
 def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
@@ -162,7 +173,7 @@ def _starved(windows: Sequence[Row], sent: Sequence[Row]) -> Finding | None:
     waited = [(row["client_late_share"] or 0.0) * row["wall_s"] for row in windows]
     together = {
         "mode": "stream",
-        "concurrency": windows[0]["concurrency"] or fsum(row["wall_s"] for row in sent) / seconds,
+        "concurrency": _in_flight(windows, sent),
         "requests": sum(row["requests"] for row in windows),
         "wall_s": seconds,
         "prefill_s": median(first) / 1000 if (first := _first_ms(sent)) else None,
@@ -194,3 +205,22 @@ def too_fast(
     bytes_read = step_bytes(served, shortest, SHORTEST_OUTPUT, concurrency)
     per_step = tokens_per_step(served, tokens, counted_in(windows))
     return impossible_speed(tokens / seconds, ceiling_tok_s(served, gpu, bytes_read, per_step, concurrency))
+
+
+def slow_alone(served: Cell, gpu: Gpu, concurrency: int | None, requests: Sequence[Row]) -> Finding | None:
+    """Of one request at a time, and of what is no prefill: else a long prompt would look like slow decoding."""
+    decoded = [each for row in requests if (each := _decoded(row)) is not None]
+    if concurrency != 1 or not decoded:
+        return None
+    prompt, answer = (max(row[name] or 0 for row in requests) for name in ("prompt_tokens", "completion_tokens"))
+    floor = floor_tok_s(served, gpu, step_bytes(served, prompt, answer, concurrency))
+    return too_slow(fsum(tokens for tokens, _ in decoded) / fsum(seconds for _, seconds in decoded), floor)
+
+
+def _decoded(request: Row) -> tuple[int, float] | None:
+    """Tokens and seconds: of a stream those behind its first chunk, else of an answer longer than its prompt."""
+    tokens: int = request["completion_tokens"]
+    if "tpot_ms" not in request:
+        return (tokens, request["wall_s"]) if tokens and request["prompt_tokens"] <= tokens else None
+    later = tokens - (request["first_chunk_tokens"] or 0)
+    return (later, later * request["tpot_ms"] / 1000) if request["tpot_ms"] and later else None

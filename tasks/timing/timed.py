@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
+from configs.steps.throughput import WARM_UP_LENGTHS
 from tasks.client import Ready
 from tasks.context import StepContext
 from tasks.meters import Counters
@@ -141,6 +142,17 @@ async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concur
     answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
     await ctx.counters_after(before, len(answered.each))
     return answered._replace(failures=[f"{what}, {failure}" for failure in answered.failures])
+
+
+async def meet_lengths(ctx: StepContext, made: Callable[[str, int], Awaitable[Sequence[Ready]]]) -> list[str]:
+    """Part of a warm-up: prompts for their lengths' sake; returns a sentence for each that failed.
+
+    Args:
+        ctx: has the client.
+        made: requests for no more than the first token, by the name of their window and their number.
+    """
+    requests = await made("warm-up-lengths", WARM_UP_LENGTHS)
+    return (await untimed(ctx, "warm-up", requests, 1)).failures
 
 
 def with_failures(window: dict[str, Any], beside: Sequence[str]) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from configs.steps.throughput import NATURAL, PREFILL_TRIES, WARM_UP_LENGTHS, Condition
+from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition
 from tasks.client import EngineTruth, Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.text_measures import text_columns
 from tasks.prompts import prompt_seed
 from tasks.steady import steady_state
 from tasks.timing.answers import AllFailed
-from tasks.timing.timed import timed, untimed, with_failures
+from tasks.timing.timed import meet_lengths, timed, untimed, with_failures
 from tasks.timing.tries import measured
 
 
@@ -39,8 +39,7 @@ async def warm_up(ctx: StepContext, prompts: str, condition: Condition) -> WarmU
         said += [reply.mean_logprob for reply in replies if reply.mean_logprob is not None]
         failures += answered.failures
     if condition.warmup:
-        requests = await _first_tokens(ctx, prompts, condition, "warm-up-lengths", WARM_UP_LENGTHS)
-        failures += (await untimed(ctx, "warm-up", requests, 1)).failures
+        failures += await meet_lengths(ctx, partial(_first_tokens, ctx, prompts, condition))
     return WarmUp(fmean(said) if said else None, failures)
 
 

@@ -13,7 +13,7 @@ from tasks.guards.steadiness import client_limited, client_starved, unsteady
 from tasks.guards.tokens import token_mismatch
 from tasks.meters import Counters
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
-from tasks.timing.load_verdict import too_fast, work_findings
+from tasks.timing.load_verdict import slow_alone, too_fast, work_findings
 from warehouse.parts import Row
 
 
@@ -41,6 +41,7 @@ def judge_workload(
     found = [
         *work_findings(served, windows, requests, counted_in(windows)),
         too_fast(served, gpu, concurrency, windows, requests),
+        slow_alone(served, gpu, concurrency, requests),
         *_answer_findings(served, requests),
         # every repeat sends the same prompts, and drafts are worth the same on them
         unsteady([row["completion_tokens"] / row["wall_s"] for row in windows], None, "tokens/s"),

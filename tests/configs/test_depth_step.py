@@ -14,6 +14,7 @@ from configs.schema import Plan
 from configs.step import Load
 from configs.steps.depth import DepthStep
 from configs.steps.prompts import PromptsStep
+from configs.steps.throughput import WARM_UP_LENGTHS
 from configs.unbuilt import OnceUnbuiltStep
 
 
@@ -34,9 +35,12 @@ def test_rows_are_named_as_llama_benchy_names_them() -> None:
 
 def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
     cell = plan("depth").cells[0].cell
-    assert step().workload(cell) == (Load(4, 2048, 128), Load(4, 6144, 128), Load(4, 10240, 128))
+    assert step().workload(cell) == tuple(
+        load for depth in (2048, 6144, 10240) for load in (Load(4, depth, 128), Load(WARM_UP_LENGTHS, depth, 1))
+    )
     several = step(depths=[0], concurrencies=[4], warmup=2, repeats={"min": 2, "max": 4, "within": "5%"})
-    assert several.workload(cell) == (Load(20, 2048, 128, 4),)
+    assert several.workload(cell) == (Load(20, 2048, 128, 4), Load(WARM_UP_LENGTHS, 2048, 1))
+    assert step(depths=[0], warmup=0).workload(cell) == (Load(3, 2048, 128),)
     assert [*step().longest_requests(cell)] == [("depth 8192", 8192 + 2048 + 128)]
 
 

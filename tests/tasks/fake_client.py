@@ -135,6 +135,7 @@ class FakeClient(Client):
         body, sent_s = ready.body, self.clock.now_s
         (tokens, finish), number = self._length(body), self.asked["stream"]
         self.bodies.append(("stream", "return_token_ids" in body))
+        await self._compile(len(body["messages"][-1]["content"]) % 2)
         if self.prefill_token_s is not None:
             await asyncio.sleep(read(body) * self.prefill_token_s)
         begun_s = self.clock.now_s

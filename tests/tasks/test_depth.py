@@ -13,6 +13,7 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.steps.depth import DepthStep
 from configs.steps.smoke import SmokeStep
+from configs.steps.throughput import WARM_UP_LENGTHS
 from configs.visits import Measurement
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
@@ -146,6 +147,19 @@ def test_pp_is_the_whole_prompt_until_the_first_token_and_tg_what_comes_behind_i
     assert last.tok_s == pytest.approx(1 / TOKEN_S)
 
 
+def test_no_run_waits_for_a_kernel_that_another_length_of_prompt_needs(tmp_path: Path, ar: PlannedCell) -> None:
+    """As of throughput's windows; of a depth the prefill is the figure itself."""
+
+    def compiles(client: FakeClient) -> None:
+        client.compiles_s = 4.0
+
+    done = attempt(tmp_path, ar, step(warmup=1, repeats=6), prepare=compiles)
+    assert {row["prompt_chars"] % 2 for row in done.requests} == {0, 1}, "runs have prompts of both kinds"
+    assert max(row["prefill_s"] for row in done.windows) < 2
+    assert set(done.said) == {"pp200", "tg40", "pp200 @ d300", "tg40 @ d300"}
+    assert {each.verdict for each in done.said.values()} == {"ok"}
+
+
 def test_a_steady_engine_peaks_at_its_rate_and_a_run_shorter_than_the_window_has_none(
     tmp_path: Path, ar: PlannedCell
 ) -> None:
@@ -173,7 +187,7 @@ def test_no_prompt_is_sent_twice(tmp_path: Path, ar: PlannedCell) -> None:
         return await hear(ready)
 
     attempt(tmp_path, ar, step(warmup=1, concurrencies=[1, 2]), prepare=changed(noting))
-    assert len(sent) == len(set(sent)) == 2 * 3 * (1 + 2)
+    assert len(sent) == len(set(sent)) == 2 * (3 * (1 + 2) + 2 * WARM_UP_LENGTHS)
 
 
 @pytest.mark.parametrize("cell", ["ar", "mtp"])
@@ -245,7 +259,13 @@ def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("at", "said"), [(1, "warm-up, request 0: cut short"), (2, "request 0: cut short")], ids=["warm-up", "timed"]
+    ("at", "said"),
+    [
+        (1, "warm-up, request 0: cut short"),
+        (2, "warm-up, request 0: cut short"),
+        (2 + WARM_UP_LENGTHS, "request 0: cut short"),
+    ],
+    ids=["warm-up", "lengths", "timed"],
 )
 def test_the_only_request_of_a_run_or_of_its_warm_up_may_fail(
     tmp_path: Path, ar: PlannedCell, at: int, said: str

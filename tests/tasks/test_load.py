@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from configs.cell import Cell
 from configs.expand import expand
-from configs.load import load_sweep
+from configs.load import load_engine, load_gpu, load_model, load_precision, load_sweep, load_technique
 from configs.schema import PlannedCell
 from configs.steps.load import LoadStep, Offered
 from configs.steps.smoke import SmokeStep
@@ -23,6 +24,7 @@ from tasks.guards.finding import Judgement
 from tasks.prompts import Prompt
 from tasks.steps.load import measure, smoke, suite_of
 from tasks.timing.load_verdict import judge_load
+from tasks.timing.workload_verdict import judge_workload
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger import Ledger
@@ -404,6 +406,49 @@ def test_a_warm_up_that_failed_rejects_the_window_behind_it(tmp_path: Path, mtp:
     assert (window["failed"], window["first_failure"]) == (1, "warm-up, request 1: HTTP 500: out of luck")
     assert len(done.requests) == PROMPTS
     assert {finding.reason for each in done.said for finding in each.findings} == {"request_failed"}
+
+
+def real_ar(planned: PlannedCell, model: str, **changed: Any) -> Cell:
+    named = load_model(model).model_copy(update=changed)
+    served = {"model": named, "precision": load_precision("fp8"), "engine": load_engine("vllm")}
+    return planned.cell.model_copy(update=served | {"technique": load_technique("ar"), "k": None})
+
+
+@pytest.mark.parametrize(("token_ms", "reasons"), [(14.0, set()), (113.0, {"too_slow"})])
+def test_a_31b_at_8_8_tokens_per_second_is_too_slow_under_a_load_and_in_prompts(
+    tmp_path: Path, mtp: PlannedCell, token_ms: float, reasons: set[str]
+) -> None:
+    def plain(client: FakeClient) -> None:
+        client.accepted = None
+
+    done = attempt(tmp_path, mtp, step(1), prepare=plain)
+    cell, gpu = real_ar(mtp, "gemma-4-31b"), load_gpu("h100")
+    # its words are no tokens: prompts are taken as short, for prompts
+    streamed = [row | {"tpot_ms": token_ms, "prompt_tokens": 8, "counted_prompt_tokens": 8} for row in done.requests]
+    said = judge_load(cell, gpu, Offered(concurrency=1), done.windows, streamed)
+    assert {finding.reason.value for each in said for finding in each.findings} == reasons
+    names = ("tpot_ms", "ttft_ms", "first_chunk_tokens", "largest_chunk_tokens")
+    whole = [{name: value for name, value in row.items() if name not in names} for row in streamed]
+    whole = [row | {"wall_s": token_ms * TOKENS / 1000} for row in whole]
+    about = judge_workload(cell, gpu, "qa c=1", "natural", done.windows, whole)
+    assert {finding.reason.value for finding in about.findings} == reasons
+    long = [row | {"prompt_tokens": 4096, "counted_prompt_tokens": 4096} for row in whole]
+    assert judge_workload(cell, gpu, "qa c=1", "natural", done.windows, long).verdict == "ok", (
+        "a prefill is in its time"
+    )
+
+
+@pytest.mark.parametrize(("concurrency", "reasons"), [(1, set()), (4, {"same_experts"})])
+def test_experts_that_made_up_weights_share_are_seen_under_a_load(
+    tmp_path: Path, mtp: PlannedCell, concurrency: int, reasons: set[str]
+) -> None:
+    def plain(client: FakeClient) -> None:
+        client.accepted = None
+
+    done = attempt(tmp_path, mtp, step(concurrency), prepare=plain)
+    cell = real_ar(mtp, "gemma-4-26b-a4b", weights="dummy")
+    said = judge_load(cell, load_gpu("h100"), Offered(concurrency=concurrency), done.windows, done.requests)
+    assert {finding.reason.value for each in said for finding in each.findings} == reasons
 
 
 def test_prompts_that_were_read_at_another_length_are_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
