@@ -674,6 +674,13 @@ LOAD = Table(
         Column("condition", "str", 'as in `results_consolidated`, e.g. "load c=4, coding"', required=True),
         Column("concurrency", "i64", "requests in flight; null: sent on a schedule"),
         Column("offered_s", "f64", "requests per second that the schedule asked for; null: a closed loop", "1/s"),
+        Column(
+            "arrived_s",
+            "f64",
+            "requests per second that were due on it, the middle 90 % over their time: what `requests_s` and "
+            "`goodput_s` are part of; null: a closed loop",
+            "1/s",
+        ),
         Column("arrival", "str", "of the schedule: poisson or constant"),
         Column("category", "str", "of the prompts; null: the whole suite"),
         Column("requests", "i64", "requests behind the latencies: those sent together at the start are left out"),
@@ -698,13 +705,20 @@ LOAD = Table(
             "requests_s",
             "f64",
             "requests finished per second: concurrency over their mean time in a slot; on a schedule the middle "
-            "90 % of all ends over their time",
+            "90 % of all ends over their time, null where answers took longer than the engine had to fill",
             "1/s",
         ),
         Column("in_flight", "f64", "on a schedule: mean requests in flight, from its first quarter on"),
-        Column("overloaded", "bool", "on a schedule: more and more requests were in flight, in some visit"),
+        Column(
+            "overloaded",
+            "bool",
+            "on a schedule: more and more requests were in flight, in some visit; null: an answer took longer than its "
+            "first quarter, so it is too short to tell",
+        ),
         Column("sent_late_ms", "f64", "on a schedule: 95th percentile of how late requests were sent", "ms"),
-        Column("goodput_s", "f64", "those of them that kept every limit; null: none was stated", "1/s"),
+        Column(
+            "goodput_s", "f64", "those of them that kept every limit; null: none was stated, or `requests_s` is", "1/s"
+        ),
         Column("goodput_share", "f64", "the same, as a share of all, 0 to 1"),
         Column("verdict", "str", "of its row of `results_consolidated`: ok, suspect or rejected"),
         Column("reasons", "list[str]", "of that row, likewise; empty when ok"),

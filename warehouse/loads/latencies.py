@@ -109,11 +109,23 @@ def _scheduled(requests: Sequence[Row], schedules: Sequence[Followed]) -> Row:
         return {}
     return {
         "offered_s": schedules[0].offered_s,
+        "arrived_s": _mean_known([each.arrived_s for each in schedules]),
         "arrival": requests[0]["arrival"],
         "in_flight": fmean(each.in_flight for each in schedules),
-        "overloaded": any(each.is_overloaded for each in schedules),
+        "overloaded": _any_known([each.is_overloaded for each in schedules]),
         "sent_late_ms": quantile(sorted(map(late_ms, requests)), LATE_QUANTILE),
     }
+
+
+def _mean_known(values: Sequence[float | None]) -> float | None:
+    """None if any of them is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
+def _any_known(found: Sequence[bool | None]) -> bool | None:
+    """What one visit saw is so; what none saw isn't, unless one of them can't tell."""
+    return True if any(found) else None if None in found else False
 
 
 def _latency_ms(request: Row, name: str) -> float | None:
@@ -127,7 +139,7 @@ def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules
     None: nobody can tell it, as of a category's part in a schedule.
     """
     if schedules:
-        return fmean(each.answered_s for each in schedules) if category is None else None
+        return _mean_known([each.answered_s for each in schedules]) if category is None else None
     seconds = fsum(each["wall_s"] for each in steady)
     return row["concurrency"] * len(steady) / seconds if seconds and row["concurrency"] else None
 

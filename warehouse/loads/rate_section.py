@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from configs.steps.load import OPEN, category_of
 from warehouse.display.curves import points_of
-from warehouse.display.figures import Row, figure
+from warehouse.display.figures import NOTHING, Row, figure
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.section import plot, section
@@ -49,6 +49,7 @@ def rate_section(view: View) -> Markup | None:
     columns = [
         *naming(view.rows),
         Heading("offered/s", shown(view, "offered_s", 2)),
+        Heading("due/s", shown(view, "arrived_s", 2)),
         Heading("answered/s", shown(view, "requests_s", 2)),
         Heading("follows", lambda row: _follows(view, row), ""),
         *goodput_columns(view, rows),
@@ -66,13 +67,15 @@ def rate_section(view: View) -> Markup | None:
 
 def _follows(view: View, row: Row) -> Child:
     beside = view.latencies(row)
-    overloaded = beside is not None and beside["overloaded"]
+    overloaded = None if beside is None else beside["overloaded"]
+    if overloaded is None:
+        return NOTHING
     return tag("span", "no: overloaded", class_="suspect") if overloaded else "yes"
 
 
 def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
     """Plots of one bench; rejected rows are in the table only."""
-    offered = of_load(view, "offered_s")
+    offered = _due(view)
     figures: tuple[tuple[str, str, str, Value], ...] = (
         ("Answered against offered", "requests per second", ALL, of_load(view, "requests_s")),
         ("Goodput against offered", "requests per second", ALL, of_load(view, "goodput_s")),
@@ -88,12 +91,23 @@ def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
     return made
 
 
+def _due(view: View) -> Value:
+    """What a schedule offered in truth, to the three digits of an axis; older rows only know what was asked for."""
+    due, asked = of_load(view, "arrived_s"), of_load(view, "offered_s")
+
+    def found(row: Row) -> float | None:
+        rate = due(row) or asked(row)
+        return None if rate is None else float(f"{rate:.3g}")
+
+    return found
+
+
 def _followed(view: View, column: str) -> Value:
-    """A latency where the engine follows; of a queue that grows it would be that of the schedule's length."""
+    """A latency where the engine is known to follow; of a queue that grows it would be the schedule's length."""
     value = of_load(view, column)
 
     def found(row: Row) -> float | None:
         beside = view.latencies(row)
-        return None if beside is None or beside["overloaded"] else value(row)
+        return value(row) if beside is not None and beside["overloaded"] is False else None
 
     return found

@@ -11,7 +11,7 @@ from configs.steps.load import LoadStep, Offered, with_category
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.build import Consolidated, consolidate
-from warehouse.display.figures import Row
+from warehouse.consolidate.rows import Row
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
 from warehouse.loads.arrivals import followed
@@ -71,6 +71,11 @@ def window(load: Offered, rows: list[Row]) -> Row:
 
 @pytest.fixture
 def built(local: Store) -> Consolidated:
+    return consolidated(local, {})
+
+
+def consolidated(local: Store, instead: dict[str, list[Row]]) -> Consolidated:
+    """The dataset of both loads, some of them with other requests."""
     plan = demo_plan()
     mtp = plan.cells[3].model_copy(update={"visits": "single", "steps": (SPEC,)})
     ledger = Ledger(local, "r1", MinuteByMinute())
@@ -78,13 +83,19 @@ def built(local: Store) -> Consolidated:
     step = StepWriter(ledger, mtp.cell.cell_key, "load")
     step.provenance(machine="node-1 card-1")
     for load in SPEC.loads:
-        rows = served(load)
+        rows = instead.get(load.name) or served(load)
         step.write(LOAD_REQUESTS, rows)
         step.write(LOAD_WINDOWS, [window(load, rows)])
         names = [load.name, with_category(load.name, "coding"), with_category(load.name, "writing")]
         step.judge(*((name, load.mode, "ok", [], []) for name in names))
     step.commit()
     return consolidate(local, ["r1"])
+
+
+def view_of(built: Consolidated) -> View:
+    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
+    pairs = [dict.fromkeys(PAIRS.column_names()) | row for row in built.pairs]
+    return View(rows, pairs, [], 0, load=[dict.fromkeys(LOAD.column_names()) | row for row in built.load])
 
 
 def test_a_schedule_has_no_tokens_per_second_and_no_speedup(built: Consolidated) -> None:
@@ -146,10 +157,47 @@ def test_an_engine_that_follows_is_not_accused_whatever_the_draw(seed: int) -> N
     assert heavy is not None and heavy.is_overloaded, heavy.sentence
 
 
+def endless(rate_s: float, answer_s: float, number: int = REQUESTS) -> list[Row]:
+    """An engine with a slot for everybody: nothing queues, and every answer is written for as long."""
+    changed = {"ttft_ms": 30.0, "wall_s": answer_s, "rate_s": rate_s}
+    due = [place / rate_s for place in range(number)]
+    return [
+        {**row, **changed, "due_s": due_s, "sent_s": due_s}
+        for row, due_s in zip(served(LIGHT, number), due, strict=True)
+    ]
+
+
+def test_a_schedule_in_which_the_engine_is_still_filling_tells_nothing_of_what_it_can_follow() -> None:
+    """Answers of 15 s on a schedule of 25 s: more and more are in flight, and none has waited."""
+    found = followed(endless(8, 15.0))
+    assert found is not None and found.is_overloaded is None and found.answered_s is None
+    filled = followed(endless(8, 5.0))
+    assert filled is not None and filled.is_overloaded is False and filled.answered_s == pytest.approx(8)
+
+
+def test_what_is_answered_is_held_against_what_was_due_and_not_against_what_was_asked_for(local: Store) -> None:
+    rows = served(LIGHT)
+    found = followed(rows)
+    assert found is not None and found.offered_s == 2 and found.answered_s is not None
+    due = sorted(row["due_s"] for row in rows)[10:190]
+    assert found.arrived_s == pytest.approx(179 / (due[-1] - due[0])) and found.arrived_s != pytest.approx(2, rel=0.01)
+    assert found.answered_s == pytest.approx(found.arrived_s, rel=0.01), "of an engine that follows"
+    light = only(consolidated(local, {LIGHT.name: rows}).load, condition=LIGHT.name)
+    assert (light["offered_s"], light["arrived_s"]) == (2, found.arrived_s)
+
+
+def test_a_row_that_is_too_short_to_tell_is_neither_followed_nor_overloaded_and_has_no_goodput(local: Store) -> None:
+    built = consolidated(local, {LIGHT.name: endless(8, 15.0)})
+    light = only(built.load, condition=LIGHT.name)
+    assert light["overloaded"] is light["requests_s"] is light.get("goodput_s") is None
+    assert not only(built.results, condition=LIGHT.name)["details"]
+    page = rate_section(view_of(built))
+    assert page is not None and "no: overloaded" in page, "the other load's"
+    assert ">yes<" not in page and ">\N{EN DASH}<" in page
+
+
 def test_the_page_has_curves_against_the_rate_and_names_who_can_not_follow(built: Consolidated) -> None:
-    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
-    pairs = [dict.fromkeys(PAIRS.column_names()) | row for row in built.pairs]
-    view = View(rows, pairs, [], 0, load=[dict.fromkeys(LOAD.column_names()) | row for row in built.load])
+    view = view_of(built)
     page = rate_section(view)
     assert page is not None and load_section(view) is None
     assert page.count('class="line ') == 2, "latencies of a queue that grows are in the table only"
