@@ -13,7 +13,7 @@ import pytest
 from configs.expand import default_run_id
 from flows.plans import make_plan
 from tests.command_lines import command_of
-from tests.engine.tiny_store import finish, start
+from tests.engine.tiny_store import finish, start, watched
 from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
@@ -45,11 +45,12 @@ class Run:
         return [pid for pid in mine if SERVER in command_of(pid)]
 
     def measure(self) -> None:
-        run = start("transformers-tiny", self.folder)
-        wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 300)
-        (server,) = self.servers()
-        os.kill(server, signal.SIGKILL)
-        finish(run, 600)
+        with watched(self.folder):
+            run = start("transformers-tiny", self.folder)
+            wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 300)
+            (server,) = self.servers()
+            os.kill(server, signal.SIGKILL)
+            finish(run, 600)
 
     def rows(self, step: str) -> pl.DataFrame:
         return results(self.store).filter(step=step)

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from configs.checkout import ROOT
+from tests.busy_machine import Neighbours
+
+OTHERS_SHARE = "others-share"
+"""Beside a store: of all processors' time, what others took while it was measured, 0 to 1."""
 
 
 def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
@@ -35,5 +41,14 @@ def finish(run: subprocess.Popen[str], within_s: float) -> None:
 
 def measure(sweep: str, folder: Path, within_s: float = 1200) -> Path:
     """The store of the finished run."""
-    finish(start(sweep, folder), within_s)
+    with watched(folder):
+        finish(start(sweep, folder), within_s)
     return folder / "store"
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Notes beside the store how much of the processors others took meanwhile."""
+    neighbours = Neighbours()
+    yield
+    (folder / OTHERS_SHARE).write_text(f"{neighbours.share():.3f}", encoding="ascii")

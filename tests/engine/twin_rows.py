@@ -8,7 +8,8 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from tests.busy_machine import BUSY_MACHINE
+from tests.busy_machine import BUSY_MACHINE, CALM_SHARE, KEPT_WAITING
+from tests.engine.tiny_store import OTHERS_SHARE
 from warehouse.tables import DIAGNOSTIC_EXTRACTORS
 
 LOAD = ("step", "condition", "mode")
@@ -20,6 +21,15 @@ OF_A_PAIR = ("ratio", "ratio_lo", "ratio_hi", "ratio_p", "ratio_p_holm", "drift"
 
 CLAIMED = ("speedup", "speedup_lo", "speedup_hi")
 
+
+STALLS = [*sorted(BUSY_MACHINE - KEPT_WAITING)]
+
+MOST_STALLED = 0.5
+"""Share of a run's streamed rows that may be accused of a stall. Beside other tests 1 of 72 of speed-bench-tiny's was,
+and none of depth-tiny's 12 or of transformers-tiny's three (2026-11-25)."""
+
+FEWEST_STREAMED = 4
+"""Of fewer rows a single pause may be in more than half."""
 
 SPEEDS = ("depth decode", "depth prefill", "load natural", "prompts natural", "throughput fixed", "throughput natural")
 """Steps and modes that tell tokens per second."""
@@ -117,20 +127,27 @@ def results(store: Path) -> pl.DataFrame:
 
 
 def accusations(rows: pl.DataFrame) -> list[dict[str, object]]:
-    """Rows with a reason that a busy machine doesn't explain.
+    """Rows with a reason that a busy machine doesn't explain. Of streams that stalled it explains half, and not more.
 
     Readers that nobody counts by disagree with those that count: the family thinks of a wrong letter first, on purpose.
     """
     found = []
+    streamed = rows.filter(pl.col("step").is_in(["depth", "load"]) | (pl.col("mode") == "stream"))
+    stalled = streamed.filter(pl.col("reasons").list.set_intersection(STALLS).list.len() > 0)
+    too_many = streamed.height >= FEWEST_STREAMED and stalled.height > MOST_STALLED * streamed.height
     for row in rows.iter_rows(named=True):
         by_design = {"extractors_disagree"} if row["extractor"] in DIAGNOSTIC_EXTRACTORS else set()
-        if set(row["reasons"]) - BUSY_MACHINE - by_design:
+        explained = KEPT_WAITING if too_many else BUSY_MACHINE
+        if set(row["reasons"]) - explained - by_design:
             found.append({name: row[name] for name in ("technique", "k", *LOAD, "verdict", "reasons", "details")})
     return found
 
 
 def assert_two_starts_are_told(store: Path) -> None:
-    """Every rate that may be believed has all that its starts, and AR's, tell of it; if there is none: skipped."""
+    """Every rate that may be believed has all that its starts, and AR's, tell of it.
+
+    If there is none: skipped, where others used the processors meanwhile.
+    """
     rates = results(store).filter(pl.col("tok_s").is_not_null())
     assert set(rates["visits"]) == {2}, "there and back"
     sound = rates.filter(verdict="ok")
@@ -148,4 +165,8 @@ def assert_two_starts_are_told(store: Path) -> None:
         withheld = CLAIMED[1:] if has_failed else ()
         assert [name for name in CLAIMED if row[name] is None] == [*withheld], row["details"]
     if not compared.height:
-        pytest.skip("a busy machine spoiled every rate, and only those that are ok are compared")
+        others = float((store.parent / OTHERS_SHARE).read_text(encoding="ascii"))
+        assert others > CALM_SHARE, "nobody disturbed this run, and no rate of it is ok: a guard accuses what is sound"
+        pytest.skip(
+            f"a busy machine spoiled every rate, and only those that are ok are compared (others: {others:.0%})"
+        )
