@@ -24,8 +24,8 @@ SLOW_OVERHEAD_S = 0.010
 is 0.0032; small models on large cards take nothing but that."""
 
 SLOW_GENERATE_OVERHEAD_S = 0.060
-"""The same of `generate()`, which has no graphs: eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: of the
-60 layers of a 31B 24 to 48 ms a step; the rest is what `generate()` does between two of them."""
+"""The same of `generate()`, which has no graphs: eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: of
+the 60 layers of a 31B 24 to 48 ms a step; the rest is what `generate()` does between two of them."""
 
 PREFILL_FLOPS_FACTOR = 4.0
 """Most by which narrower numbers than 16 bits speed arithmetic up: 4 bits on cards that have them."""
