@@ -42,7 +42,8 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
             Reason.DEAD_DRAFT, severity, f"{technique.name}: the engine counts no drafts, so nothing shows any"
         )
     if not counted.drafts:
-        return Finding(Reason.DEAD_DRAFT, severity, f"{technique.name} drafted nothing at all")
+        sentence = f"{technique.name} drafted nothing at all"
+        return None if _may_pause(technique) else Finding(Reason.DEAD_DRAFT, severity, sentence)
     per_draft = counted.accepted_tokens / counted.drafts
     if per_draft >= DEAD_ACCEPTED_PER_DRAFT:
         return None
@@ -51,6 +52,12 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
         f"({per_draft:.3f} a step, alive from {DEAD_ACCEPTED_PER_DRAFT:g})"
     )
     return Finding(Reason.DEAD_DRAFT, severity, sentence)
+
+
+def _may_pause(technique: Technique) -> bool:
+    """Whether it was told to draft nothing (K = 0) in batches of some sizes (configs/techniques/mtp-dynamic-k.yaml)."""
+    ranges = technique.speculative_config.get("num_speculative_tokens_per_batch_size")
+    return isinstance(ranges, list | tuple) and any(isinstance(each, list | tuple) and each[-1] == 0 for each in ranges)
 
 
 def baseline_drafts(technique: Technique, counted: Counters) -> Finding | None:

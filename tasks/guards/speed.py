@@ -23,6 +23,10 @@ SLOW_OVERHEAD_S = 0.010
 """Most time per decoding step that bandwidth doesn't explain: launches, sampling, host. Fitted to the same figures it
 is 0.0032; small models on large cards take nothing but that."""
 
+SLOW_GENERATE_OVERHEAD_S = 0.060
+"""The same of `generate()`, which has no graphs: eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: of
+the 60 layers of a 31B 24 to 48 ms a step; the rest is what `generate()` does between two of them."""
+
 PREFILL_FLOPS_FACTOR = 4.0
 """Most by which narrower numbers than 16 bits speed arithmetic up: 4 bits on cards that have them."""
 
@@ -133,19 +137,17 @@ def impossible_prefill(cell: Cell, gpu: Gpu, tok_s: float) -> Finding | None:
 def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     """Tokens per second that a healthy engine decodes one request with, without drafts; None where none can be named.
 
-    1 / (bytes per step / (bandwidth x 0.5) + 10 ms). Not for engines that their kind or their own arguments slow down:
-    without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
+    1 / (bytes per step / (bandwidth x 0.5) + 10 ms), of `generate()` + 60 ms. Not for engines that their own arguments
+    slow down: without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
     """
     if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or _is_slowed(cell):
         return None
     read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
-    return 1 / (read_s + SLOW_OVERHEAD_S)
+    return 1 / (read_s + (SLOW_GENERATE_OVERHEAD_S if cell.engine.kind == "transformers" else SLOW_OVERHEAD_S))
 
 
 def _is_slowed(cell: Cell) -> bool:
-    """Whether the engine was told to do without graphs, or without the card's memory; `generate()` has no graphs."""
-    if cell.engine.kind == "transformers":
-        return True
+    """Whether the engine was told to do without graphs, or without the card's memory."""
     if argument(cell.engine_words, "--enforce-eager", "--cpu-offload-gb") is not None:
         return True
     return WITHOUT_GRAPHS.search(" ".join(cell.engine_words)) is not None

@@ -13,6 +13,7 @@ from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.text import improbable_text
+from tasks.guards.tokens import short_output
 from tasks.prompts import prompt_seed
 from warehouse.steps.parity import PARITY_OUTPUTS
 from warehouse.verdicts import Reason
@@ -51,4 +52,8 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
         line = f"pass {pass_index + 1}, prompt {index + 1}/{spec.n_prompts}"
         ctx.tell(Progress(100 * number / len(asked), line, rate))
     is_real = ctx.cell.model.weights == "real"
-    return [judge(None, None, [improbable_text([row.get("mean_logprob") for row in kept], is_real=is_real)])]
+    found = [
+        short_output(spec.output_tokens, [len(row["token_ids"]) for row in kept]),
+        improbable_text([row.get("mean_logprob") for row in kept], is_real=is_real),
+    ]
+    return [judge(None, None, found)]

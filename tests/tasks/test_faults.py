@@ -136,6 +136,16 @@ def test_nothing_of_it_fires_on_a_healthy_engine(tmp_path: Path, node_python: Pa
     assert asked and all(row["prompt_tokens"] == row["counted_prompt_tokens"] for row in asked)
 
 
+@pytest.mark.parametrize("lie", ["short", "blank"])
+def test_outputs_that_are_short_or_empty_are_no_parity(tmp_path: Path, node_python: Path, lie: str) -> None:
+    """With the technique off and on they would be equal, token for token."""
+    parity = "  - {step: parity, prompts: prose, n_prompts: 2, context_tokens: 64, output_tokens: 32}"
+    run = FakeRun(tmp_path, suite=suite(parity))
+    run.finish(node_python, lie)
+    [verdict] = run.rows("parity", "verdicts")
+    assert (verdict["verdict"], list(verdict["reasons"])) == ("rejected", ["short_output"])
+
+
 def test_an_answer_that_is_shorter_than_its_usage_stops_a_load_in_smoke(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=suite("  - {step: smoke, items: 5}", LOAD))
     assert run.finish(node_python, "says_less")[0] == 3

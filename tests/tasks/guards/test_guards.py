@@ -41,6 +41,16 @@ def test_an_absent_counter_means_a_dead_draft_only_where_something_should_draft(
     assert dead_draft(load_technique("ar"), NOTHING) is None
 
 
+def test_a_draft_that_may_pause_in_large_batches_is_dead_only_where_nothing_of_it_is_accepted() -> None:
+    idle, refused = counted(drafts=0, draft_tokens=0, accepted_tokens=0), counted(drafts=100, accepted_tokens=0)
+    dynamic = load_technique("mtp-dynamic-k")
+    assert dead_draft(dynamic, idle) is None
+    found = dead_draft(dynamic, refused)
+    assert found is not None and (found.reason, found.severity) == (Reason.DEAD_DRAFT, "rejected")
+    never = {"num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 512, 2]]}
+    assert dead_draft(dynamic.model_copy(update={"speculative_config": never}), idle) is not None
+
+
 def test_an_idle_ngram_is_only_suspect() -> None:
     found = dead_draft(load_technique("ngram"), counted(drafts=0, draft_tokens=0, accepted_tokens=0))
     assert found is not None and found.severity == "suspect"
