@@ -11,8 +11,8 @@ of a node. Loads are closed loops:
 
 Truth is what the mock saw (`bench/mock_engine.py`); "delivered" is its own mean of requests in flight while there were
 some left to send, over those asked. Processor time is the client's own within its window; of a peer it is all that its
-processes took, with their start. Exit 1: ours misses a target, or is behind a peer (`client_verdict.py`). The last line
-is one JSON document.
+processes took, with their start. Exit 1: ours misses a target, is behind a peer (`client_verdict.py`), or none of the
+peers that were asked for was measured. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from bench.client_verdict import OWN, behind, delivered, misses
+from bench.client_verdict import OWN, behind, delivered, misses, without_peers
 from configs.checkout import ROOT
 from tasks.host.environments import ensure
 
@@ -160,7 +160,7 @@ HEAD = (
 
 
 def main(names: list[str]) -> int:
-    """Measure the clients, print the table; 1 if ours misses a target or is behind a peer."""
+    """Measure the clients, print the table; 1 if ours misses a target or is behind a peer, or none was measured."""
     from bench import peers
 
     found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -183,6 +183,7 @@ def main(names: list[str]) -> int:
         for load, name in (("latency", "latency_ms"), ("stream", "ttft_ms"), ("cost 256", "cpu_ms")):
             ours, floor = found["ours"][load][name], found["floor"][load][name]
             print(f"{load}: {name} {ours:.3g}, {ours / floor:.2f} of the bare loop's {floor:.3g}")
+    missed += without_peers(names or peers.PEERS, found)
     late = behind(found)
     for each in missed:
         print(f"missed: {each}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 OWN = ("ours", "floor", "httpx")
@@ -57,6 +57,12 @@ def misses(ours: dict[str, dict[str, Any]]) -> list[str]:
     if stream["delivered"] < DELIVERED:
         missed.append(f"delivered {stream['delivered']:.2f} under stream, target {DELIVERED:g}")
     return missed
+
+
+def without_peers(asked: Sequence[str], found: Mapping[str, Loads]) -> list[str]:
+    """A table without anybody to compare with is no good news, though nobody in it is ahead."""
+    wanted = {*asked} - {*OWN}
+    return ["no peer was measured"] if wanted and not wanted & {*found} else []
 
 
 def behind(found: dict[str, Loads]) -> list[str]:

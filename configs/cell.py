@@ -78,7 +78,7 @@ class Technique(Grown):
     """
 
     name: str
-    method: Literal["ar", "mtp", "dflash", "draft_model", "eagle3", "ngram", "suffix", "diffusion"]
+    method: Literal["ar", "mtp", "dflash", "draft_model", "eagle", "eagle3", "ngram", "suffix", "diffusion"]
     takes_k: bool = False
     lossless: bool = True
     greedy: bool = True

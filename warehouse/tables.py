@@ -686,7 +686,7 @@ LOAD = Table(
         Column("requests", "i64", "requests behind the latencies: those sent together at the start are left out"),
         Column("prompts", "i64", "different prompts among them: what certifies a percentile"),
         Column("answer_tokens", "f64", "tokens of an answer, mean", "tokens"),
-        Column("cut_off", "i64", "answers that the cap ended"),
+        Column("cut_off", "i64", "of `requests`, those that the cap ended; of all: `truncated`"),
         FIRST_CHUNK,
         *(
             Column(

@@ -38,6 +38,7 @@ GAIN_BY_METHOD = {
     "diffusion": 3.8,
     "dflash": 2.0,
     "draft_model": 1.4,
+    "eagle": 1.4,
     "eagle3": 1.4,
     "ngram": 1.0,
     "suffix": 1.0,

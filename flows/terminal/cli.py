@@ -71,7 +71,10 @@ def demo(
         str, typer.Option("--sweep", help="which sweep: a shipped one, or a path to your own YAML")
     ] = "demo",
 ) -> None:
-    """Measure the demo on this machine through a Prefect server of our own. Run it again to continue."""
+    """Measure the demo on this machine through a Prefect server of our own. Run it again to continue.
+
+    Exit code 4 as of `sweep run`.
+    """
     from flows.terminal.demo import demo as run_demo
 
     raise typer.Exit(run_demo(sweep, store_url(store), run_id, terminal()))

@@ -13,7 +13,7 @@ from configs.schema import Plan
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
 from flows.terminal.prepare import prepare
-from flows.terminal.run import open_run, show_if_measured, show_results
+from flows.terminal.run import code_of_rows, open_run, show_if_measured, show_results
 from warehouse.ledger import Ledger
 
 DEPLOYED = ("demo", "full", "nightly")
@@ -30,12 +30,12 @@ def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int
     started = time.monotonic()
     ledger, plan = open_run(name, store_url, run_id)
     if show_if_measured(ledger, plan, console):
-        return 0
+        return code_of_rows(ledger, console)
     prepare(plan, console)
     code = _through_prefect(ledger, plan, name, console)
     if code == 0:
         show_results(ledger, console, f"took {time.monotonic() - started:.0f} s")
-    return code
+    return code or code_of_rows(ledger, console)
 
 
 def _through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:

@@ -25,7 +25,7 @@ REPLAY_SLACK = 0.1
 REPLAY_ERRORS = 4
 """Standard errors of chance besides: 1 in 16 000 fires for nothing."""
 
-TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle3")
+TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
 
 

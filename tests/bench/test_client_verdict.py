@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.client_verdict import DELIVERED, TARGETS, behind, delivered, misses
+from bench.client_verdict import DELIVERED, TARGETS, behind, delivered, misses, without_peers
 
 COST = {"cpu_ms": 0.1, "start_s": 0.4, "memory_mb": 40.0, "tok_s_error": 0.0, "delivered": 0.5}
 
@@ -45,6 +45,12 @@ def test_no_target_is_missed_where_every_figure_is_within_it() -> None:
 )
 def test_a_missed_target_is_named_with_its_figure(changed: dict[str, float], named: str) -> None:
     assert misses(ours(**changed)) == [named]
+
+
+def test_a_table_without_any_peer_says_so() -> None:
+    assert without_peers(["vllm", "aiperf"], {"ours": ours()}) == ["no peer was measured"]
+    assert without_peers(["vllm", "aiperf"], {"ours": ours(), "aiperf": peer()}) == []
+    assert without_peers(["ours", "floor"], {"ours": ours()}) == [], "none was asked for"
 
 
 def test_the_dearest_concurrency_and_the_quickest_start_are_held_to_their_targets() -> None:

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from configs.cell import Draft, Technique
 from configs.load import load_engine, load_technique
+from flows.forecast.decoding import gain_at
 from tasks.engine import command
 from tasks.engine.command import engine_command
+from tasks.guards.drafting import dead_draft
+from tasks.meters import parse
 from tests.fake_run import FakeRun
 
 FLAG = "--per-request-spec-decode-metrics"
@@ -37,6 +41,19 @@ def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
     argv = engine_command(cell, 1, tmp_path).argv
     said = json.loads(argv[argv.index("--speculative-config") + 1])
     assert (said["method"], said["num_speculative_tokens"], said[field]) == ("mtp", 4, value)
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+def test_both_of_eagles_heads_are_called_as_vllm_calls_them_with_their_checkpoint(tmp_path: Path, method: str) -> None:
+    technique = Technique.model_validate(load_technique("eagle3").model_dump() | {"name": method, "method": method})
+    drafting = {"technique": technique, "k": 3, "draft": Draft(hub_id="some/head", revision="abc")}
+    argv = engine_command(FakeRun(tmp_path).planned.cell.model_copy(update=drafting), 1, tmp_path).argv
+    assert json.loads(argv[argv.index("--speculative-config") + 1]) == {
+        "method": method, "model": "some/head", "revision": "abc", "num_speculative_tokens": 3,
+    }  # fmt: skip
+    idle = dead_draft(technique, parse("")._replace(drafts=0, accepted_tokens=0))
+    assert idle is not None and idle.severity == "rejected", "a head that drafts nothing is broken"
+    assert gain_at(method, 1) > 1
 
 
 @pytest.mark.parametrize("words", [("vllm",), ("docker", "run", "--gpus", "all", "an/image", "vllm")])

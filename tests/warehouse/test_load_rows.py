@@ -261,6 +261,14 @@ def test_requests_that_were_sent_together_and_the_last_ones_are_no_part_of_laten
     assert whole["requests"] == 2 * (2 * PROMPTS - 2 - 2), "two of each visit begin together, two run on alone"
 
 
+def test_what_the_cap_ended_is_counted_over_the_requests_beside_it(built: Consolidated) -> None:
+    """The cap ends the first answer of each category, which two at a time are those that were sent together."""
+    whole = only(built.load, technique="ar", condition="load c=2")
+    assert whole["cut_off"] == 0 and whole["requests"] > 0
+    assert only(built.results, technique="ar", condition="load c=2")["truncated"] == 4
+    assert only(built.results, technique="ar", condition="load c=2, coding")["truncated"] == 2
+
+
 def test_goodput_is_what_keeps_every_limit(built: Consolidated) -> None:
     row = only(built.load, technique="mtp", condition="load c=1, coding")
     assert row["goodput_share"] == pytest.approx(0.75), "every fourth first token takes 40 ms, the limit is 35"

@@ -48,7 +48,7 @@ def load_row(
         "requests": len(steady),
         "prompts": prompts,
         "answer_tokens": fmean(each["completion_tokens"] for each in requests) if requests else None,
-        "cut_off": sum(each["finish_reason"] == "length" for each in requests),
+        "cut_off": sum(each["finish_reason"] == "length" for each in steady),
         "first_chunk_tokens": _first_chunk(steady),
         **_percentiles(steady, prompts),
         **_scheduled(requests, schedules),

@@ -92,6 +92,7 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
     return row | {
         "mbu": None,
         "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
+        "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and technique.drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
         **energy_of([each for each in windows if category in (None, each["category"])]),

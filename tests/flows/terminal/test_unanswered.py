@@ -1,4 +1,4 @@
-"""`sweep run` after requests that failed: all is measured and published, and its exit code says so."""
+"""`sweep run` and `sweep demo` after requests that failed: all is measured and published, and its exit code says so."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ steps:
 @pytest.mark.slow
 def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar", SUITE)
-    asked = ("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
-    for _ in ("measured", "found measured"):
-        code, said = finish_sweep(*asked, FAKE_ENGINE="some_errors")
+    name = str(tmp_path / "sweep.yaml")
+    for command in (("run", name), ("run", name), ("demo", "--sweep", name)):  # measured, and twice found measured
+        code, said = finish_sweep(*command, "--run-id", "r1", FAKE_ENGINE="some_errors")
         rows = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet")
         failed = rows.filter(pl.col("reasons").list.contains("request_failed"))["condition"].unique().to_list()
         assert failed == ["short c=1"], rows["condition", "reasons"]
