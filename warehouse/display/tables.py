@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from warehouse.display.figures import Row, ar_name, plural, technique_label
+from warehouse.display.figures import Row, ar_name, marks, plural, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.verdicts import VERDICTS
 
@@ -18,7 +18,7 @@ Cell = Callable[[Row], Child]
 
 
 class Heading(NamedTuple):
-    """One column of a page's table; kinds: "n" numbers, to the right; "wrap" long text; "" anything else."""
+    """One column of a page's table; kinds: "n" numbers, to the right; "wrap" long text; "short" some words; "" else."""
 
     title: str
     cell: Cell
@@ -35,7 +35,7 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Marku
     """
     head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
     body = (tag("tr", *_cells(headings, row)) for row in rows)
-    return tag(
+    box = tag(
         "div",
         tag("table", tag("thead", head), tag("tbody", *body)),
         class_="scroll",
@@ -43,6 +43,16 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Marku
         aria_label=label,
         tabindex=0,
     )
+    return join([box, _legend(rows)])
+
+
+def _legend(rows: Sequence[Row]) -> Child:
+    """What the signs at the names of these rows mean, once and not in every row."""
+    words: dict[str, list[str]] = {}
+    for mark in dict.fromkeys(mark for row in rows for mark in marks(row)):
+        words.setdefault(mark.sign, []).append(mark.words)
+    said = "; ".join(f"{sign} {' or '.join(each)}" for sign, each in words.items())
+    return tag("p", said, class_="signs") if said else None
 
 
 def fair_share(rows: Sequence[Row], group: Callable[[Row], object]) -> list[Row]:
@@ -85,6 +95,6 @@ def naming(rows: Sequence[Row]) -> list[Heading]:
     def cell(row: Row) -> Markup:
         others = [str(row[name]) for name in names if row[name] is not None]
         others += [f"beside {ar_name(row)}"] if row.get("compared_as") and ar_name(row) != "AR" else []
-        return join([technique_label(row), tag("small", " · ".join(others)) if others else None])
+        return join([technique_sign(row), tag("small", " · ".join(others)) if others else None])
 
     return [Heading("technique", cell, "")]

@@ -62,6 +62,8 @@ tbody tr:last-child > * { border-bottom:0; }
 thead th { font-weight:600; color:var(--soft); font-size:13px; }
 td.n, th.n { text-align:right; }
 td.wrap { white-space:normal; min-width:20em; max-width:44em; overflow-wrap:anywhere; }
+td.short { white-space:normal; }
+p.signs { font-size:13px; color:var(--soft); margin:-8px 0 14px; }
 tbody th small { font-size:12px; font-weight:400; color:var(--soft); margin-left:.7em; }
 tbody td small { display:block; font-size:12px; color:var(--warn); white-space:normal; min-width:11em; }
 tbody th {
@@ -116,13 +118,16 @@ dl {
 dt { color:var(--soft); }
 dd { margin:0; overflow-wrap:anywhere; }
 pre, code { font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace; }
+code { overflow-wrap:anywhere; }
 pre { white-space:pre-wrap; overflow-wrap:anywhere; margin:6px 0; }
 footer { color:var(--soft); font-size:14px; padding:40px 20px 60px; }
 @media (max-width:560px) {
   main, header, footer { padding-left:16px; padding-right:16px; }
   .evidence { font-size:16px; }
   th, td { padding:6px 9px; }
+  tbody th { min-width:34vw; overflow-wrap:anywhere; }
   tbody th small { display:block; margin-left:0; }
+  tbody td small { min-width:7em; }
   dl { grid-template-columns:1fr; gap:0; }
   dd { margin-bottom:6px; }
   td.wrap { min-width:15em; }

@@ -28,12 +28,12 @@ def flagged_section(view: View) -> Markup:
         return section("flagged", "Rejected and suspect", lead, tag("p", "Every row passed its guards."))
     columns = [
         *naming(view.rows),
-        Heading("reasons", lambda row: ", ".join(row["reasons"]), ""),
-        Heading("condition", lambda row: " ".join(filter(None, (row["condition"], row["mode"]))) or NOTHING, ""),
+        Heading("reasons", lambda row: ", ".join(row["reasons"]), "short"),
+        Heading("condition", lambda row: " ".join(filter(None, (row["condition"], row["mode"]))) or NOTHING, "short"),
         Heading("verdict", verdict_mark, ""),
-        Heading("step", lambda row: row["step"], ""),
-        Heading("figure", _figure),
         Heading("what was found", lambda row: "; ".join(row["details"] or ()) or NOTHING, "wrap"),
+        Heading("figure", _figure),
+        Heading("step", lambda row: row["step"], ""),
     ]
     shown = table("Rejected and suspect rows", columns, rows[:MOST_ROWS])
     return section("flagged", "Rejected and suspect", lead, shown, more(rows, "results_consolidated"))

@@ -91,8 +91,8 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
     ("marks", "shown"),
     [
         ({"acceptance_source": "replayed:anchors"}, None),
-        ({"weights": "dummy"}, "AR (dummy weights)"),
-        ({"weights": "dummy", "denoising_steps": 16}, "AR (dummy weights)"),
+        ({"weights": "dummy"}, "AR†"),
+        ({"weights": "dummy", "denoising_steps": 16}, "AR†"),
     ],
 )
 def test_a_placebo_has_the_weights_of_the_cell_it_stands_under_and_not_its_acceptance(

@@ -6,7 +6,7 @@ import re
 
 from tests.warehouse.report.rows import AR, MTP, seen
 from warehouse.display.markup import Markup
-from warehouse.display.speed_sections import baseline_section
+from warehouse.display.speed_sections import baseline_section, speed_section
 from warehouse.report.trust_sections import flagged_section
 
 
@@ -22,3 +22,15 @@ def test_a_baseline_has_its_verdict_beside_its_rate() -> None:
 def test_what_is_flagged_says_why_before_anything_else() -> None:
     flagged = MTP | {"verdict": "suspect", "reasons": ["unsteady"]}
     assert columns(flagged_section(seen(AR, flagged)))[:3] == ["technique", "reasons", "condition"]
+
+
+def test_what_was_found_stands_before_what_else_is_known_of_a_flagged_row() -> None:
+    flagged = MTP | {"verdict": "suspect", "reasons": ["unsteady"], "details": ["repeats differ by 24%"]}
+    assert columns(flagged_section(seen(AR, flagged)))[4] == "what was found", "behind five more it is cut off"
+
+
+def test_a_legend_names_all_sources_that_a_sign_of_its_table_stands_for() -> None:
+    rows = [MTP | {"cell_key": at, "acceptance_source": f"replayed:{at}"} for at in ("one", "two")]
+    shown = speed_section(seen(AR, *rows)) or ""
+    legend = "‡ acceptance replayed from one or acceptance replayed from two"
+    assert f">{legend}</p>" in shown and ">mtp K=4‡</th>" in shown

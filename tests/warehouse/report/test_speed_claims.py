@@ -138,7 +138,8 @@ def test_what_was_not_really_run_is_said_wherever_its_figure_is(
     assert text_of(view).startswith(f"Without real weights there is nothing to recommend; mtp K=4 ({words}): 2.00")
     assert words.replace(", ", " or ") in caveats(view)[0]
     for shown in (speed_section(view), acceptance_section(view)):
-        assert f">mtp K=4 ({words})</th>" in shown, "in the table"
+        assert f">mtp K=4{sign}</th>" in shown, "in the table"
+        assert f">{legend.replace(', ', '; ')}</p>" in shown, "once below it"
         drawings = shown.split("<svg")[1:]
         assert drawings and all(f">mtp K=4{sign}</text>" in each for each in drawings)
         assert all(f">{words}</text>" in each for each in drawings for words in legend.split(", "))
