@@ -48,8 +48,7 @@ from tasks.host import environments
 from tasks.host.environment_spec import cache_folder
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import Prompt, prompt_seed
-from tasks.timing.asked_twice import ask_twice, never_met
-from tasks.timing.counted import counted_tokens
+from tasks.timing.asked_twice import ask_twice, counted_tokens, never_met
 from tasks.timing.finished import finished
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments

@@ -29,8 +29,7 @@ from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
 from tasks.sandbox.programs import NOTHING, Programs
-from tasks.timing.asked_twice import ask_twice
-from tasks.timing.counted import counted_tokens
+from tasks.timing.asked_twice import ask_twice, counted_tokens
 from tasks.timing.finished import finished
 from tasks.timing.timed import Timed, timed, untimed, with_failures
 from tasks.timing.tries import measured

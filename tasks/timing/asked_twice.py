@@ -1,11 +1,15 @@
-"""Does an engine remember prompts, whatever its counters say? A few new ones are asked twice."""
+"""Does an engine read prompts, all of each and each time? It counts them beforehand, and is asked a few new ones twice.
+
+Whatever its counters say: an engine that remembers prompts need not count that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from secrets import randbelow
 
+from tasks.client import RequestFailed
 from tasks.context import StepContext
 from tasks.guards.finding import Finding
 from tasks.guards.tokens import FEWEST_SEEN, failed_requests, secretly_cached
@@ -43,3 +47,15 @@ async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding
         "first_failure": next(iter(answered.failures), None),
     }
     return [secretly_cached(seen), failed_requests([failed])]
+
+
+async def counted_tokens(ctx: StepContext, prompts: Iterable[tuple[str, Prompt]]) -> dict[str, int]:
+    """Tokens of prompts by name, counted before any clock starts; none at all: the engine doesn't count."""
+    counted: dict[str, int] = {}
+    for name, prompt in prompts:
+        try:
+            counted[name] = await ctx.client.count_tokens(prompt)
+        except RequestFailed as error:
+            print(f"nobody can tell whether prompts are cut: {error}", flush=True)
+            return {}
+    return counted
