@@ -11,7 +11,7 @@ from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import claim_cell, plots_of
-from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark, without_empty
 from warehouse.display.view import DEPTH_STEP, View, bench
 from warehouse.verdicts import worst
 
@@ -52,7 +52,7 @@ def depth_section(view: View) -> Markup | None:
         Heading("runs", lambda row: figure(row["repeats"], 0)),
         Heading("verdict", verdict_mark, ""),
     ]
-    shown = table("Speeds at context depths", columns, fair_share(rows, bench))
+    shown = table("Speeds at context depths", without_empty(columns, rows), fair_share(rows, bench))
     left_out = more(rows, "results_consolidated")
     return section("depth", "Depth", LEAD.format(window=_window(rated)), plots_of(drawings), shown, left_out)
 

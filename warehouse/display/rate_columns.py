@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.throughput import NATURAL
-from warehouse.display.figures import NOTHING, Row, figure, rate, span, usd
+from warehouse.display.figures import NOTHING, Row, figure, rate, significant, span, usd
 from warehouse.display.markup import Child, join, tag
 from warehouse.display.tables import Heading
 from warehouse.display.view import LOAD_STEP
@@ -50,7 +50,7 @@ def rate_columns(rows: Sequence[Row]) -> list[Heading]:
         Heading("chars/s", lambda row: rate(row["chars_s"])),
     ]
     if any(row["mbu"] is not None for row in rows):
-        columns.append(Heading("MBU \N{GREATER-THAN OR EQUAL TO}", lambda row: share(row["mbu"], 0)))
+        columns.append(Heading("MBU \N{GREATER-THAN OR EQUAL TO}", lambda row: _used(row["mbu"])))
     if any(row["usd_per_mtok"] for row in rows):
         columns.append(Heading("USD per M tokens", lambda row: usd(row["usd_per_mtok"])))
     return columns
@@ -59,6 +59,11 @@ def rate_columns(rows: Sequence[Row]) -> list[Heading]:
 def share(value: float | None, digits: int = 1) -> str:
     """A share of 1, in percent."""
     return NOTHING if value is None else f"{value:.{digits}%}"
+
+
+def _used(value: float | None) -> str:
+    """A share that is there, however small: of a tiny model 0 % would say that nothing is read."""
+    return NOTHING if value is None else f"{significant(100 * value, 2)}%"
 
 
 def _scope(row: Row) -> str:

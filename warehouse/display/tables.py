@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from warehouse.display.figures import Row, ar_name, marks, plural, technique_sign
+from warehouse.display.figures import NOTHING, Row, ar_name, marks, plural, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.verdicts import VERDICTS
 
@@ -71,6 +71,12 @@ def more(rows: Sequence[Row], name: str) -> Child:
     """How many rows a table leaves out, and where they are."""
     left = len(rows) - MOST_ROWS
     return tag("p", f"{plural(left, 'row')} more in {name}.parquet.") if left > 0 else None
+
+
+def without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Heading]:
+    """Columns in which any row has something: what a kind of machine never tells is left out."""
+    first, *others = columns
+    return [first, *(each for each in others if any(each.cell(row) != NOTHING for row in rows))]
 
 
 def _cells(headings: Sequence[Heading], row: Row) -> list[Markup]:

@@ -12,7 +12,7 @@ from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.rate_columns import CONDITION
 from warehouse.display.section import plot, section
 from warehouse.display.speed_sections import plots_of
-from warehouse.display.tables import Heading, naming, table, verdict_mark
+from warehouse.display.tables import Heading, naming, table, verdict_mark, without_empty
 from warehouse.display.view import LOAD_STEP, MEMORY_STEP, View, bench
 from warehouse.loads.plots import IN_FLIGHT, against_load
 from warehouse.memory.plots import energy_bars
@@ -46,10 +46,10 @@ def memory_section(view: View) -> Markup | None:
         return None
     content: list[Child] = []
     if measured:
-        content.append(table("Memory of each cell", _without_empty(_memory_columns(view), measured), measured))
+        content.append(table("Memory of each cell", without_empty(_memory_columns(view), measured), measured))
     if known:
         drawings = [drawing for each in benches_of(known, by_precision=False) for drawing in _drawings(each)]
-        columns = _without_empty(_energy_columns(view, known), known)
+        columns = without_empty(_energy_columns(view, known), known)
         content += [tag("p", ENERGY_LEAD), plots_of(drawings), table("Energy of each load", columns, known)]
     else:
         content.append(tag("p", NO_ENERGY))
@@ -127,12 +127,6 @@ def _against_ar(row: Row, rows: Sequence[Row]) -> float | None:
         and all(each[name] == row[name] for name in alike)
     ]
     return float(row["energy_j_per_token"] / found[0]["energy_j_per_token"]) if found else None
-
-
-def _without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Heading]:
-    """Columns in which any row has something: what a kind of machine never tells is left out."""
-    first, *others = columns
-    return [first, *(each for each in others if any(each.cell(row) != NOTHING for row in rows))]
 
 
 def _drawings(rows: Sequence[Row]) -> list[Markup]:

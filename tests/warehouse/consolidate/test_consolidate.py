@@ -407,3 +407,12 @@ def test_diffusion_has_no_acceptance(local: Store) -> None:
     step.commit()
     row = only(other.built().results)
     assert (row.get("acceptance_length"), row["acceptance_source"], row["verdict"]) == (None, None, "ok")
+
+
+def test_answers_without_text_have_no_characters_per_second(local: Store) -> None:
+    run = Run(local)
+    step = run.step("throughput", "ar")
+    step.write(WINDOWS, [window(SHORT, number, 100.0) | {"chars": 0} for number in range(2)])
+    step.judge(OK)
+    step.commit()
+    assert only(run.built().results)["chars_s"] is None, "0 would be a speed"

@@ -155,6 +155,8 @@ def test_bandwidth_is_told_as_the_least_that_was_needed() -> None:
     """Of a mixture of experts it counts those of one token, however many tokens a step works on."""
     shown = speed_section(seen(AR, MTP | {"mbu": 0.114})) or ""
     assert "MBU ≥</th>" in shown and "11%</td>" in shown
+    tiny = speed_section(seen(AR, MTP | {"mbu": 0.00114})) or ""
+    assert "0.11%</td>" in tiny and ">0%</td>" not in tiny
 
 
 def test_lookup_is_held_against_tokens_per_step_not_against_its_acceptance_length() -> None:

@@ -186,7 +186,7 @@ def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
     chars, wall_s = total(windows, "chars"), fsum(window["wall_s"] for window in windows)
     cards = place.get("gpus") or planned.cell.cards
     return {
-        "chars_s": None if chars is None else chars / wall_s,
+        "chars_s": chars / wall_s if chars else None,
         "mbu": bandwidth_use(planned, windows, cards, row["prompt_tokens"]),
         **(acceptance_of(windows) if planned.cell.technique.drafts else {}),
         "tokens_per_step": _tokens_per_step(visits[0], windows),
