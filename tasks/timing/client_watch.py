@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from tasks.guards.steadiness import CALM_LATE_MS
+
 TICK_S = 0.01
 """How often the timer wakes: a tenth of what starves a window of a tenth of a second; about .3 % of a processor."""
 
@@ -14,11 +16,13 @@ TICK_S = 0.01
 class Lateness(NamedTuple):
     """The timer's largest lateness in ms; the share of the time, 0 to 1, in which this thread waited for a processor.
 
-    `share` is None where the kernel keeps no such count.
+    `share` is None where the kernel keeps no such count. `moments` is how often the timer woke later than a calm
+    machine's does.
     """
 
     late_ms: float
     share: float | None
+    moments: int = 0
 
 
 class ClientWatch:
@@ -29,7 +33,7 @@ class ClientWatch:
 
     def __init__(self) -> None:
         self.lateness = Lateness(0.0, None)
-        self._late_s = 0.0
+        self._late_s, self._moments = 0.0, 0
         self._due_s = 0.0
 
     async def __aenter__(self) -> ClientWatch:
@@ -44,18 +48,22 @@ class ClientWatch:
     ) -> None:
         self._ticking.cancel()
         now_s, waited_s = self._loop.time(), _waited_for_processor_s()
-        late_s = max(self._late_s, now_s - self._due_s)  # the last tick may be overdue
+        self._woke(now_s - self._due_s)  # the last tick may be overdue
         share = None
         if waited_s is not None and self._waited_s is not None and now_s > self._begun_s:
             share = (waited_s - self._waited_s) / (now_s - self._begun_s)
-        self.lateness = Lateness(1000 * late_s, share)
+        self.lateness = Lateness(1000 * self._late_s, share, self._moments)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._due_s - self._loop.time())
             now_s = self._loop.time()
-            self._late_s = max(self._late_s, now_s - self._due_s)
+            self._woke(now_s - self._due_s)
             self._due_s = now_s + TICK_S
+
+    def _woke(self, late_s: float) -> None:
+        self._late_s = max(self._late_s, late_s)
+        self._moments += 1000 * late_s > CALM_LATE_MS
 
 
 def _waited_for_processor_s() -> float | None:

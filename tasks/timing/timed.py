@@ -61,6 +61,7 @@ class Timed(NamedTuple):
             "delivered_share": None if self.concurrency is None else delivered_share(spans, self.concurrency),
             "client_late_ms": self.lateness.late_ms,
             "client_late_share": self.lateness.share,
+            "client_late_moments": self.lateness.moments,
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "completion_tokens": sum(reply.completion_tokens for reply in replies),
             **self.hits_told.columns(),

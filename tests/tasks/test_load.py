@@ -262,23 +262,37 @@ def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothin
     assert {reason for reasons in found.values() for reason in reasons} == set()
 
 
-def test_a_client_that_sleeps_while_prompts_are_read_is_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
-    """Its first tokens are told 90 ms late, and its answers take two seconds."""
+def asleep_while_prompts_are_read(numbers: Callable[[int], bool]) -> Callable[[FakeClient], None]:
+    """The first tokens of some streams are told 90 ms late; all answers take two seconds."""
 
     def prepare(client: FakeClient) -> None:
         client.token_s, client.prefill_token_s = [0.2] * 8, 0.001
         hear = client.hear
 
         async def sleepy(ready: Ready) -> Heard:
-            asyncio.get_running_loop().call_later(0.001, client.clock.nap, 0.09)
+            if numbers(client.asked["stream"]):
+                asyncio.get_running_loop().call_later(0.001, client.clock.nap, 0.09)
             return await hear(ready)
 
         client.hear = sleepy  # type: ignore[method-assign]
 
-    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    return prepare
+
+
+def test_a_client_that_sleeps_while_prompts_are_read_is_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
+    done = attempt(tmp_path, mtp, step(1), prepare=asleep_while_prompts_are_read(lambda _: True))
     assert min(row["ttft_ms"] for row in done.requests) > 180 and min(row["wall_s"] for row in done.requests) > 2
     assert {finding.reason for each in done.said for finding in each.findings} == {"client_starved"}
     assert {each.verdict for each in done.said} == {"suspect"}
+
+
+def test_one_late_moment_is_in_no_percentile_of_a_long_load_and_in_its_categorys(
+    tmp_path: Path, mtp: PlannedCell
+) -> None:
+    done = attempt(tmp_path, mtp, step(1), prepare=asleep_while_prompts_are_read(lambda number: number == 20))
+    assert sum(row["client_late_moments"] for row in done.windows) == 1
+    starved = {each.condition for each in done.said if "client_starved" in {one.reason for one in each.findings}}
+    assert len(starved) == 1 and "load c=1" not in starved
 
 
 def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:

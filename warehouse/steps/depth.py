@@ -31,7 +31,7 @@ DEPTH_REQUESTS = Table(
 
 _OF_A_RUN = (
     "repeat", "tries", "requests", "failed", "first_failure", "delivered_share", "wall_s", "prompt_tokens",
-    "client_late_ms", "client_late_share", "completion_tokens",
+    "client_late_ms", "client_late_share", "client_late_moments", "completion_tokens",
     *(column.name for column in WINDOWS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 

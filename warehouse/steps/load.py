@@ -57,7 +57,7 @@ LOAD_REQUESTS = Table(
 
 _OF_A_WINDOW = (
     "requests", "failed", "first_failure", "delivered_share", "wall_s", "prompt_tokens", "client_late_ms",
-    "client_late_share", "completion_tokens",
+    "client_late_share", "client_late_moments", "completion_tokens",
     *(column.name for column in WINDOWS.columns if column.name.startswith("engine_")),
 )  # fmt: skip
 

@@ -89,6 +89,7 @@ WINDOWS = Table(
         Column("prompt_tokens", "i64", "sum over usage", "tokens"),
         Column("client_late_ms", "f64", "most that a timer of the client woke too late in the window", "ms"),
         Column("client_late_share", "f64", "share of the window in which the client waited for a processor, 0 to 1"),
+        Column("client_late_moments", "i64", "how often a timer of the client woke more than 10 ms too late"),
         Column("warmup_logprob", "f64", "first window only: mean log-probability of the warm-up's tokens", "nats"),
         Column("prefill_s", "f64", "streamed only: the same shape with one output token, not streamed", "s"),
         Column("completion_tokens", "i64", "sum over usage", "tokens"),
