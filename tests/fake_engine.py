@@ -205,7 +205,7 @@ class Handler(BaseHTTPRequestHandler):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
         asked_whole = not body.get("stream") and not body.get("ignore_eos")
-        timed = (not asked_whole or body.get("return_token_ids")) and not body.get("logprobs")
+        timed = bool(not asked_whole or body.get("return_token_ids")) and not body.get("logprobs")
         if LIE == "some_errors" and timed and number % 20 == 0:
             self.reply(500, "application/json", json.dumps({"error": {"message": "one in twenty"}}))
             return
