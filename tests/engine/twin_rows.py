@@ -94,7 +94,7 @@ MAY_BE_EMPTY = {
     "other evaluations' and the needle's": "readers_agree framework framework_version depth_percent",
     "outputs that parted, which none need": "first_divergence parity_near_ties divergence_margin",
     "of a draft beside an AR that is ok, too: see `assert_two_starts_are_told`, and the memory of speed-bench-tiny": (
-        "speedup speedup_lo speedup_hi baseline_kv_tokens"
+        "speedup speedup_lo speedup_hi conclusion baseline_kv_tokens"
     ),
     "nobody's so far: prompts and items are drawn by what they are called": "seed",
 }
