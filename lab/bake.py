@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.places import FLEET_UID
 from tasks.host.environment_install import Tell
-from tasks.host.environment_spec import REQUIREMENTS, cache_folder, pins_in
+from tasks.host.environment_spec import REQUIREMENTS, pins_in, user_cache
 
 PINS = REQUIREMENTS / "lab-runtime.txt"
 
@@ -32,7 +32,7 @@ _TICK_S = 0.5
 
 def lab_folder() -> Path:
     """Where this user's labs keep the bakes that they share; the default lab lies there, too."""
-    return cache_folder().parent / "lab"
+    return user_cache() / "lab"
 
 
 def bake_python() -> Path | None:

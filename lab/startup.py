@@ -15,7 +15,7 @@ from lab.bodies.privileges import environment, exposed_paths, unprivileged
 from lab.control.daemon_spec import DaemonSpec
 from lab.errors import LabError
 from lab.places import FLEET_UID, Places
-from tasks.host.environment_spec import cache_folder
+from tasks.host.environment_spec import user_cache
 
 START_S = 60.0
 """How long the cloud may take to come up; 3 s on a quiet machine."""
@@ -52,7 +52,7 @@ def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[
         layer: the baked layer, from which bodies are made.
     """
     root, exposed = places.root, exposed_paths(layer)
-    spec = DaemonSpec(str(root), str(layer), str(cache_folder().parent), str(bake_python()), tuple(map(str, exposed)))
+    spec = DaemonSpec(str(root), str(layer), str(user_cache()), str(bake_python()), tuple(map(str, exposed)))
     command = unprivileged([python, "-m", "lab.control.daemon", spec.dump()], [root], exposed)
     with places.log.open("ab") as log:
         return subprocess.Popen(

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp, log, sqrt
 
-from warehouse.consolidate.rows import Row, verdict_columns, verdict_of
+from warehouse.consolidate.rows import Row
 from warehouse.consolidate.speed.claims import WITHHELD, among_others, concluded, speed_pair
 from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
 from warehouse.consolidate.speed.run import Visits
+from warehouse.consolidate.speed.settled import claimed, interval_of, speedup_of
 from warehouse.statistics.visits import (
     Components,
     VisitRates,
     components,
     placebo_interval,
-    rate_interval,
     ratio_interval,
 )
 
@@ -44,19 +44,15 @@ def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]
             continue
         load = tuple(row[name] for name in CONDITION)
         known = found.get(load) or components([])
-        row = _without_claim(row) | _interval(ours, known)
+        row = _without_speed(row) | interval_of(ours, known)
         pair, baseline = compared.get(_cell_of(row)), arms.get(_arm_of(row, "control"))
         if pair is not None and baseline is not None and row["verdict"] == "ok" and _is_ok(baseline):
             ratio = ratio_interval(ours.rates, baseline.rates, known)
             withheld = None if ratio is None else allowed.withholds(load)
-            row |= {"speedup": ours.tok_s / baseline.tok_s}
-            if ratio is not None:
-                row |= {"speedup": exp(ratio.log), "speedup_lo": exp(ratio.lo), "speedup_hi": exp(ratio.hi)}
+            row |= speedup_of(ours, baseline, ratio)
             made = speed_pair(row, ours, baseline, ratio, known, pair["served_differently"] or [], withheld)
             speeds.append(pair | made)
-            if withheld is not None:
-                row |= verdict_columns(verdict_of(row).noting(f"{withheld}: {WITHHELD[withheld]}"))
-                row |= {"speedup_lo": None, "speedup_hi": None}
+            row = claimed(row, withheld)
         rows.append(row)
     claims = among_others(speeds)
     others = [pair for pair in pairs if pair["kind"] not in ("placebo", "speed")]
@@ -111,13 +107,7 @@ def _arm_of(row: Row, role: str) -> tuple[object, ...]:
     return (role, row["machine"], *_cell_of(row))
 
 
-def _without_claim(row: Row) -> Row:
-    """Without what the lease's own build said of its placebo, and of a speedup."""
-    kept = {name: [each for each in row[name] if each.split(":")[0] not in WITHHELD] for name in ("reasons", "details")}
-    return row | kept | {"speedup": None, "speedup_lo": None, "speedup_hi": None}
-
-
-def _interval(ours: Visits, known: Components) -> Row:
-    estimate = rate_interval(ours.rates, known)
-    sd = {"start_sd": sqrt(known.start_var)} if known.start_df else {}
-    return sd if estimate is None else sd | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
+def _without_speed(row: Row) -> Row:
+    """Without what the lease's own build said of intervals, of its placebo, and of a speedup."""
+    kept = {"details": [each for each in row["details"] if each.split(":")[0] not in WITHHELD]}
+    return row | kept | dict.fromkeys(("start_sd", "tok_s_lo", "tok_s_hi", "speedup", "speedup_lo", "speedup_hi"))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from lab.bodies.cover import CoverSpec
 from lab.places import CODE, MARK
-from tasks.host.environment_spec import cache_folder
+from tasks.host.environment_spec import cache_folder, user_cache
 
 
 def exposed_paths(baked: Path) -> list[Path]:
     """What bodies see of the host at its own place, read-only: environments, models, interpreters, our code."""
-    folders = [cache_folder(), cache_folder().parent / "family"]
+    folders = [cache_folder(), user_cache() / "family"]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     return sorted({*folders, baked, CODE, *_interpreters(baked)})

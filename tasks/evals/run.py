@@ -18,7 +18,7 @@ from tasks.frameworks.job import Item
 from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.host import environments
-from tasks.host.environment_spec import cache_folder
+from tasks.host.environment_spec import user_cache
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.verdicts import Reason
 
@@ -92,7 +92,7 @@ def items_of(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:
     Raises:
         DatasetUnavailable: the items can't be had, or have the wrong shape.
     """
-    return prepared(spec, cache_folder().parent / DATASETS, tell)
+    return prepared(spec, user_cache() / DATASETS, tell)
 
 
 _said = partial(print, flush=True)

@@ -22,7 +22,7 @@ from configs.evals.suites import Framework as FrameworkName
 from tasks.frameworks.job import Job, Result, read_result, write
 from tasks.frameworks.serve import result_of
 from tasks.host import environments, process_group
-from tasks.host.environment_spec import cache_folder
+from tasks.host.environment_spec import user_cache
 
 _INHERITED: Final = frozenset({
     "PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "SPECSWEEP_STATE",
@@ -228,7 +228,7 @@ def adapter_environment(home: Path) -> dict[str, str]:
 
 def _nltk_data() -> Path:
     """Where nltk keeps what it downloads: in the user's cache, so that a node does it once."""
-    folder = cache_folder().parent / "nltk_data"
+    folder = user_cache() / "nltk_data"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

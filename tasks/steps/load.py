@@ -45,7 +45,7 @@ from tasks.context import Progress, StepContext
 from tasks.evals.run import DATASETS
 from tasks.guards.finding import Finding, Judgement
 from tasks.host import environments
-from tasks.host.environment_spec import cache_folder
+from tasks.host.environment_spec import user_cache
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import Prompt, prompt_seed
 from tasks.timing.asked_twice import ask_twice, counted_tokens, never_met
@@ -70,7 +70,7 @@ def suite_of(spec: LoadStep) -> PromptSuite:
     Raises:
         DatasetUnavailable: they can't be had, or have the wrong shape.
     """
-    return prompt_suite(spec, cache_folder().parent / DATASETS, partial(print, flush=True))
+    return prompt_suite(spec, user_cache() / DATASETS, partial(print, flush=True))
 
 
 def make_ready(spec: LoadStep, tell: Callable[[str], None]) -> None:
@@ -82,7 +82,7 @@ def make_ready(spec: LoadStep, tell: Callable[[str], None]) -> None:
     """
     if spec.dataset == SPEED_BENCH:
         environments.ensure("lm-eval", tell=tell)
-    prompt_suite(spec, cache_folder().parent / DATASETS, tell)
+    prompt_suite(spec, user_cache() / DATASETS, tell)
 
 
 async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:

@@ -80,7 +80,7 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
         return row, None
     load: Load = (row["run_id"], row["step"], *shape)
     found = known.components[load]
-    row = row | _interval(ours, found)
+    row = row | interval_of(ours, found)
     if stands.cell.technique.is_baseline:
         return row, None
     baseline = None if stands.baseline_arm is None else known.arms.get((stands.baseline_arm, shape))
@@ -94,12 +94,12 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
         return row, None
     ratio = ratio_interval(ours.rates, baseline.rates, found)
     withheld = None if ratio is None else known.placebos.withholds(load)
-    row = row | _speedup(ours, baseline, ratio)
+    row = row | speedup_of(ours, baseline, ratio)
     row = row | verdict_columns(_held_to_tokens_per_step(row))
-    return _claimed(row, withheld), speed_pair(row, ours, baseline, ratio, found, differs, withheld)
+    return claimed(row, withheld), speed_pair(row, ours, baseline, ratio, found, differs, withheld)
 
 
-def _claimed(row: Row, withheld: Reason | None) -> Row:
+def claimed(row: Row, withheld: Reason | None) -> Row:
     """The row with what may be claimed of its speedup; the pair keeps all that was seen."""
     if row["verdict"] != "ok":
         return row | {"speedup": None, "speedup_lo": None, "speedup_hi": None}
@@ -108,7 +108,7 @@ def _claimed(row: Row, withheld: Reason | None) -> Row:
     return _noting(row, f"{withheld}: {WITHHELD[withheld]}") | {"speedup_lo": None, "speedup_hi": None}
 
 
-def _interval(ours: Visits, found: Components) -> Row:
+def interval_of(ours: Visits, found: Components) -> Row:
     """Interval of the rate, and over what it holds."""
     if not found.start_df:
         row: Row = {"interval_scope": WITHIN_ONE_START}
@@ -134,7 +134,8 @@ def _refusal(ours: Visits, baseline: Visits | None, concurrency: int | None) -> 
     return f"{Reason.SERVING_DIFFERS}: AR was served by another engine: {'; '.join(unlike)}" if unlike else ""
 
 
-def _speedup(ours: Visits, baseline: Visits, ratio: Estimate | None) -> Row:
+def speedup_of(ours: Visits, baseline: Visits, ratio: Estimate | None) -> Row:
+    """The ratio of the two rates, with its interval where there is one."""
     if ratio is None:
         return {"speedup": ours.tok_s / baseline.tok_s, "speedup_lo": None, "speedup_hi": None}
     return {"speedup": exp(ratio.log), "speedup_lo": exp(ratio.lo), "speedup_hi": exp(ratio.hi)}
