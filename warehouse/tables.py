@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -744,7 +744,7 @@ _CURVE = (
     Column("mode", "str", "fixed, natural or decode", required=True),
     Column("concurrency", "i64", "requests in flight"),
 )
-"""What names a curve over K: cells of one run that differ in K alone, under one condition."""
+"""What names a curve over K: cells that differ in K alone, under one condition; of several runs the latest one."""
 
 CURVE = tuple(column.name for column in _CURVE)
 """Its columns."""
@@ -763,6 +763,11 @@ K_CURVES = Table(
         *_CURVE,
         Column("k", "i64", "tokens drafted per step; 0: AR", "tokens", required=True),
         Column("cell_key", "str", "the cell", required=True),
+        Column(
+            "measured_in",
+            "str",
+            "run of its row in `results_consolidated`: `run_id`, unless the curve is of several; null before schema 11",
+        ),
         Column("visits", "i64", "engine starts behind the rate"),
         Column("tok_s", "f64", "as in `results_consolidated`, and so its interval", "tokens/s"),
         Column("tok_s_lo", "f64", "lower end of its 95 % interval", "tokens/s"),

@@ -3,8 +3,8 @@
 SNAPSHOT and each NEWER are folders with the product tables, such as the store of a lease after `sweep report`. What a
 newer one measured of a step of a cell replaces what was there, whole: a bracket is never made of two leases, and one
 that a lease's end cut off replaces nothing. The store of a lease is gone with its machine, so rates stay as they were
-built then, and a curve over K is that of the newest lease that has one. Rows are held to a guard that came after the
-first leases, and intervals, speedups, placebos and claims are made anew of the visits that stand here (`restated.py`).
+built then. Rows are held to a guard that came after the first leases; intervals, speedups, placebos and claims are made
+anew of the visits that stand here (`restated.py`), and so are curves over K and recommendations (`curves.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
+from bench.h200.curves import over_leases
 from bench.h200.restated import restated
-from configs.load import load_model, load_technique
+from configs.expand import expand
+from configs.load import load_model, load_sweep, load_technique
 from tasks.guards.experts import same_experts
 from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
@@ -30,7 +32,6 @@ from warehouse.snapshot import publish_rows
 from warehouse.store import open_store
 from warehouse.tables import (
     ATTEMPTS,
-    CURVE,
     K_CURVES,
     LOAD,
     PAIRS,
@@ -55,8 +56,11 @@ RATE = (*MEASURED_ONCE, "condition", "mode")
 TRIED = ("run_id", "cell_key", "attempt", "ended_at")
 """What names an attempt. None is replaced: each was paid for."""
 
-CURVES = (K_CURVES.name, RECOMMENDATIONS.name)
-"""Tables of what several cells say together."""
+MERGED = [name for name in PRODUCT_TABLES if name not in (K_CURVES.name, RECOMMENDATIONS.name)]
+"""Tables whose rows are taken over from a lease; the others say what several cells are together."""
+
+SWEEP = "shapes"
+"""What leases measure several K of. One of its plan that nobody measured is missing on the curve."""
 
 _results = RESULTS_CONSOLIDATED.name
 _is_measured = ~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value)
@@ -65,8 +69,8 @@ _is_measured = ~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value)
 def tables_of(folder: Path) -> Tables:
     """The tables of a dataset; of an earlier version with nulls where it had no column, and no rows of a table."""
     found = {}
-    for name, table in PRODUCT_TABLES.items():
-        file, schema = folder / f"{name}.parquet", polars_schema(table)
+    for name in MERGED:
+        file, schema = folder / f"{name}.parquet", polars_schema(PRODUCT_TABLES[name])
         found[name] = schema.to_frame()
         if file.exists():
             columns = pl.scan_parquet(file, schema=schema, missing_columns="insert", extra_columns="ignore")
@@ -79,12 +83,10 @@ def over(old: Tables, new: Tables) -> Tables:
     had = old[_results].select(MEASURED_ONCE)
     measured = new[_results].filter(_is_measured).select(MEASURED_ONCE)
     taken = pl.concat([measured, new[_results].select(MEASURED_ONCE).join(had, on=MEASURED_ONCE, how="anti")]).unique()
-    return {name: _over(name, old[name], new[name], taken) for name in PRODUCT_TABLES}
+    return {name: _over(name, old[name], new[name], taken) for name in MERGED}
 
 
 def _over(name: str, old: pl.DataFrame, new: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    if name in CURVES:
-        return pl.concat([old.join(new, on=CURVE, how="anti", nulls_equal=True), new])
     if name == ATTEMPTS.name:
         return pl.concat([old.join(new, on=TRIED, how="anti", nulls_equal=True), new])
     return pl.concat([old.join(taken, on=MEASURED_ONCE, how="anti"), new.join(taken, on=MEASURED_ONCE, how="semi")])
@@ -104,11 +106,9 @@ def newest(tables: Tables) -> Tables:
 
 
 def judged(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """Rows of leases from before `same_experts`, held to it: rates and starts. Their curves are left out."""
+    """Rows of leases from before `same_experts`, held to it: rates and starts."""
     at_a_time = {_rate(row): row["concurrency"] for row in rows[_results]}
-    held = {name: [_held(row, at_a_time) for row in rows[name]] for name in (_results, VISITS.name)}
-    curves = {name: [row for row in rows[name] if _shared(row, row["concurrency"]) is None] for name in CURVES}
-    return {**rows, **held, **curves}
+    return {**rows, **{name: [_held(row, at_a_time) for row in rows[name]] for name in (_results, VISITS.name)}}
 
 
 def _rate(row: Row) -> tuple[object, ...]:
@@ -116,7 +116,7 @@ def _rate(row: Row) -> tuple[object, ...]:
 
 
 def _shared(row: Row, concurrency: int | None) -> str | None:
-    """What the guard says of a rate by what is on record of its cell; a rate has a mode, a curve all its K."""
+    """What the guard says of a rate by what is on record of its cell."""
     told = (row["made_up"] or "").split(", ")
     if "weights=dummy" not in told or row["mode"] is None:
         return None
@@ -146,7 +146,9 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
             sys.exit(f"merge: {folder} has no dataset. Remedy: bin/sweep report --store {folder}")
         tables = over(tables, tables_of(folder))
     rows = judged({name: frame.to_dicts() for name, frame in newest(tables).items()})
-    rows[_results], rows[PAIRS.name] = restated(rows[_results], rows[PAIRS.name], rows[VISITS.name])
+    rows[_results], rows[PAIRS.name], known = restated(rows[_results], rows[PAIRS.name], rows[VISITS.name])
+    planned = expand(load_sweep(SWEEP), recipe="").cells  # none of the demo's family is in it
+    rows |= over_leases(planned, rows[_results], rows[LOAD.name], known)._asdict()
     rows[LOAD.name] = with_verdicts(rows[LOAD.name], rows[_results])
     rows = {name: sorted(each, key=_place(name)) for name, each in rows.items()}
     with TemporaryDirectory() as scratch:
@@ -154,7 +156,7 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
         runs = sorted({row["run_id"] for name in (_results, ATTEMPTS.name) for row in rows[name]})
         assert publish_rows(store, rows, runs, None) is not None, "nobody else publishes here"
         write_report(store, judged_write_ups())
-        for name in (*(f"{table}.parquet" for table, each in rows.items() if each), CONVENIENCE_KEY):
+        for name in (*(f"{table}.parquet" for table in rows), CONVENIENCE_KEY):
             copyfile(Path(scratch) / name, snapshot / name)
             print(snapshot / name, len(rows.get(name.removesuffix(".parquet"), ())) or "")
 

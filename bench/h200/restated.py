@@ -7,34 +7,35 @@ formulae, which want no more of a visit than its rate and how its repeats scatte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp, log, sqrt
+from typing import NamedTuple
 
+from configs.visits import Role
 from warehouse.consolidate.rows import Row
+from warehouse.consolidate.speed.arms import ArmKey
 from warehouse.consolidate.speed.claims import WITHHELD, among_others, concluded, speed_pair
 from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
-from warehouse.consolidate.speed.run import Visits
-from warehouse.consolidate.speed.settled import claimed, interval_of, speedup_of
-from warehouse.statistics.visits import (
-    Components,
-    VisitRates,
-    components,
-    placebo_interval,
-    ratio_interval,
-)
-
-Arms = Mapping[tuple[object, ...], Visits]
-
-CONDITION = ("run_id", "step", "condition", "mode")
-"""What arms share that differ from start to start alike."""
+from warehouse.consolidate.speed.run import Load, arms_of, components_of
+from warehouse.consolidate.speed.settled import Known, claimed, interval_of, speedup_of
+from warehouse.consolidate.speed.visits import SEEN, Seen, Shape
+from warehouse.statistics.visits import VisitRates, placebo_interval, ratio_interval
 
 
-def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows of `results_consolidated` and of `pairs`, in which only speeds are touched."""
-    arms = _arms_of(visits)
-    found = _components_of(arms)
-    placebos = among_placebos([*_placebos(arms, found, pairs)])
-    allowed = placebos_of(placebos)
+class Restated(NamedTuple):
+    """Rows of `results_consolidated` and of `pairs`, in which only speeds are touched, and what they rest on."""
+
+    results: list[Row]
+    pairs: list[Row]
+    known: Known
+
+
+def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]) -> Restated:
+    """Say anew what these visits say."""
+    arms = arms_of([row | {SEEN: _seen(row)} for row in visits])
+    known = Known(arms, components_of(arms), placebos_of([]))
+    placebos = among_placebos([*_placebos(known, pairs)])
+    known = known._replace(placebos=placebos_of(placebos))
     compared = {_cell_of(pair): pair for pair in pairs if pair["kind"] == "speed"}
     rows, speeds = [], []
     for row in results:
@@ -42,29 +43,26 @@ def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]
         if ours is None or row["tok_s"] is None:
             rows.append(row)
             continue
-        load = tuple(row[name] for name in CONDITION)
-        known = found.get(load) or components([])
-        row = _without_speed(row) | interval_of(ours, known)
+        load = _load_of(row)
+        found = known.components[load]
+        row = _without_speed(row) | interval_of(ours, found)
         pair, baseline = compared.get(_cell_of(row)), arms.get(_arm_of(row, "control"))
-        if pair is not None and baseline is not None and row["verdict"] == "ok" and _is_ok(baseline):
-            ratio = ratio_interval(ours.rates, baseline.rates, known)
-            withheld = None if ratio is None else allowed.withholds(load)
+        if pair is not None and baseline is not None and row["verdict"] == "ok" and baseline.is_ok:
+            ratio = ratio_interval(ours.rates, baseline.rates, found)
+            withheld = None if ratio is None else known.placebos.withholds(load)
             row |= speedup_of(ours, baseline, ratio)
-            made = speed_pair(row, ours, baseline, ratio, known, pair["served_differently"] or [], withheld)
+            made = speed_pair(row, ours, baseline, ratio, found, pair["served_differently"] or [], withheld)
             speeds.append(pair | made)
             row = claimed(row, withheld)
         rows.append(row)
     claims = among_others(speeds)
     others = [pair for pair in pairs if pair["kind"] not in ("placebo", "speed")]
-    return concluded(rows, claims), [*others, *claims, *placebos]
+    return Restated(concluded(rows, claims), [*others, *claims, *placebos], known)
 
 
-def _arms_of(visits: Sequence[Row]) -> Arms:
-    found: dict[tuple[object, ...], list[Row]] = {}
-    for row in sorted(visits, key=lambda each: each["visit"]):
-        if row["complete"] and row["tok_s"] is not None:
-            found.setdefault(_arm_of(row, row["role"]), []).append(row)
-    return {key: Visits(None, tuple(map(_rates_of, rows)), tuple(rows)) for key, rows in found.items()}
+def _seen(row: Row) -> Seen:
+    """What the build knew of a visit, as far as its row tells: not what served it, nor its place, which it passed."""
+    return Seen(None if row["tok_s"] is None else _rates_of(row), None, {})  # type: ignore[arg-type]
 
 
 def _rates_of(row: Row) -> VisitRates:
@@ -75,36 +73,27 @@ def _rates_of(row: Row) -> VisitRates:
     return VisitRates((*scattered, *[rate] * (repeats - len(scattered))), rate, row["position"])
 
 
-def _components_of(arms: Arms) -> dict[tuple[object, ...], Components]:
-    trusted: dict[tuple[object, ...], list[tuple[VisitRates, ...]]] = {}
-    for arm in arms.values():
-        if _is_ok(arm):
-            trusted.setdefault(tuple(arm.rows[0][name] for name in CONDITION), []).append(arm.rates)
-    return {load: components(rates) for load, rates in trusted.items()}
-
-
-def _placebos(arms: Arms, found: Mapping[tuple[object, ...], Components], pairs: Sequence[Row]) -> Iterator[Row]:
+def _placebos(known: Known, pairs: Sequence[Row]) -> Iterator[Row]:
     for pair in pairs:
-        arm = arms.get(_arm_of(pair, "control")) or arms.get(_arm_of(pair, "cell"))
-        if pair["kind"] != "placebo" or arm is None or not _is_ok(arm):
+        arm = known.arms.get(_arm_of(pair, "control")) or known.arms.get(_arm_of(pair, "cell"))
+        if pair["kind"] != "placebo" or arm is None or not arm.is_ok:
             continue
-        known = found[tuple(pair[name] for name in CONDITION)]
-        estimate = placebo_interval(arm.rates, known)
+        estimate = placebo_interval(arm.rates, known.components[_load_of(pair)])
         if estimate is not None:
             seen = {"ratio": exp(estimate.log), "ratio_lo": exp(estimate.lo), "ratio_hi": exp(estimate.hi)}
             yield pair | seen | {"ratio_p": estimate.p}
 
 
-def _is_ok(arm: Visits) -> bool:
-    return all(row["verdict"] == "ok" and row["machine"] is not None for row in arm.rows)
+def _load_of(row: Row) -> Load:
+    return row["run_id"], row["step"], row["condition"], row["mode"]
 
 
-def _cell_of(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in ("cell_key", *CONDITION))
+def _cell_of(row: Row) -> tuple[str, Load]:
+    return row["cell_key"], _load_of(row)
 
 
-def _arm_of(row: Row, role: str) -> tuple[object, ...]:
-    return (role, row["machine"], *_cell_of(row))
+def _arm_of(row: Row, role: Role) -> tuple[ArmKey, Shape]:
+    return (row["run_id"], row["cell_key"], row["step"], role, row["machine"]), (row["condition"], row["mode"])
 
 
 def _without_speed(row: Row) -> Row:

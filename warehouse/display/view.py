@@ -206,6 +206,11 @@ def curve_of(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in CURVE)
 
 
+def measured_in(point: Row) -> str:
+    """Run of the row of `results_consolidated` that a point of a curve over K is."""
+    return str(point["measured_in"] or point["run_id"])
+
+
 def headline_shape(rows: list[Row]) -> LoadShape | None:
     """The load that stands for a bench: fewest requests at a time, then the shortest context.
 

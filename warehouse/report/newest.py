@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import polars as pl
 
@@ -32,7 +33,7 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
     runs = shown.select("run_id", "gpu").unique()
     visits = tables.get("visits")
     load, curves, recommended = (tables.get(name) for name in ("load", "k_curves", "recommendations"))
-    drawn = None if curves is None else curves.join(kept, on=kept.columns, how="semi", maintain_order="left")
+    drawn = None if curves is None else _points(curves, kept, "semi")
     started = None if visits is None else visits.join(runs, on=runs.columns, how="semi", maintain_order="left")
     return View(
         rows=[*shown.to_dicts()],
@@ -48,9 +49,15 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
 
 def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame, kept: pl.DataFrame) -> list[Row]:
     """Recommendations of curves that are shown whole: one that rests on a row measured anew since is out of date."""
-    gone = curves.join(kept, on=kept.columns, how="anti")
+    gone = _points(curves, kept, "anti")
     whole = recommended.join(gone, on=CURVE, how="anti", nulls_equal=True, maintain_order="left")
     return [*whole.to_dicts()]
+
+
+def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti"]) -> pl.DataFrame:
+    """Points of curves by whether the row that they are of is shown: it may be of another run than the curve."""
+    row_of = [pl.coalesce("measured_in", "run_id") if name == "run_id" else pl.col(name) for name in kept.columns]
+    return curves.join(kept, left_on=row_of, right_on=kept.columns, how=how, maintain_order="left")
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:

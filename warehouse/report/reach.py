@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from warehouse.display.claims import has_claim, is_faster
 from warehouse.display.doubts import doubts, lost_needles
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label
-from warehouse.display.view import View, bench, curve_of, load_name, load_shape
+from warehouse.display.view import View, bench, curve_of, load_name, load_shape, measured_in
 from warehouse.speculation.curves import AR_K
 
 MOST_NAMED = 4
@@ -29,8 +29,8 @@ def by_rule(view: View, best: Row, usable: Sequence[Row]) -> Row:
     """The row of the K that "Which K" recommends on the curve of the best one; that one itself where it says none."""
     points = _points(view, best)
     chosen = _recommendation(view, points)
-    cells = {point["cell_key"] for point in points if chosen is not None and point["k"] == chosen["k"]}
-    return next((row for row in usable if row["run_id"] == best["run_id"] and row["cell_key"] in cells), best)
+    cells = {_cell_of(point) for point in points if chosen is not None and point["k"] == chosen["k"]}
+    return next((row for row in usable if (row["run_id"], row["cell_key"]) in cells), best)
 
 
 def which_k(view: View, row: Row) -> list[str]:
@@ -80,9 +80,14 @@ def claimed_elsewhere(view: View, here: Sequence[Row]) -> list[str]:
 
 def _points(view: View, row: Row) -> list[Row]:
     """The curve over K that the row is a point of; empty: it is of none."""
-    names = ("run_id", "cell_key", "step", "condition", "mode")
-    own = next((point for point in view.k_curves if all(point[name] == row[name] for name in names)), None)
+    names = ("step", "condition", "mode")
+    mine = (point for point in view.k_curves if _cell_of(point) == (row["run_id"], row["cell_key"]))
+    own = next((point for point in mine if all(point[name] == row[name] for name in names)), None)
     return [] if own is None else [point for point in view.k_curves if curve_of(point) == curve_of(own)]
+
+
+def _cell_of(point: Row) -> tuple[str, str]:
+    return measured_in(point), point["cell_key"]
 
 
 def _recommendation(view: View, points: Sequence[Row]) -> Row | None:

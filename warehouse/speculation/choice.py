@@ -88,7 +88,7 @@ def _refusal(points: Points, rows: Sequence[Row], excluded: Mapping[int, str]) -
     missing = [_lacking(points, k, rows) for k in (AR_K, *curve.cells) if k not in excluded]
     if any(missing):
         return f"incomplete: {'; '.join(filter(None, missing))}"
-    if not points.found.start_df:
+    if not any(point.found.start_df for point in points.by_k.values()):
         return "every K within one start: nothing is known of how much starts differ (`visits: mirrored` tells)"
     if points.withheld is not None:
         return f"{points.withheld}: {WITHHELD[points.withheld]}"

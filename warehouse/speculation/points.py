@@ -22,6 +22,8 @@ class Point(NamedTuple):
     row: Row
     starts: Visits | None
     baseline: Visits | None
+    found: Components
+    """What varies from start to start in its run."""
 
     @property
     def is_ok(self) -> bool:
@@ -36,9 +38,8 @@ class Points(NamedTuple):
     shape: Shape
     by_k: Mapping[int, Point]
     """Of every K that has a row, whatever its verdict; 0 is the run's AR cell, where it has one."""
-    found: Components
     withheld: Reason | None
-    """Why the run claims no speed under this condition; None: it may."""
+    """Why a run of theirs claims no speed under this condition; None: all may."""
 
     @property
     def concurrency(self) -> int | None:
@@ -61,22 +62,17 @@ class Points(NamedTuple):
         if k == AR_K:
             return Estimate(0.0, 0.0, 0.0, 1.0, 1.0)
         point = self.by_k[k]
-        return self._ratio(point.starts, point.baseline)
+        return _ratio(point.starts, point.baseline, point.found)
 
     def _direct(self, one: int, other: int) -> Estimate | None:
         starts = {k: self.by_k[k].starts if k in self.by_k else None for k in (one, other)}
+        beside = other if one == AR_K else one
         if AR_K in starts:  # the other's own AR: it was started beside it
-            beside = other if one == AR_K else one
             starts[AR_K] = self.by_k[beside].baseline
         ours, theirs = starts[one], starts[other]
-        if ours is None or theirs is None or ours.rows[0]["machine"] != theirs.rows[0]["machine"]:
+        if ours is None or theirs is None or _place(ours) != _place(theirs):
             return None
-        return self._ratio(ours, theirs)
-
-    def _ratio(self, ours: Visits | None, theirs: Visits | None) -> Estimate | None:
-        if ours is None or theirs is None or not (ours.is_ok and theirs.is_ok):
-            return None
-        return ratio_interval(ours.rates, theirs.rates, self.found)
+        return _ratio(ours, theirs, self.by_k[beside].found)
 
 
 def points_of(curve: Curve, shape: Shape, rows: Sequence[Row], known: Known) -> Points:
@@ -87,11 +83,22 @@ def points_of(curve: Curve, shape: Shape, rows: Sequence[Row], known: Known) -> 
     for k, planned in cells.items():
         row = here.get(planned.cell.cell_key)
         if row is not None:
-            points[k] = Point(row, _starts(row, planned, "cell", known), _baseline(row, planned, curve, known))
-    load = (curve.run_id, *shape)
-    return Points(
-        curve, shape, points, known.components.get(load) or Components(0.0, 0.0, 0.0), known.placebos.withholds(load)
-    )
+            found = known.components.get((row["run_id"], *shape)) or Components(0.0, 0.0, 0.0)
+            beside = _baseline(row, planned, curve, known)
+            points[k] = Point(row, _starts(row, planned, "cell", known), beside, found)
+    withheld = (known.placebos.withholds((point.row["run_id"], *shape)) for point in points.values())
+    return Points(curve, shape, points, next(filter(None, withheld), None))
+
+
+def _place(starts: Visits) -> tuple[str, str | None]:
+    """Run and machine: what differs from start to start is known of each run by itself."""
+    return starts.rows[0]["run_id"], starts.rows[0]["machine"]
+
+
+def _ratio(ours: Visits | None, theirs: Visits | None, found: Components) -> Estimate | None:
+    if ours is None or theirs is None or not (ours.is_ok and theirs.is_ok):
+        return None
+    return ratio_interval(ours.rates, theirs.rates, found)
 
 
 def _baseline(row: Row, planned: PlannedCell, curve: Curve, known: Known) -> Visits | None:

@@ -45,14 +45,19 @@ def k_curves(
     for run_id, planned in plans.items():
         gone = {cell for run, cell in dropped if run == run_id}
         for curve in curves_of(run_id, planned):
-            keys = {each.cell.cell_key for each in curve.cells.values()}
-            beside = keys if curve.baseline is None else keys | {curve.baseline.cell.cell_key}
-            rows, streams = (
-                [row for row in each.get(run_id, ()) if row["cell_key"] in beside] for each in (measured, latencies)
-            )
-            for shape in shapes_of(row for row in rows if row["cell_key"] in keys):
-                _add(made, points_of(curve, shape, rows, known), rows, streams, gone)
+            add_curve(made, curve, measured.get(run_id, ()), latencies.get(run_id, ()), known, gone)
     return made
+
+
+def add_curve(
+    made: Curves, curve: Curve, results: Sequence[Row], load: Sequence[Row], known: Known, dropped: Collection[str] = ()
+) -> None:
+    """Add one curve under all conditions that any of its cells was measured under, from rows that may be of others."""
+    keys = {each.cell.cell_key for each in curve.cells.values()}
+    beside = keys if curve.baseline is None else keys | {curve.baseline.cell.cell_key}
+    rows, streams = ([row for row in each if row["cell_key"] in beside] for each in (results, load))
+    for shape in shapes_of(row for row in rows if row["cell_key"] in keys):
+        _add(made, points_of(curve, shape, rows, known), rows, streams, dropped)
 
 
 def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -86,6 +91,7 @@ def _measured(k: int, point: Point, choice: Choice) -> Row:
     row, ratio = point.row, choice.ratios.get(k)
     return {
         "k": k,
+        "measured_in": row["run_id"],
         **{name: row.get(name) for name in ("cell_key", "tok_s", "tok_s_lo", "tok_s_hi", "speedup", "visits")},
         **_of_best(ratio),
         "verdict": row["verdict"],

@@ -103,6 +103,15 @@ def test_the_k_that_is_run_is_the_one_that_the_rule_recommends() -> None:
     assert "Which K: K=2: within noise of K=4, the fastest" in text and "hence not recommended: mtp K=4" in text
 
 
+def test_so_is_one_that_another_run_measured_where_leases_were_merged_into_one_curve() -> None:
+    smaller = MTP | {"run_id": "r0", "cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95}
+    points = [each | {"measured_in": "r0" if each["k"] == 2 else "r1"} for each in curve(0, 2, 4)]
+    ruled = recommended(k=2, wording="K=2: within noise of K=4")
+    pairs = (PAIR, speed_pair(smaller), HELD, placebo(AR | {"run_id": "r0"}))
+    text = text_of(seen(AR, MTP, smaller, pairs=pairs, k_curves=points, recommendations=[ruled]))
+    assert text.startswith("Run mtp K=2: 1.95 × AR at short c=1")  # noqa: RUF001
+
+
 def test_where_no_k_can_be_told_from_the_next_the_answer_says_so() -> None:
     noisy = recommended(k=None, wording="no recommendation: too noisy: K=2 is within noise of K=4")
     view = seen(AR, MTP, pairs=(PAIR, HELD), k_curves=curve(0, 2, 4), recommendations=[noisy])

@@ -306,8 +306,8 @@ def test_a_step_is_only_known_where_the_requests_in_flight_are(
         "mode": "natural",
     }  # fmt: skip
     curve: Any = None
-    point = Point(row, starts, starts)
-    points = Points(curve, (step, "c", "natural"), {2: point}, Components(0.0, 0.0, 0.0), None)
+    point = Point(row, starts, starts, Components(0.0, 0.0, 0.0))
+    points = Points(curve, (step, "c", "natural"), {2: point}, None)
     assert bool(steps_of(points, [], [])) is is_known
 
 
