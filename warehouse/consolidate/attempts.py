@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from warehouse.bill.bill import BillLine, bill
 from warehouse.consolidate.inputs import CellHistory
 from warehouse.consolidate.rows import Row, labels
@@ -26,11 +28,16 @@ def attempt_rows(history: CellHistory) -> list[Row]:
 
 def _row(line: BillLine) -> Row:
     if line.attempt is not None:
-        row = {name: getattr(line.attempt, name) for name in RECORDED}
+        row = {name: _null_if_empty(getattr(line.attempt, name)) for name in RECORDED}
     else:
         assert line.story is not None, "a bill line has an attempt or a placement"
         row = _unrecorded(line.number, line.story)
     return row if line.story is None else row | _billed(line, line.story)
+
+
+def _null_if_empty(value: Any) -> Any:
+    """A record says "" where it has no words; in the dataset that would be taken for a reason or a log."""
+    return None if value == "" else value
 
 
 def _unrecorded(number: int | None, story: PlacementStory) -> Row:

@@ -160,6 +160,14 @@ def test_this_machine_keeps_its_columns(ledger: Ledger) -> None:
     assert row.get("rented_s") is None and row.get("cluster") is None
 
 
+def test_a_try_without_words_has_null_where_others_have_them(ledger: Ledger) -> None:
+    close(ledger, KEY, 1, 0, 100)
+    close(ledger, KEY, 2, 200, 300, outcome="failed", reason="no such file", log_tail="Traceback")
+    publish(ledger.store)
+    rows = read_current(ledger.store, "attempts").select("attempt", "reason", "log_tail", "owner").rows()
+    assert rows == [(1, None, None, None), (2, "no such file", "Traceback", None)]
+
+
 def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) -> None:
     rent_a_bad_night(ledger, KEY)
     publish(ledger.store)
