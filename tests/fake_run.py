@@ -51,7 +51,7 @@ steps:
       - {name: short c=1, context_tokens: 64, output_tokens: 128, repeats: 3, requests: 2}
       - {name: short c=2, context_tokens: 64, output_tokens: 128, repeats: 2, requests: 8, concurrency: 2}
   - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
-  - {step: eval-tiny, items: 24}
+  - {step: eval-tiny, items: 24, seed: 7}
 """
 
 ENGINE = """

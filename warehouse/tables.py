@@ -141,7 +141,12 @@ PROVENANCE_COLUMNS = (
     Column("spot", "bool", "whether the node could be taken away"),
     Column("price_usd_h", "f64", "price of the node", "USD/h"),
     Column("price_source", "str", "where that price comes from, with its date"),
-    Column("seed", "i64", "seed of prompts and items"),
+    Column(
+        "seed",
+        "i64",
+        "of an evaluation: draws its items; sample i of an item is asked for with seed + i, where its answers are "
+        "sampled; null: other prompts are drawn by what they are called",
+    ),
     Column("dataset_revision", "str", "of the evaluation data"),
     Column("weights", "str", "real or dummy"),
     Column("machine", "str", "which machine it was: host and card; windows of two machines never become one figure"),

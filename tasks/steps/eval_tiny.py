@@ -26,6 +26,7 @@ SMOKE_SEED = 17
 
 async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
     """Ask every question that earlier attempts left unanswered; one part per `ITEMS_PER_PART` answers."""
+    ctx.facts["seed"] = spec.seed
     rows = await ctx.resume(EVAL_ITEMS, ("item_id",))
     answered = {row["item_id"] for row in rows}
     todo = [question for question in drawn(spec.items, spec.seed, spec.kind) if question.item_id not in answered]

@@ -69,6 +69,7 @@ DUE = (
     Due("metric", ("eval-tiny None", "smoke None")),
     Due("score score_stderr n extractor score_lo score_hi samples", ("eval-tiny None",)),
     Due("parity_equal parity_n", ("parity None",), pl.col("technique") != "ar"),
+    Due("seed", ("eval-tiny None",)),
     Due("host_peak_bytes", ("memory fixed",)),
     Due("weights_bytes", ("memory fixed by transformers-cpu",)),
     Due("kv_cache_bytes kv_tokens kv_bytes_per_token", ("memory fixed by vllm-cpu",)),
@@ -96,7 +97,6 @@ MAY_BE_EMPTY = {
     "of a draft beside an AR that is ok, too: see `assert_two_starts_are_told`, and the memory of speed-bench-tiny": (
         "speedup speedup_lo speedup_hi conclusion baseline_kv_tokens"
     ),
-    "nobody's so far: prompts and items are drawn by what they are called": "seed",
 }
 """Columns that no row of these twins need have, by the reason why."""
 

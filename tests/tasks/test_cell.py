@@ -60,6 +60,8 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
     assert (parity["engine_drafts"], parity["engine_accepted_tokens"]) == (48, 48), "a token of each draft of 96 tokens"
     assert answers["engine_generation_tokens"] == 24 * 12 and answers["engine_accepted_tokens"] > 0
     assert run.rows("throughput", "provenance")[0]["engine_version"] == "fake"
+    seeds = [run.rows(step, "provenance")[-1]["seed"] for step in STEPS]
+    assert seeds == [None, None, None, 7], "only an evaluation's items are drawn with one"
     assert [(attempt.attempt, attempt.outcome) for attempt in run.attempts()] == [(1, "completed")]
     assert processes_with(str(tmp_path)) == []
 
