@@ -151,8 +151,8 @@ def claim_cell(view: View, row: Row) -> str:
 ACCEPTANCE_LEAD = (
     "How much of what was drafted the target kept, by the engine's counters. Acceptance length counts verification "
     "steps, each one token plus the accepted ones; tokens per step counts the steps without a draft too, of which "
-    "lookup has many. A step costs at least one of AR's, so a speedup above the dashed line, which is tokens per "
-    "step, can't be true and is flagged."
+    "lookup has many. A step costs at least one of AR's, so a speedup above tokens per step can't be true and is "
+    "flagged."
 )
 
 
@@ -171,7 +171,9 @@ def acceptance_section(view: View) -> Markup:
         note = f"{_bench_note(here)} {shape.condition}"
         fast = [row for row in here if row["speedup"] is not None]
         positions = [row for row in here if row["acceptance_by_position"]]
-        drawings += [plot("Speedup against tokens per step", note, speedup_scatter(fast))] if fast else []
+        if fast:
+            bound = f"{note}; dashed: tokens per step."
+            drawings.append(plot("Speedup against tokens per step", bound, speedup_scatter(fast)))
         drawings += [plot("Acceptance by draft position", note, acceptance_lines(positions))] if positions else []
     width = max(len(row["acceptance_by_position"] or ()) for row in drafted)
     columns = [

@@ -175,9 +175,10 @@ def bench(row: Row) -> Bench:
     return row["model"], row["engine"], row["gpu"]
 
 
-def is_small(row: Row) -> bool:
-    """Whether a figure is real but says nothing about a GPU: the demo's own family, or a CPU."""
-    return str(row["family"]).startswith(DEMO_FAMILY_PREFIX) or row["gpu"] == "cpu"
+def small_origin(row: Row) -> str:
+    """Where a figure is from that is real but says nothing of large models on a GPU; empty: it is of such a model."""
+    is_tiny, is_of_cpu = str(row["family"]).startswith(DEMO_FAMILY_PREFIX), row["gpu"] == "cpu"
+    return " on ".join(["a tiny demonstration model"] * is_tiny + ["a CPU"] * is_of_cpu)
 
 
 class LoadShape(NamedTuple):

@@ -9,6 +9,8 @@ from warehouse.display.markup import Markup, join, tag
 from warehouse.display.tables import MOST_ROWS, Heading, fair_share, more, naming, table
 from warehouse.display.view import View, favour
 
+TITLE = "Against AR, question by question"
+
 LEAD = (
     "Difference to AR on the same questions. p is that of no difference (exact McNemar test; over questions with "
     "several answers, Student's t), that of a loss of the margin is one-sided; both are corrected for all cells of the "
@@ -48,7 +50,7 @@ def paired_table(view: View) -> Markup:
         columns.append(Heading("served differently", lambda pair: ", ".join(pair["served_differently"] or ()), ""))
     return join(
         [
-            tag("h3", "Against AR, question by question"),
+            tag("h3", TITLE),
             tag("p", LEAD, class_="lead"),
             table("Paired accuracy differences", columns, fair_share(pairs, lambda pair: pair["step"])),
             more(pairs, "pairs"),

@@ -10,14 +10,14 @@ from warehouse.display.plots import score_dots
 from warehouse.display.section import plot, section
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import View, bench
-from warehouse.evals.paired_table import paired_table
+from warehouse.evals.paired_table import TITLE, paired_table
 from warehouse.evals.readers_table import readers_table
 
 LEAD = (
     "Read off the last answer of the body, thinking on (IFEval: checked by a program). A score's interval says how far "
-    "one arm could be off; whether a technique loses accuracy is decided on the same questions, in the second table."
+    "one arm could be off; whether a technique loses accuracy is decided against AR's on the same questions"
 )
-
+"""Goes on with where, which only a page with a comparison has."""
 
 MOST_DOTS = 40
 """Most scores in one plot: as many as a phone's screen has lines for."""
@@ -30,16 +30,17 @@ def accuracy_section(view: View) -> Markup:
     """Scores, what each technique costs against AR on the same questions, and what careless readers make of them."""
     shown = sorted(view.scores(), key=lambda row: row["step"])
     if not shown:
-        return section("accuracy", "Accuracy", LEAD, tag("p", "No evaluation has been scored."))
+        return section("accuracy", "Accuracy", f"{LEAD}.", tag("p", "No evaluation has been scored."))
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in shown:
         groups.setdefault((row["step"], *bench(row)), []).append(row)
     drawings = [_plot(step, model, rows) for (step, model, *_), rows in list(groups.items())[:MOST_PLOTS]]
     undrawn = len(groups) - MOST_PLOTS
+    is_decided = any(pair["kind"] == "accuracy" for pair in view.pairs)
     return section(
         "accuracy",
         "Accuracy",
-        LEAD,
+        f"{LEAD}, below (“{TITLE}”)." if is_decided else f"{LEAD}.",
         tag("div", *drawings, class_="plots"),
         tag("p", f"{plural(undrawn, 'plot')} more would follow; their scores are below.") if undrawn > 0 else None,
         table("Scores", _columns(view, shown), fair_share(shown, lambda row: row["step"])),

@@ -23,7 +23,7 @@ from warehouse.display.figures import (
     span,
     technique_label,
 )
-from warehouse.display.view import View, bench, headline_shape, is_small, load_shape
+from warehouse.display.view import View, bench, headline_shape, load_shape, small_origin
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
 from warehouse.report.reach import by_rule, claimed_elsewhere, elsewhere, is_carried, which_k
 from warehouse.report.unmeasured import unmeasured_caveats
@@ -56,13 +56,13 @@ def answers(view: View) -> list[Answer]:
 def caveats(view: View) -> list[str]:
     """What a reader must not conclude; none where all was measured, of large models that were really run on a GPU."""
     rates = view.rates()
-    small, unreal = [row for row in rates if is_small(row)], [row for row in rates if marks(row)]
+    small, unreal = [row for row in rates if small_origin(row)], [row for row in rates if marks(row)]
     said = []
     if small:
+        origins = " or from ".join(dict.fromkeys(map(small_origin, small)))
         said.append(
-            f"{_which(small, rates)} of these numbers come from a tiny demonstration model or from a CPU. They were "
-            "really measured, and judged like any other, but they are small: they show that the method works, not how "
-            "a large model behaves on a GPU."
+            f"{_which(small, rates)} of these numbers come from {origins}. They were really measured, and judged like "
+            "any other, but they are small: they show that the method works, not how a large model behaves on a GPU."
         )
     if unreal:
         words = " or ".join(dict.fromkeys(mark.words for row in unreal for mark in marks(row)))
