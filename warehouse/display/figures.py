@@ -71,6 +71,11 @@ DRAWN = Mark("\N{PILCROW SIGN}", "experts drawn")
 REPLAY = "replayed:"
 """How an `acceptance_source` begins that was not measured; its source follows."""
 
+REPLAY_NUMBER = "replay_number"
+"""Of the page's rows, beside their own columns: which of the page's sources it was, from 1."""
+
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 MARKED = ("weights", "acceptance_source", "denoising_steps", "canvas_length")
 """The columns that say so or name the cell, and that comparisons lack; `made_up`, which tells of drawn experts, they
 have."""
@@ -79,7 +84,9 @@ have."""
 def marks(row: Row) -> list[Mark]:
     """What must stand beside the name wherever one of its figures is shown; nothing: the model was really run."""
     is_dummy, source = row.get("weights") == "dummy", row.get("acceptance_source") or ""
-    replayed = REPLAYED._replace(words=f"{REPLAYED.words} from {source.removeprefix(REPLAY)}")
+    number = row.get(REPLAY_NUMBER) or 1
+    which = str(number).translate(SUPERSCRIPTS) if number > 1 else ""
+    replayed = Mark(REPLAYED.sign + which, f"{REPLAYED.words} from {source.removeprefix(REPLAY)}")
     found = {
         DUMMY: is_dummy,
         replayed: source.startswith(REPLAY),

@@ -48,10 +48,8 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Marku
 
 def _legend(rows: Sequence[Row]) -> Child:
     """What the signs at the names of these rows mean, once and not in every row."""
-    words: dict[str, list[str]] = {}
-    for mark in dict.fromkeys(mark for row in rows for mark in marks(row)):
-        words.setdefault(mark.sign, []).append(mark.words)
-    said = "; ".join(f"{sign} {' or '.join(each)}" for sign, each in words.items())
+    found = dict.fromkeys(mark for row in rows for mark in marks(row))
+    said = "; ".join(f"{mark.sign} {mark.words}" for mark in found)
     return tag("p", said, class_="signs") if said else None
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from warehouse.display.figures import MARKED, Row
+from warehouse.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row
 from warehouse.display.view import View
 from warehouse.tables import CURVE
 
@@ -35,16 +35,30 @@ def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
     load, curves, recommended = (tables.get(name) for name in ("load", "k_curves", "recommendations"))
     drawn = None if curves is None else _points(curves, kept, "semi")
     started = None if visits is None else visits.join(runs, on=runs.columns, how="semi", maintain_order="left")
+    pairs = _named(_pairs(_claimless(tables["pairs"], "ratio"), kept, runs), shown)
+    rows, pairs, attempts = _numbered(shown, pairs, tables["attempts"])
     return View(
-        rows=[*shown.to_dicts()],
-        pairs=[*_named(_pairs(_claimless(tables["pairs"], "ratio"), kept, runs), shown).to_dicts()],
-        attempts=[*tables["attempts"].to_dicts()],
+        rows=[*rows.to_dicts()],
+        pairs=[*pairs.to_dicts()],
+        attempts=[*attempts.to_dicts()],
         older_rows=everything.height - shown.height,
         visits=[] if started is None else [*started.to_dicts()],
         load=[] if load is None else [*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
         k_curves=[] if drawn is None else [*drawn.to_dicts()],
         recommendations=[] if recommended is None or curves is None else _of_curves(recommended, curves, kept),
     )
+
+
+def _numbered(*frames: pl.DataFrame) -> list[pl.DataFrame]:
+    """The rows with the number of their source of replayed acceptance, so that each has a sign of its own."""
+    said = (frame["acceptance_source"] for frame in frames if "acceptance_source" in frame.columns)
+    sources = dict.fromkeys(source for each in said for source in each if (source or "").startswith(REPLAY))
+    numbers = {source: number for number, source in enumerate(sources, 1)}
+    number = pl.col("acceptance_source").replace_strict(numbers, default=None, return_dtype=pl.Int64)
+    return [
+        frame.with_columns(number.alias(REPLAY_NUMBER)) if "acceptance_source" in frame.columns else frame
+        for frame in frames
+    ]
 
 
 def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame, kept: pl.DataFrame) -> list[Row]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.warehouse.report.rows import AR, MTP, seen
+from tests.warehouse.report.rows import AR, MTP, seen, viewed
+from tests.warehouse.report.started import speed_pair
 from warehouse.display.markup import Markup
 from warehouse.display.speed_sections import baseline_section, speed_section
 from warehouse.report.trust_sections import flagged_section
@@ -29,8 +30,14 @@ def test_what_was_found_stands_before_what_else_is_known_of_a_flagged_row() -> N
     assert columns(flagged_section(seen(AR, flagged)))[4] == "what was found", "behind five more it is cut off"
 
 
-def test_a_legend_names_all_sources_that_a_sign_of_its_table_stands_for() -> None:
+def test_every_source_on_the_page_has_a_sign_of_its_own() -> None:
     rows = [MTP | {"cell_key": at, "acceptance_source": f"replayed:{at}"} for at in ("one", "two")]
-    shown = speed_section(seen(AR, *rows)) or ""
-    legend = "‡ acceptance replayed from one or acceptance replayed from two"
-    assert f">{legend}</p>" in shown and ">mtp K=4‡</th>" in shown
+    view = viewed([AR, *rows], [speed_pair(row) for row in rows])
+    shown = speed_section(view) or ""
+    assert ">‡ acceptance replayed from one; ‡² acceptance replayed from two</p>" in shown
+    assert ">mtp K=4‡</th>" in shown and ">mtp K=4‡²</th>" in shown
+    [bars] = shown.split("<svg")[1:]
+    assert ">mtp K=4‡²</text>" in bars and ">‡² acceptance replayed from two</text>" in bars
+    alone = viewed([AR, rows[1]], [speed_pair(rows[1])])
+    assert ">‡ acceptance replayed from two</p>" in (speed_section(alone) or "")
+    assert [(pair["cell_key"], pair["replay_number"]) for pair in view.pairs] == [("one", 1), ("two", 2)]
