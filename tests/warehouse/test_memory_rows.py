@@ -103,7 +103,8 @@ def test_energy_is_held_against_ar_of_the_same_machine_where_both_are_ok(
 
 def test_bars_of_one_plot_are_of_one_mode(local: Store) -> None:
     run = EnergisedRun(local)
-    run.speed(AR, 100, 400, modes=("fixed", "natural"))
+    for cell in (AR, MTP):
+        run.speed(cell, 100, 400, modes=("fixed", "natural"))
     shown = page(built(run))
     assert shown.count("<svg") == 2 and "Energy per token, short c=1 (natural)" in shown
     assert "answers end by themselves" in shown, "and so says the table"

@@ -11,6 +11,9 @@ from warehouse.display.view import View
 LAST_OF_STEPS = 90
 """Place of a step's section that names none: after all other steps', before the flagged rows."""
 
+FEWEST_BARS = 2
+"""Of a drawing whose bars are compared with one another: a single one says no more than its row of the table."""
+
 
 class Section(NamedTuple):
     """A section that a step, or the page itself, contributes.

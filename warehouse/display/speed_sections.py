@@ -9,7 +9,7 @@ from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span,
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
-from warehouse.display.section import plot, section
+from warehouse.display.section import FEWEST_BARS, plot, section
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_name, load_shape
 from warehouse.verdicts import worst
@@ -120,7 +120,9 @@ def speed_section(view: View) -> Markup | None:
     rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
     others = _by_load([row for row in timed if row["technique"] != "ar"])
     drawings = [
-        plot(f"Tokens per second, {name}", _load_note(rows), rate_bars(rows)) for name, rows in _by_shape(rates)
+        plot(f"Tokens per second, {name}", _load_note(rows), rate_bars(rows))
+        for name, rows in _by_shape(rates)
+        if len(rows) >= FEWEST_BARS
     ]
     if not others:
         return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), tag("p", "Nothing but AR has been measured."))

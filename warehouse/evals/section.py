@@ -7,7 +7,8 @@ from collections.abc import Callable
 from warehouse.display.figures import NOTHING, Row, figure, plural, span
 from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import score_dots
-from warehouse.display.section import plot, section
+from warehouse.display.section import FEWEST_BARS, plot, section
+from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import View, bench
 from warehouse.evals.paired_table import TITLE, paired_table
@@ -34,14 +35,15 @@ def accuracy_section(view: View) -> Markup:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in shown:
         groups.setdefault((row["step"], *bench(row)), []).append(row)
-    drawings = [_plot(step, model, rows) for (step, model, *_), rows in list(groups.items())[:MOST_PLOTS]]
-    undrawn = len(groups) - MOST_PLOTS
+    compared = [(step, model, rows) for (step, model, *_), rows in groups.items() if len(rows) >= FEWEST_BARS]
+    drawings = [_plot(*each) for each in compared[:MOST_PLOTS]]
+    undrawn = len(compared) - MOST_PLOTS
     is_decided = any(pair["kind"] == "accuracy" for pair in view.pairs)
     return section(
         "accuracy",
         "Accuracy",
         f"{LEAD}, below (“{TITLE}”)." if is_decided else f"{LEAD}.",
-        tag("div", *drawings, class_="plots"),
+        plots_of(drawings),
         tag("p", f"{plural(undrawn, 'plot')} more would follow; their scores are below.") if undrawn > 0 else None,
         table("Scores", _columns(view, shown), fair_share(shown, lambda row: row["step"])),
         more(shown, "results_consolidated"),

@@ -9,7 +9,7 @@ from warehouse.display.curves import points_of
 from warehouse.display.figures import Row, figure, rate, span
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Markup
-from warehouse.display.section import plot, section
+from warehouse.display.section import FEWEST_BARS, plot, section
 from warehouse.display.speed_sections import claim_cell, plots_of
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import LOAD_STEP, View, bench
@@ -123,7 +123,8 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
         here = [row for row in known if row["concurrency"] == number]
         names = sorted({category_of(row["condition"]) or "" for row in here})
         categories = [(name, [row for row in here if category_of(row["condition"]) == name]) for name in names]
-        made.append(plot(f"Speedup by category, {number} in flight", note_of(here), category_bars(categories)))
+        if len(here) >= FEWEST_BARS:
+            made.append(plot(f"Speedup by category, {number} in flight", note_of(here), category_bars(categories)))
     return made
 
 

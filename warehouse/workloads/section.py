@@ -9,7 +9,7 @@ from warehouse.display.figures import NOTHING, Row, figure, rate, span, techniqu
 from warehouse.display.groups import benches_of
 from warehouse.display.markup import Markup, tag
 from warehouse.display.rate_columns import share
-from warehouse.display.section import plot, section
+from warehouse.display.section import FEWEST_BARS, plot, section
 from warehouse.display.speed_sections import claim_cell, plots_of
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import PROMPTS_STEP, View, bench
@@ -96,7 +96,8 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
         workloads = [(name, found) for name in names if (found := _of(here, name))]
         first = rows[0]
         note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
-        made.append(plot(f"Speedup by workload, {number} in flight", note, category_bars(workloads, "workload")))
+        if len(here) >= FEWEST_BARS:
+            made.append(plot(f"Speedup by workload, {number} in flight", note, category_bars(workloads, "workload")))
     return made
 
 

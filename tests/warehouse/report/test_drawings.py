@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.warehouse.report.rows import row
+from tests.warehouse.report.rows import AR, MTP, row, seen
 from warehouse.display.curves import Point, curves
 from warehouse.display.drawing import WIDTH
 from warehouse.display.figures import Row
 from warehouse.display.markup import Markup
 from warehouse.display.plots import LETTER, acceptance_lines, rate_bars, score_dots, speedup_scatter
+from warehouse.display.speed_sections import speed_section
+from warehouse.display.view import View
+from warehouse.evals.section import accuracy_section
 from warehouse.loads.plots import PER_SECOND, against_load
+from warehouse.loads.section import category_section
 from warehouse.memory.plots import energy_bars
+from warehouse.memory.section import memory_section
+from warehouse.workloads.section import workload_section
 
 AXIS_LETTER = LETTER * 10 / 11
 """By the sizes of both in the style sheet."""
@@ -97,3 +103,25 @@ def test_the_line_of_all_that_is_offered_is_there_for_a_single_rate() -> None:
     [ends] = re.findall(r'<polyline points="([^"]*)" class="bound"', offered(cells()))
     (x1, y1), (x2, y2) = (tuple(map(float, each.split(","))) for each in ends.split())
     assert x2 > x1 and y1 == y2
+
+
+LONE: dict[str, tuple[Callable[[View], Markup | None], Row, Row]] = {
+    "rates": (speed_section, AR, MTP),
+    "energy": (memory_section, AR | {"energy_j_per_token": 0.7}, MTP | {"energy_j_per_token": 0.5}),
+    "scores": (accuracy_section, *(each | {"step": "eval-gpqa", "condition": None, "mode": None, "tok_s": None,
+               "score": 0.9, "n": 48, "extractor": "last-letter"} for each in (AR, MTP))),
+    "categories": (category_section, *(MTP | {"step": "load", "condition": f"load c=1, {category}", "mode": "natural"}
+                   for category in ("coding", "math"))),
+    "workloads": (workload_section, *(MTP | {"step": "prompts", "condition": f"{workload} c=1", "mode": "natural"}
+                  for workload in ("code", "math"))),
+}  # fmt: skip
+"""Sections with bars, and two rows that are compared there."""
+
+
+@pytest.mark.parametrize("kind", LONE)
+def test_a_single_bar_is_not_drawn_and_its_row_is_in_the_table(kind: str) -> None:
+    make, first, second = LONE[kind]
+    alone, both = make(seen(second)) or "", make(seen(first, second)) or ""
+    assert "<svg" not in alone and "<figure" not in alone and 'class="plots"' not in alone
+    assert ">mtp K=4</th>" in alone or ">mtp K=4<small>" in alone
+    assert both.count("<svg") == 1
