@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from configs.engine import argument
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.steps.load import with_category
@@ -252,6 +253,10 @@ def test_what_a_write_up_served_is_served_by_its_sweep_and_its_dflash_drafts_wit
     assert ours == {(each.model, each.precision, each.technique, each.k) for each in rows}
     backends = {cell.technique.method: cell.technique.speculative_config.get("attention_backend") for cell in cells}
     assert backends == {"ar": None, "mtp": None, "dflash": "flash_attn"}
+    for args in (cell.engine.args for cell in cells):
+        assert argument(args, "--max-num-batched-tokens") == "4096"
+        assert argument(args, "--attention-backend") == "TRITON_ATTN" and "--language-model-only" in args
+    assert {cell.serving.max_model_len for cell in cells} == {32768}
 
 
 def test_k_must_be_the_published_one_where_it_is_published() -> None:
