@@ -67,7 +67,7 @@ def judge_load(
         *work_findings(served, windows, requests, counted),
         too_fast(served, gpu, load.concurrency or len(requests), windows, requests),
         slow_alone(served, gpu, load.concurrency, requests),
-        _unsteady(load, requests),
+        _unsteady(served, load, requests),
         late_first_token(served, requests),
         *again,
     ]
@@ -139,7 +139,7 @@ def _in_flight(windows: Sequence[Row], sent: Sequence[Row]) -> float:
     return asked or fsum(row["wall_s"] for row in sent) / (fsum(row["wall_s"] for row in windows) or 1.0)
 
 
-def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
+def _unsteady(served: Cell, load: Offered, requests: Sequence[Row]) -> Finding | None:
     """Repeats of the whole suite have the same share of every category, so their paces must agree.
 
     Those of a category are few prompts, which may differ by what they are about. Of a user's file nobody knows before
@@ -148,8 +148,9 @@ def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
     Repeats are different prompts, on which drafts are worth more or less, so a drafting engine's pace is its decoding
     steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell: prompts are dealt
     to the repeats in turn, which so run through one another, and a window holds all of them. Where it says nothing of
-    some answers, tokens are judged, as of AR, and of block diffusion, for which vLLM 0.32.0 refuses
-    `--per-request-spec-decode-metrics`: that may accuse what differs truly.
+    some answers (an older vLLM; block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`), nobody
+    can tell a slow repeat from one whose drafts were worth less: it is not judged, and the row says so
+    (`warehouse.loads.rows`).
     """
     concurrency = load.concurrency
     if concurrency is None:
@@ -158,6 +159,8 @@ def _unsteady(load: Offered, requests: Sequence[Row]) -> Finding | None:
         few = f"{len(requests)} requests have no steady state of {concurrency} at a time: ask {STEADY_ROUNDS} for each"
         return Finding(Reason.UNSTEADY, "suspect", few)
     steps = [*map(steps_of_answer, requests)]
+    if None in steps and not served.technique.is_baseline:
+        return None
     made = [row["completion_tokens"] for row in requests] if None in steps else steps
     windows = windows_of([{**row, "completion_tokens": each} for row, each in zip(requests, made, strict=True)])
     repeats = [row for row in windows if row["condition"] == load.name]

@@ -18,6 +18,7 @@ from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
 from warehouse.loads.latencies import with_verdicts
+from warehouse.loads.rows import UNJUDGED
 from warehouse.loads.section import category_section, load_section
 from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.store import Store, open_store
@@ -185,6 +186,20 @@ def test_latencies_say_whether_they_may_be_believed(local: Store) -> None:
         ("ar", "ok"),
         ("mtp", "suspect", "unsteady"),
     }
+
+
+@pytest.mark.parametrize(
+    ("tells", "reasons", "unjudged"),
+    [(False, [], {"mtp"}), (True, [], set()), (False, ["unsteady"], set())],
+    ids=["not told", "told", "judged by an older node"],
+)
+def test_a_row_whose_repeats_nobody_could_judge_says_so(
+    local: Store, tells: bool, reasons: list[str], unjudged: set[str]
+) -> None:
+    rows = build(local, tells=tells, reasons=reasons).results
+    assert {row["technique"] for row in rows if UNJUDGED in row["details"]} == unjudged
+    of_mtp = [UNJUDGED in row["details"] for row in rows if row["technique"] == "mtp"]
+    assert len(of_mtp) > 2 and len(set(of_mtp)) == 1, "of all loads and categories, or of none"
 
 
 def test_latencies_have_the_last_word_on_their_row(built: Consolidated) -> None:

@@ -7,6 +7,7 @@ from math import fsum
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from configs.cell import Technique
 from configs.steps.load import LoadStep, category_of, whole_of
 from warehouse.columns import Table
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
@@ -20,9 +21,13 @@ from warehouse.loads.arrivals import Followed, followed
 from warehouse.loads.latencies import load_row
 from warehouse.loads.requests import Machine, by_machine, loops, timed, without_texts
 from warehouse.loads.windows import windows_of
+from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
+
+UNJUDGED = "steadiness not judged: the engine doesn't say what it drafted for each request"
+"""Of rows whose repeats are other prompts, on which drafts are worth more or less."""
 
 Place = tuple[str, Machine]
 """Cell and machine."""
@@ -53,7 +58,7 @@ def load_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
         if step.wrote(requests):
             _collect(step, raw, requests, windows, found)
     made = speed_rows(group, found.visits, raw)
-    results = _charged([_told(_with_counts(row, group, found), found) for row in made.results])
+    results = _charged([_told(_with_counts(row, group, found), group, found) for row in made.results])
     return made._replace(results=results, visits=_charged(made.visits), load=_latencies(results, group, found))
 
 
@@ -86,7 +91,7 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
     category = category_of(row["condition"])
     asked = _asked(row, found)
     counts = counts_of(category, asked, windows)
-    technique = next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
+    technique = _technique(row, group)
     tokens = total(counts, "completion_tokens") if counts else None
     steps = decoding_steps(technique, counts) if counts and technique.drafts else None
     return row | {
@@ -99,13 +104,33 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
     }
 
 
-def _told(row: Row, found: Measured) -> Row:
-    """The row with what became of its schedule, if it has one: too much of it is a fact, and no fault, of the row."""
+def _technique(row: Row, group: Group) -> Technique:
+    return next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
+
+
+def _told(row: Row, group: Group, found: Measured) -> Row:
+    """The row with what became of its schedule, if it has one: too much of it is a fact, and no fault, of the row.
+
+    And that nobody judged its repeats, where the node could not (`tasks.timing.load_verdict`).
+    """
     verdict = verdict_of(row)
+    if _is_unjudged(row, group, found):
+        verdict = verdict.noting(UNJUDGED)
     for schedule in _schedules(row, found):
         if schedule.is_overloaded and schedule.sentence not in verdict.details:
             verdict = verdict.noting(schedule.sentence)
     return row | verdict_columns(verdict)
+
+
+def _is_unjudged(row: Row, group: Group, found: Measured) -> bool:
+    """Whether its repeats differ by what drafts were worth on their prompts, and nobody says by how much.
+
+    A node of before would have judged them all the same, by tokens/s.
+    """
+    if row.get("concurrency") is None or Reason.UNSTEADY in verdict_of(row).reasons:
+        return False
+    untold = any(each["engine_draft_steps"] is None for each in _asked(row, found))
+    return untold and not _technique(row, group).is_baseline
 
 
 def _schedules(row: Row, found: Measured) -> list[Followed]:
