@@ -121,8 +121,9 @@ def test_where_no_k_can_be_told_from_the_next_the_answer_says_so() -> None:
 
 
 def test_loads_of_one_name_are_told_apart_by_what_was_sent() -> None:
-    longer = AR | {"run_id": "r2", "tok_s": 70.0, "context_tokens": 320, "output_tokens": 512}
-    view = seen(AR | {"output_tokens": 512}, MTP | {"output_tokens": 512}, longer, pairs=(PAIR, HELD))
+    longer = {"run_id": "r2", "tok_s": 70.0, "context_tokens": 320, "output_tokens": 512}
+    rows = [*(row | {"output_tokens": 512} for row in (AR, MTP)), *(row | longer for row in (AR, MTP))]
+    view = seen(*rows, pairs=(PAIR, HELD))
     assert "160 tokens/s (64 tokens in, 512 out)" in text_of(view)
     shown = speed_section(view) or ""
     assert "64 tokens in, 512 out." in shown and "320 tokens in, 512 out." in shown
