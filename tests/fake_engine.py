@@ -256,6 +256,7 @@ class Handler(BaseHTTPRequestHandler):
         ends = fake_faults.chunk_ends(size, tokens, lumps=LIE == "bursts")
         if LIE == "bursts":  # everything is computed, then thrown at the client in two lumps
             time.sleep(tokens * TOKEN_S)
+        fake_faults.hold_back()
         started = time.monotonic()
         for number, (before, sent) in enumerate(pairwise([0, *ends]), 1):
             if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
@@ -347,8 +348,9 @@ def book(tokens: int) -> None:
 
 def metrics_of(tokens: int) -> dict[str, Any]:
     """A request's own account, as vLLM gives it where it is told to: its clock, and its drafts if it drafts."""
-    said: dict[str, Any] = {"time_to_first_token_ms": 1.5, "generation_time_ms": 1000 * TOKEN_S * (tokens - 1)}
-    said |= {"queue_time_ms": 0.25, "mean_itl_ms": 1000 * TOKEN_S}
+    token_ms = fake_faults.clock(1000 * TOKEN_S)
+    said: dict[str, Any] = {"time_to_first_token_ms": 0.75 * token_ms, "generation_time_ms": token_ms * (tokens - 1)}
+    said |= {"queue_time_ms": 0.125 * token_ms, "mean_itl_ms": token_ms}
     if "--per-request-spec-decode-metrics" in sys.argv:
         steps = int(tokens // (1 + sum(RATES)))
         accepted = 0 if LIE == "dead_draft" else round(steps * sum(RATES))

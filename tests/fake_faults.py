@@ -4,8 +4,9 @@ usage_high, usage_low (usage says 4 tokens more, or fewer, than were made), no_u
 first 32 tokens, and usage says so), says_less (half of an answer's text and token ids is missing), preempts,
 cache_hits, cached_usage (usage says tokens from the cache, the counter none), caches (a prompt that was asked before
 needs no prefill, and nothing counts that), dies_midway (the process ends in the middle of a stream), hides_first
-(nothing is sent of a stream's first tokens until its fourth). After FAKE_ENGINE_AFTER requests every timed one is begun
-and never ended: dribbles sends a byte now and then behind the header, stalls nothing more.
+(nothing is sent of a stream's first tokens until its fourth), holds_back (a stream is sent long after it was made,
+as slowly as it was), slow_clock (a request's own account says twice the time). After FAKE_ENGINE_AFTER requests every
+timed one is begun and never ended: dribbles sends a byte now and then behind the header, stalls nothing more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ FIRST_SEEN = 4
 """The first token that `hides_first` shows, as of Gemma 4: `<|channel>`, `thought` and a line's end stand before it."""
 PREFILL_S = 0.4
 """Seconds that `caches` takes for a prompt that it doesn't know: no neighbour keeps an answer waiting for a third."""
+
+HELD_S = 1.5
+"""Seconds that `holds_back` waits: half as long again as what may be a busy front end's."""
 
 DRIBBLE_S = 0.1
 """Seconds between two bytes of `dribbles`: less than any quiet time, and 64 bytes take longer than that of a test."""
@@ -70,6 +74,17 @@ def chunk_ends(size: int, tokens: int, *, lumps: bool) -> list[int]:
 def ids_of(before: int, sent: int, tokens: int) -> list[int]:
     """Token ids of the chunk that ends with token `sent`."""
     return [] if LIE == "says_less" and sent > tokens // 2 else list(range(before, sent))
+
+
+def clock(told_ms: float) -> float:
+    """What a request's own account says of a time."""
+    return 2 * told_ms if LIE == "slow_clock" else told_ms
+
+
+def hold_back() -> None:
+    """Let what is made wait for so long that no busy machine explains it."""
+    if LIE == "holds_back":
+        time.sleep(HELD_S)
 
 
 def prefill(prompt: str) -> None:

@@ -40,7 +40,10 @@ class Reason(StrEnum):
     STREAM_BURST = "stream_burst"
     """The stream came in one burst, so it says nothing about TPOT."""
     LATE_FIRST_TOKEN = "late_first_token"
-    """A prefill makes one token, and first chunks had more: time to first token and prefill speed hold decoding."""
+    """A prefill makes one token, and first chunks had more, or the engine had made it long before: time to first token
+    and prefill speed hold decoding."""
+    CLOCK_MISMATCH = "clock_mismatch"
+    """The client timed requests as shorter than the engine did, inside of them: one of the two clocks is wrong."""
     LOOPING_TEXT = "looping_text"
     """The output repeats itself: its speed and acceptance are those of a loop."""
     BLANK_OUTPUT = "blank_output"

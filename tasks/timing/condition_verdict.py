@@ -8,6 +8,7 @@ from statistics import fmean, median
 from configs.cell import Cell, Gpu
 from configs.steps.throughput import NATURAL, Condition
 from tasks.guards.answers import NONE_ALLOWED, blank_output
+from tasks.guards.clocks import clock_mismatch, held_back
 from tasks.guards.drafting import (
     acceptance_mismatch,
     acceptance_out_of_range,
@@ -80,7 +81,7 @@ def judge_condition(
     if not streamed:
         return [headline, *natural]
     found = work_findings(served, condition, _of(windows, condition, "stream"), streamed, condition.output_tokens)
-    found.append(late_first_token(served, streamed))
+    found += [late_first_token(served, streamed), held_back(streamed)]
     if not served.technique.denoises:  # a canvas arrives at once: there is no streamed rate to compare
         found.append(_stream(streamed, decoding))
     return [headline, *natural, judge(condition.name, "stream", found)]
@@ -170,6 +171,7 @@ def work_findings(
         short,
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
         ids_mismatch(requests),
+        clock_mismatch(requests),
         *drafting_findings(served, counted),
         acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),

@@ -8,6 +8,7 @@ from statistics import fmean
 from configs.cell import Cell, Gpu
 from configs.steps.depth import DECODE, PREFILL, DepthShape
 from configs.steps.throughput import Condition
+from tasks.guards.clocks import held_back
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import (
     ceiling_tok_s,
@@ -74,7 +75,7 @@ def _streamed(served: Cell, shape: DepthShape, windows: Sequence[Row], requests:
     chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in requests]
     lumps = None if served.technique.denoises else streamed_in_lumps(chunks, (served.k or 0) + 1)
     work = work_findings(served, asked, windows, requests, shape.tg_tokens)
-    return [*work, lumps, late_first_token(served, requests)]
+    return [*work, lumps, late_first_token(served, requests), held_back(requests)]
 
 
 def _prefill(served: Cell, gpu: Gpu, parts: Sequence[Row]) -> list[Finding | None]:

@@ -10,6 +10,7 @@ from configs.cell import Cell, Gpu
 from configs.steps.load import Offered, with_category
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.guards.answers import blank_output
+from tasks.guards.clocks import clock_mismatch, held_back
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.experts import same_experts
 from tasks.guards.finding import Finding, Judgement, judge
@@ -69,6 +70,7 @@ def judge_load(
         slow_alone(served, gpu, load.concurrency, requests),
         _unsteady(served, load, requests),
         late_first_token(served, requests),
+        held_back(requests),
         *again,
     ]
     categories: dict[str, list[Row]] = {}
@@ -124,6 +126,7 @@ def work_findings(
     return [
         token_mismatch(sum(row["completion_tokens"] for row in windows), counted),
         ids_mismatch(requests),
+        clock_mismatch(requests),
         *drafting_findings(served, counted),
         acceptance_mismatch(served.k, requests, counted),
         prefix_cache_hit(counted, served.serving),

@@ -66,6 +66,7 @@ QUIET_S = 3.0
         ("cache_hits", "ar", "rejected", "prefix_cache_hit", STEPS),
         ("cached_usage", "ar", "rejected", "prefix_cache_hit", STEPS),
         ("preempts", "ar", "suspect", "engine_preemption", STEPS),
+        ("slow_clock", "ar", "suspect", "clock_mismatch", STEPS),
         ("some_errors", "ar", "rejected", "request_failed", STEPS),
         ("cuts", "ar", "rejected", "request_failed", STEPS),
         ("dead_draft", "mtp", "rejected", "dead_draft", STEPS),
@@ -122,6 +123,16 @@ def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(tmp_path: Path
     for step, table in (("throughput", "requests"), ("load", "load_requests"), ("depth", "depth_requests")):
         first = [row["first_chunk_tokens"] for row in run.rows(step, table) if row["first_chunk_tokens"]]
         assert first and min(first) == 4
+        streamed = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
+        assert streamed and all({"late_first_token", "client_starved"} & {*row["reasons"]} for row in streamed)
+
+
+def test_an_answer_that_is_held_back_is_seen_by_the_engines_own_clock(tmp_path: Path, node_python: Path) -> None:
+    """Its first chunk has one token, and its rate is true."""
+    run = FakeRun(tmp_path, suite=suite(*STREAMED.values()))
+    code, said = run.finish(node_python, "holds_back")
+    assert code == 0, said
+    for step in STREAMED:
         streamed = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
         assert streamed and all({"late_first_token", "client_starved"} & {*row["reasons"]} for row in streamed)
 
