@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from configs.checkout import ROOT
+from flows.terminal.prefect_database import lay_database
 from flows.terminal.prefect_session import our_environment
 from tasks.host import process_group
 from tasks.host.process_group import ProcessGroup
@@ -38,10 +39,12 @@ class FlowProcess:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a record whose flow is about to be started is no orphan's
             end_orphans(home)
             process_group.record(self.group, self._record)
+            env = our_environment(home, None) | self.group.env
+            lay_database(home, env)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", MODULE, *arguments],
                 cwd=ROOT,
-                env=our_environment(home, None) | self.group.env,
+                env=env,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

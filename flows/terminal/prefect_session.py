@@ -14,6 +14,7 @@ import httpx
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
+from flows.terminal.prefect_database import lay_database
 from tasks.engine.machine import state_dir
 from tasks.engine.server import free_port
 from tasks.host import process_group
@@ -119,6 +120,7 @@ class PrefectSession:
             SessionFailed: one of them did not start.
         """
         tell("starting a Prefect server of our own")
+        lay_database(self.home, self.env)
         self._spawn("server", ["server", "start", "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]])
         self._wait_healthy(tell)
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
