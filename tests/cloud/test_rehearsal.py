@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import polars as pl
 import pytest
 
@@ -18,6 +17,7 @@ from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
 from tests.cloud.calm import SAME_WHEREVER
 from tests.cloud.night import CANARY
+from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -95,8 +95,8 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
             session.start(lambda _: None)
             done = deploy(session, ours, "disturbed")
             reclaim_inside_a_step(ours, "disturbed", ours.ar)
-            wait_until(done, "the disturbed run", 1500)
-            wait_until(deploy(session, ours, "calm"), "the calm run", 1500)
+            wait_until(done, "the disturbed run", 1500, SELDOM_S)
+            wait_until(deploy(session, ours, "calm"), "the calm run", 1500, SELDOM_S)
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
             ours.leaks = [str(path) for path in ours.prefect_files if CANARY.encode() in path.read_bytes()]
             yield ours
@@ -112,7 +112,7 @@ def deploy(session: PrefectSession, ours: Rehearsal, run_id: str) -> Callable[[]
     flow_run = said.split("UUID:")[1].split()[0]
 
     def done() -> bool:
-        state = httpx.get(f"{session.url}/api/flow_runs/{flow_run}", trust_env=False).json()["state"]
+        state = api(session, "GET", f"flow_runs/{flow_run}")["state"]
         assert state["type"] not in ("FAILED", "CRASHED", "CANCELLED"), state
         return bool(state["type"] == "COMPLETED")
 
@@ -123,7 +123,7 @@ def reclaim_inside_a_step(ours: Rehearsal, run_id: str, key: str) -> None:
     leases = Leases(ours.ledger(run_id), key)
     with ours.lab.writes_held(f"runs/{run_id}/cells/{key}/steps/throughput/parts"):
         inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
-        wait_until(inside, "the AR cell is in its throughput step", 1500)
+        wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
         ours.lab.preempt(
             next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(ours.cluster(run_id, key)))
         )

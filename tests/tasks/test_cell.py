@@ -19,11 +19,11 @@ from tests.fake_run import FakeRun
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) -> None:
+def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240, every_s: float = 0.02) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

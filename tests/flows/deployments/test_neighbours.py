@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from configs.checkout import ROOT
 from flows.deployments.ours import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
 from flows.terminal.prefect_session import WORK_POOL, PrefectSession
+from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
 
 SILENCE_S = 12
@@ -45,17 +45,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectSession
         session.start(lambda _: None)
         session.prefect(["work-pool", "pause", WORK_POOL])  # nobody runs what the tests below only pretend to run
         yield session
-
-
-def api(session: PrefectSession, method: str, path: str, body: object = None) -> Any:
-    for _ in range(20):
-        answer = httpx.request(method, f"{session.url}/api/{path}", json=body, timeout=120, trust_env=False)
-        if (
-            answer.status_code != httpx.codes.SERVICE_UNAVAILABLE
-        ):  # its database is busy: Prefect's own client asks again
-            break
-    assert answer.is_success, answer.text
-    return answer.json() if answer.content else None
 
 
 def python(session: PrefectSession, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -184,9 +173,8 @@ def start(session: PrefectSession, flow_run: str) -> None:
 
 
 def continued(session: PrefectSession, flow_run: str) -> None:
-    wait_until(
-        lambda: state_of(session, flow_run)["name"] == "AwaitingRetry", "a crashed run to be continued", PATIENCE_S
-    )
+    is_continued = lambda: state_of(session, flow_run)["name"] == "AwaitingRetry"  # noqa: E731
+    wait_until(is_continued, "a crashed run to be continued", PATIENCE_S, SELDOM_S)
 
 
 def schedule_of(found: dict[str, Any]) -> tuple[str, str, bool]:
@@ -197,10 +185,11 @@ def schedule_of(found: dict[str, Any]) -> tuple[str, str, bool]:
 def theirs(session: PrefectSession) -> str:
     """The other team's flow run, once it runs and has sent its first heartbeat."""
     body = {"flows": {"name": {"any_": ["innocent"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}
-    wait_until(lambda: api(session, "POST", "flow_runs/filter", body), "the other team's flow", PATIENCE_S)
+    wait_until(lambda: api(session, "POST", "flow_runs/filter", body), "the other team's flow", PATIENCE_S, SELDOM_S)
     found: str = api(session, "POST", "flow_runs/filter", body)[0]["id"]
     heard = {
         "filter": {"resource": {"id": [f"prefect.flow-run.{found}"]}, "event": {"name": ["prefect.flow-run.heartbeat"]}}
     }
-    wait_until(lambda: api(session, "POST", "events/filter", heard)["total"], "its first heartbeat", PATIENCE_S)
+    is_heard = lambda: api(session, "POST", "events/filter", heard)["total"]  # noqa: E731
+    wait_until(is_heard, "its first heartbeat", PATIENCE_S, SELDOM_S)
     return found
