@@ -121,7 +121,7 @@ def published_verdicts(margin: float = MARGIN) -> list[PublishedVerdict]:
 
 def _cases(shares: list[float], margin: float) -> list[Case]:
     found = [
-        compare_counts(each.n, *counts(each, share), margin, f"{each.model} {each.technique} {each.framework} {share}")
+        compare_counts(each.n, *counts(each, share), margin, None)
         for each, share in zip(published_scores(), shares, strict=True)
     ]
     p_holm, ni_p_holm = holm([each.p for each in found]), holm([each.ni_p for each in found])

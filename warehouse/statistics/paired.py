@@ -42,9 +42,9 @@ class Comparison(NamedTuple):
     delta: float
     delta_lo: float
     delta_hi: float
-    boot_lo: float
+    boot_lo: float | None
     """Percentile bootstrap over items; a point where no item differs, which is why no claim rests on it."""
-    boot_hi: float
+    boot_hi: float | None
     p: float
     """Two-sided: of no difference."""
     margin: float
@@ -76,7 +76,7 @@ def compare(
     technique: Sequence[float],
     samples: int,
     margin: float,
-    identity: str,
+    identity: str | None,
     level: float = ALPHA,
 ) -> Comparison:
     """Paired comparison of two arms.
@@ -86,7 +86,7 @@ def compare(
         technique: the same items in the same order.
         samples: answers per item.
         margin: loss that still counts as none.
-        identity: names the comparison; the bootstrap's seed follows from it.
+        identity: names the comparison; the bootstrap's seed follows from it. None: without a bootstrap.
         level: nominal level of the intervals and bounds. An interim look's level (`sequential.levels`) makes them hold
             over all looks together with 95 %: repeated confidence intervals, Jennison and Turnbull, Journal of the
             Royal Statistical Society B 51 (1989) 305-361. p values stay as they are.
@@ -98,7 +98,7 @@ def compare(
         raise ValueError(f"{len(baseline)} items and a margin of {margin:g} compare nothing: both must be above 0")
     differences = [round(new - old, _DIGITS) for old, new in zip(baseline, technique, strict=True)]
     n = len(differences)
-    boot_lo, boot_hi = interval(resampled_means_of_few(differences, identity))
+    boot_lo, boot_hi = interval(resampled_means_of_few(differences, identity)) if identity is not None else (None, None)
     variance = (math.fsum(d * d for d in differences) + 1) / (n + 2)
     return Comparison(
         n=n,
@@ -115,7 +115,9 @@ def compare(
     )
 
 
-def compare_counts(n: int, gained: int, lost: int, margin: float, identity: str, level: float = ALPHA) -> Comparison:
+def compare_counts(
+    n: int, gained: int, lost: int, margin: float, identity: str | None, level: float = ALPHA
+) -> Comparison:
     """The same of one right-or-wrong answer per item, from its counts."""
     technique = [1.0] * gained + [0.0] * (n - gained)
     baseline = [0.0] * gained + [1.0] * lost + [0.0] * (n - gained - lost)
