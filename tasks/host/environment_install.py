@@ -22,6 +22,9 @@ Tell = Callable[[str], None]
 TICK_S = 0.5
 MAX_COMPILERS = 8
 
+SELDOM_COLLECTED = "import gc; gc.set_threshold(100_000, 50, 50)\n"
+"""Where much is imported for a short run: by default a seventh of a fake cell's `sweep run` is spent on collecting."""
+
 _UNWANTED = re.compile(r"^(PYTHON|VIRTUAL_ENV|PIP_(USER|TARGET|PREFIX|ROOT|REQUIRE_VIRTUALENV|NO_DEPS)$)")
 _DIE_WITH_PARENT = (
     "import os, sys\n"
@@ -104,6 +107,8 @@ class Installer:
         else:
             raise self._error("; ".join(causes), _remedy(causes, self.spec))
         self._name_vllm()
+        if self.spec.collects_seldom:
+            (self._site_packages() / "seldom.pth").write_text(SELDOM_COLLECTED, encoding="utf-8")
         self._compile()
         cause = self._run("import check", [self.python, "-c", f"import {self.spec.imports}"])
         if cause is not None:

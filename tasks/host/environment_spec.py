@@ -41,6 +41,8 @@ class Environment:
     """A requirements file tried afterwards; its failure is a remark, never an error."""
     over: Name | None = None
     """If set, this is an overlay: a folder of packages on the PYTHONPATH of some processes of that environment."""
+    collects_seldom: bool = False
+    """Whether its Pythons collect garbage less often than by default; where speeds are measured, none is to differ."""
     torch_cpu: bool = False
     """Whether it needs a CPU build of torch, which PyPI does not carry."""
     libraries: tuple[tuple[str, str], ...] = ()
@@ -55,6 +57,7 @@ ENVIRONMENTS: dict[Name, Environment] = {
         "control.txt",
         "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic",
         2,
+        collects_seldom=True,
     ),
     "node": Environment(
         "the runner next to the engine",
@@ -63,7 +66,11 @@ ENVIRONMENTS: dict[Name, Environment] = {
         0.6,
     ),
     "dev": Environment(
-        "tests and checks (control and more)", "dev.txt", "pytest, mypy, duckdb, polars, pyarrow, boto3", 2.3
+        "tests and checks (control and more)",
+        "dev.txt",
+        "pytest, mypy, duckdb, polars, pyarrow, boto3",
+        2.3,
+        collects_seldom=True,
     ),
     "s3servers": Environment("real S3 servers for the store's tests", "s3servers.txt", "ministack", 0.5),
     "engine-cpu": Environment(
