@@ -23,7 +23,7 @@ TICK_S = 0.5
 MAX_COMPILERS = 8
 
 SELDOM_COLLECTED = "import gc; gc.set_threshold(100_000, 50, 50)\n"
-"""Where much is imported for a short run: by default a seventh of a fake cell's `sweep run` is spent on collecting."""
+"""Of a test's processes, which import much for a short run: a seventh of a fake cell's `sweep run` was collecting."""
 
 _UNWANTED = re.compile(r"^(PYTHON|VIRTUAL_ENV|PIP_(USER|TARGET|PREFIX|ROOT|REQUIRE_VIRTUALENV|NO_DEPS)$)")
 _DIE_WITH_PARENT = (

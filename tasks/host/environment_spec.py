@@ -42,7 +42,7 @@ class Environment:
     over: Name | None = None
     """If set, this is an overlay: a folder of packages on the PYTHONPATH of some processes of that environment."""
     collects_seldom: bool = False
-    """Whether its Pythons collect garbage less often than by default; where speeds are measured, none is to differ."""
+    """Whether its Pythons collect garbage less often than by default: they run briefly, and nobody's speed is theirs."""
     torch_cpu: bool = False
     """Whether it needs a CPU build of torch, which PyPI does not carry."""
     libraries: tuple[tuple[str, str], ...] = ()
@@ -57,7 +57,6 @@ ENVIRONMENTS: dict[Name, Environment] = {
         "control.txt",
         "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic",
         2,
-        collects_seldom=True,
     ),
     "node": Environment(
         "the runner next to the engine",
