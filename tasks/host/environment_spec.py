@@ -42,7 +42,7 @@ class Environment:
     over: Name | None = None
     """If set, this is an overlay: a folder of packages on the PYTHONPATH of some processes of that environment."""
     collects_seldom: bool = False
-    """Whether its Pythons collect garbage less often than by default: they run briefly, and nobody's speed is theirs."""
+    """Whether its Pythons collect garbage less often than by default: they run briefly, and are timed by nobody."""
     torch_cpu: bool = False
     """Whether it needs a CPU build of torch, which PyPI does not carry."""
     libraries: tuple[tuple[str, str], ...] = ()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import isclose
 
-from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span, technique_sign
+from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import FEWEST_BARS, plot, section
-from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.display.tables import Heading, beside, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_name, load_shape
 from warehouse.verdicts import worst
 
@@ -34,15 +34,12 @@ def baseline_section(view: View) -> Markup | None:
         [start for start in timed if start["role"] == "control" and not _is_told(view, start, spoken_for)]
     )
     if controls:
-        beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
-        beside_them = [
-            *CONTROL_COLUMNS,
-            Heading("divided by", lambda control: _divisor(view, control)),
-            Heading("beside", lambda control: beside.get(control["cell_key"], NOTHING), ""),
-        ]
-        tables.append(tag("p", "As the control of other cells, the tok/s of each engine start of AR:"))
         shown = fair_share(controls, lambda control: control["run_id"])
-        tables += [table("AR as the control of other cells", beside_them, shown), more(controls, "visits")]
+        cells, named = beside(view.rows, shown)
+        beside_them = [*CONTROL_COLUMNS, Heading("divided by", lambda control: _divisor(view, control)), cells]
+        tables.append(tag("p", "As the control of other cells, the tok/s of each engine start of AR:"))
+        made = table("AR as the control of other cells", beside_them, shown, named)
+        tables += [made, more(controls, "visits")]
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
 

@@ -25,13 +25,14 @@ class Heading(NamedTuple):
     kind: str = "n"
 
 
-def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Markup:
+def table(label: str, headings: Sequence[Heading], rows: Sequence[Row], named: Sequence[Row] = ()) -> Markup:
     """Rows in a box that scrolls sideways on its own; the first column stays in sight.
 
     Args:
         label: what the table shows, for screen readers.
         headings: its columns; the first one names the row.
         rows: what to show.
+        named: others whose names a column has, with their signs.
     """
     head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
     body = (tag("tr", *_cells(headings, row)) for row in rows)
@@ -43,7 +44,15 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row]) -> Marku
         aria_label=label,
         tabindex=0,
     )
-    return join([box, _legend(rows)])
+    return join([box, _legend([*rows, *named])])
+
+
+def beside(cells: Sequence[Row], controls: Sequence[Row]) -> tuple[Heading, list[Row]]:
+    """The column that names the cell which a control was started for, and the rows whose signs it shows."""
+    asked = {control["cell_key"] for control in controls}
+    named = {row["cell_key"]: row for row in cells if row["cell_key"] in asked}
+    names = {key: technique_sign(row) for key, row in named.items()}
+    return Heading("beside", lambda control: names.get(control["cell_key"], NOTHING), ""), [*named.values()]
 
 
 def _legend(rows: Sequence[Row]) -> Child:

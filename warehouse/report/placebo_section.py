@@ -8,11 +8,11 @@ from statistics import geometric_mean
 
 from configs.steps.load import category_of
 from warehouse.display.claims import has_interval, withheld_for
-from warehouse.display.figures import NOTHING, Row, figure, plural, signed, span, technique_sign
+from warehouse.display.figures import NOTHING, Row, figure, plural, signed, span
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.rate_columns import share
 from warehouse.display.section import section
-from warehouse.display.tables import MOST_ROWS, Heading, fair_share, more, naming, table
+from warehouse.display.tables import MOST_ROWS, Heading, beside, fair_share, more, naming, table
 from warehouse.display.view import View, load_name
 from warehouse.report.noise import noises
 from warehouse.verdicts import Reason
@@ -134,16 +134,16 @@ def _starts(view: View, pairs: Sequence[Row]) -> Child:
     joint = [{**each[0], "ratios": [pair["ratio"] for pair in each]} for each in found.values() if len(each) > 1]
     if not joint:
         return None
-    beside = {row["cell_key"]: technique_sign(row) for row in view.rows}
+    cells, named = beside(view.rows, joint)
     columns = [
         *naming([*view.rows, *joint]),
-        Heading("beside", lambda pair: beside.get(pair["cell_key"], NOTHING), ""),
+        cells,
         Heading("conditions", lambda pair: figure(len(pair["ratios"]), 0)),
         Heading("AR over AR, geometric mean", lambda pair: figure(geometric_mean(pair["ratios"]), 3)),
         Heading("second start slower in", lambda pair: figure(sum(ratio < 1 for ratio in pair["ratios"]), 0)),
         Heading("machine", lambda pair: pair["machine"] or NOTHING, ""),
     ]
-    shown = table("AR's second start over its first", columns, joint[:MOST_ROWS])
+    shown = table("AR's second start over its first", columns, joint[:MOST_ROWS], named)
     return join(
         [
             tag("h3", "All conditions of two starts together"),

@@ -199,3 +199,9 @@ def test_controls_are_shown_beside_ar_s_own_rows_where_those_are_of_another_mode
     shown = baseline_section(seen(AR, MTP, visits=(others, own))) or ""
     assert '<td class="n">80.0</td>' in shown and '<td class="n">268</td>' in shown
     assert "83.0" not in shown, "AR's own rows speak for their model"
+
+
+def test_signs_of_the_cells_that_controls_stand_beside_are_explained() -> None:
+    control = visit(1, role="control", cell_key="mtp", model="other", precision="bf16", tok_s=268.0)
+    shown = baseline_section(seen(AR, MTP | {"weights": "dummy"}, visits=(control,))) or ""
+    assert ">mtp K=4†</td>" in shown and ">† dummy weights</p>" in shown
