@@ -306,6 +306,12 @@ RESULTS_CONSOLIDATED = Table(
         ),
         Column("power_w", "f64", "mean power of all cards together over the same windows", "W"),
         Column(
+            "baseline_energy_j_per_token",
+            "f64",
+            "the same of the AR that `speedup` is over: mean over its starts; null without a speedup",
+            "J/token",
+        ),
+        Column(
             "throttle_reasons",
             "list[str]",
             "what held a clock down in any of these windows, as in `windows`; null: the driver doesn't say",
@@ -513,6 +519,8 @@ VISITS = Table(
         Column("repeats", "i64", "repeats measured"),
         Column("tok_s", "f64", "of this visit: tokens over seconds, all repeats together", "tokens/s"),
         Column("repeat_sd", "f64", "standard deviation of a repeat's rate, over the rate"),
+        Column("energy_j_per_token", "f64", "of this visit, as in `results_consolidated`", "J/token"),
+        Column("power_w", "f64", "likewise", "W"),
         Column("gpu_s", "f64", "seconds of the node that it took; a part of the row's of `results_consolidated`", "s"),
         Column("cost_usd", "f64", "gpu_s at the machine's price, charged or not", "USD"),
         Column(

@@ -30,6 +30,12 @@ class Restated(NamedTuple):
     known: Known
 
 
+SPEEDS = (
+    "start_sd", "tok_s_lo", "tok_s_hi", "speedup", "speedup_lo", "speedup_hi", "baseline_energy_j_per_token",
+)  # fmt: skip
+"""Columns that rest on other starts than the row's own."""
+
+
 def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]) -> Restated:
     """Say anew what these visits say."""
     arms = arms_of([row | {SEEN: _seen(row)} for row in visits])
@@ -99,4 +105,4 @@ def _arm_of(row: Row, role: Role) -> tuple[ArmKey, Shape]:
 def _without_speed(row: Row) -> Row:
     """Without what the lease's own build said of intervals, of its placebo, and of a speedup."""
     kept = {"details": [each for each in row["details"] if each.split(":")[0] not in WITHHELD]}
-    return row | kept | dict.fromkeys(("start_sd", "tok_s_lo", "tok_s_hi", "speedup", "speedup_lo", "speedup_hi"))
+    return row | kept | dict.fromkeys(SPEEDS)

@@ -86,8 +86,8 @@ DUE = (
 
 MAY_BE_EMPTY = {
     "a processor: no card, no driver, no known bandwidth": (
-        "mbu energy_j_per_token power_w throttle_reasons graph_bytes engine_memory_peak_bytes gpu_memory_peak_bytes "
-        "gpu_uuid gpu_driver gpu_clock_mhz gpus"
+        "mbu energy_j_per_token power_w baseline_energy_j_per_token throttle_reasons graph_bytes "
+        "engine_memory_peak_bytes gpu_memory_peak_bytes gpu_uuid gpu_driver gpu_clock_mhz gpus"
     ),
     "this machine: no cloud and no container": "image_digest region zone instance_type",
     "a machine with a processor of its own for the client": "engine_nice",

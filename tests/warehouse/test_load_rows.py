@@ -71,12 +71,12 @@ def loop(concurrency: int, token_s: dict[str, float], noise: Sequence[float]) ->
 
 
 def window(concurrency: int, category: str | None, rows: Sequence[Row], accepted: float) -> Row:
-    tokens = sum(row["completion_tokens"] for row in rows)
+    tokens, wall_s = sum(row["completion_tokens"] for row in rows), fsum(row["wall_s"] for row in rows) / concurrency
     kept = round(tokens * accepted)
     return {
         "condition": Offered(concurrency=concurrency).name, "mode": NATURAL, "concurrency": concurrency,
         "output_tokens": 96, "category": category, "requests": len(rows),
-        "wall_s": fsum(row["wall_s"] for row in rows) / concurrency, "prompt_tokens": 20 * len(rows),
+        "wall_s": wall_s, "energy_j": 400 * wall_s, "power_w": 400.0, "prompt_tokens": 20 * len(rows),
         "completion_tokens": tokens, "engine_generation_tokens": tokens,
         "engine_drafts": (tokens - kept) if accepted else None, "engine_accepted_tokens": kept if accepted else None,
         "engine_accepted_by_position": [kept] if accepted else None, "engine_prefix_hits": 0, "engine_preemptions": 0,
@@ -238,6 +238,15 @@ def test_speedups_are_by_category_over_visits_with_intervals(built: Consolidated
     assert writing["speedup"] == pytest.approx(0.6205 / 0.5225, rel=0.02)
     claims = {pair["condition"]: pair["conclusion"] for pair in built.pairs if pair["kind"] == "speed"}
     assert claims["load c=1, coding"] == "faster" and len(claims) == 6
+
+
+def test_so_is_what_a_token_took_and_what_it_took_ar(built: Consolidated) -> None:
+    for condition in ("load c=1, coding", "load c=1, writing", "load c=2"):
+        ar, mtp = (only(built.results, technique=name, condition=condition) for name in ("ar", "mtp"))
+        assert mtp["baseline_energy_j_per_token"] == pytest.approx(ar["energy_j_per_token"])
+        assert mtp["energy_j_per_token"] == pytest.approx(ar["energy_j_per_token"] / mtp["speedup"], rel=0.02)
+    mixed = only(built.results, technique="mtp", condition="load c=2, coding")
+    assert mixed.get("energy_j_per_token") is mixed["baseline_energy_j_per_token"] is None, "the cards can't tell"
 
 
 def test_acceptance_is_a_category_s_alone_and_the_whole_suite_s_when_they_are_mixed(built: Consolidated) -> None:

@@ -101,6 +101,19 @@ def test_energy_is_held_against_ar_of_the_same_machine_where_both_are_ok(
     assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(built(run))) == shown
 
 
+def test_energy_is_held_against_the_cells_own_control(local: Store) -> None:
+    run = EnergisedRun(local, "bracketed")
+    for visit, watts in (("@control-1", 400), ("", 600), ("@control-2", 440)):
+        run.speed(MTP, 250 if visit == "" else 100, watts, visit)
+    made = built(run)
+    row = only(made.results, condition="short c=1")
+    assert row["energy_j_per_token"] == pytest.approx(2.4)
+    assert row["baseline_energy_j_per_token"] == pytest.approx(4.2), "mean over its starts"
+    assert [round(each["energy_j_per_token"], 6) for each in made.visits] == [4.0, 4.4, 2.4]
+    assert [round(each["power_w"], 6) for each in made.visits] == [400, 440, 600]
+    assert "0.57" in page(made)
+
+
 def test_bars_of_one_plot_are_of_one_mode(local: Store) -> None:
     run = EnergisedRun(local)
     for cell in (AR, MTP):

@@ -64,19 +64,35 @@ def load_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
 
 def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, found: Measured) -> None:
     asked = by_machine(step, raw, raw.rows(step, requests, without_texts))
+    counted = by_machine(step, raw, raw.rows(step, windows))
+    kept = {machine: timed(rows) for machine, rows in asked.items()}
+    told = {machine: _of_starts(rows, counted.get(machine, ())) for machine, rows in kept.items()}
     rates = [window for rows in asked.values() for window in windows_of(rows)]
-    found.visits[step.identity] = visited(step, raw, rates, [])
+    found.visits[step.identity] = [
+        visit._replace(powered=_meanwhile(visit.shape[0], told.get(visit.machine, ())))
+        for visit in visited(step, raw, rates, [])
+    ]
     if step.visit.role == "control":
         return
-    counted = by_machine(step, raw, raw.rows(step, windows))
     for machine, rows in asked.items():
-        place, kept = (step.cell_key, machine), timed(rows)
-        found.requests.setdefault(place, []).extend(kept)
-        starts = {(row["condition"], row["attempt"]) for row in kept}
-        told = [row for row in counted.get(machine, ()) if (row["condition"], row["attempt"]) in starts]
-        found.windows.setdefault(place, []).extend(told)
+        place = step.cell_key, machine
+        found.requests.setdefault(place, []).extend(kept[machine])
+        found.windows.setdefault(place, []).extend(told[machine])
         schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
         found.schedules.setdefault(place, []).extend((name, each) for name, each in schedules if each is not None)
+
+
+def _of_starts(requests: Sequence[Row], windows: Sequence[Row]) -> list[Row]:
+    """Windows of the attempts that the requests are of."""
+    starts = {(row["condition"], row["attempt"]) for row in requests}
+    return [row for row in windows if (row["condition"], row["attempt"]) in starts]
+
+
+def _meanwhile(condition: str, windows: Sequence[Row]) -> list[Row]:
+    """Windows of a load; of a category those that had nothing else in them."""
+    category = category_of(condition)
+    found = [row for row in windows if row["condition"] == whole_of(condition)]
+    return [row for row in found if category in (None, row["category"])]
 
 
 def _with_counts(row: Row, group: Group, found: Measured) -> Row:
@@ -100,7 +116,7 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
         "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and technique.drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
-        **energy_of([each for each in windows if category in (None, each["category"])]),
+        **energy_of(_meanwhile(row["condition"], windows)),
     }
 
 

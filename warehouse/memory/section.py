@@ -49,7 +49,7 @@ def memory_section(view: View) -> Markup | None:
         content.append(table("Memory of each cell", without_empty(_memory_columns(view), measured), measured))
     if known:
         drawings = [drawing for each in benches_of(known, by_precision=False) for drawing in _drawings(each)]
-        columns = without_empty(_energy_columns(view, known), known)
+        columns = without_empty(_energy_columns(view), known)
         content += [tag("p", ENERGY_LEAD), plots_of(drawings), table("Energy of each load", columns, known)]
     else:
         content.append(tag("p", NO_ENERGY))
@@ -95,7 +95,7 @@ def _amount(column: str, unit: int) -> Callable[[Row], str]:
     return lambda row: figure(None if row[column] is None else row[column] / unit)
 
 
-def _energy_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
+def _energy_columns(view: View) -> list[Heading]:
     return [
         *naming(view.rows),
         CONDITION,
@@ -103,7 +103,7 @@ def _energy_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
         Heading("W", lambda row: figure(row["power_w"], 0)),
         Heading("J per token", lambda row: significant(row["energy_j_per_token"])),
         Heading("tok/s per W", lambda row: significant(1 / row["energy_j_per_token"])),
-        Heading(f"J per token, {TIMES} AR", lambda row: figure(_against_ar(row, rows))),
+        Heading(f"J per token, {TIMES} AR", lambda row: figure(_against_ar(row))),
         Heading("clock held down by", lambda row: ", ".join(row["throttle_reasons"] or ()) or NOTHING, "wrap"),
         Heading("verdict", verdict_mark, ""),
     ]
@@ -114,19 +114,10 @@ def _whole_tok_s(row: Row) -> float | None:
     return None if row["power_w"] is None else row["power_w"] / row["energy_j_per_token"]
 
 
-def _against_ar(row: Row, rows: Sequence[Row]) -> float | None:
-    """Its energy per token over that of AR on the same machine and under the same condition; None: not both are ok."""
-    if row["technique"] == "ar" or row["verdict"] != "ok" or row["machine"] is None:
-        return None
-    alike = ("run_id", "precision", "engine", "gpu", "machine", "step", "condition", "mode", "verdict")
-    found = [
-        each
-        for each in rows
-        if each["technique"] == "ar"
-        and each["model"] == (row.get("compared_as") or row["model"])
-        and all(each[name] == row[name] for name in alike)
-    ]
-    return float(row["energy_j_per_token"] / found[0]["energy_j_per_token"]) if found else None
+def _against_ar(row: Row) -> float | None:
+    """Its energy per token over that of the AR that its speedup is over; None: it has none, or is not ok."""
+    ar_j = row["baseline_energy_j_per_token"]
+    return None if ar_j is None or row["verdict"] != "ok" else float(row["energy_j_per_token"] / ar_j)
 
 
 def _drawings(rows: Sequence[Row]) -> list[Markup]:

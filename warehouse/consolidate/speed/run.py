@@ -31,6 +31,12 @@ class Visits(NamedTuple):
         return exp(fmean(visit.log_rate for visit in self.rates))
 
     @property
+    def energy_j_per_token(self) -> float | None:
+        """Mean over the starts of which a card told any; None: of none."""
+        known = [row["energy_j_per_token"] for row in self.rows if row["energy_j_per_token"] is not None]
+        return fmean(known) if known else None
+
+    @property
     def places(self) -> list[Row]:
         """Provenance of each."""
         return [row[SEEN].place for row in self.rows]

@@ -102,7 +102,7 @@ def _settled(row: Row, stands: Standing, known: Known) -> tuple[Row, Row | None]
 def claimed(row: Row, withheld: Reason | None) -> Row:
     """The row with what may be claimed of its speedup; the pair keeps all that was seen."""
     if row["verdict"] != "ok":
-        return row | {"speedup": None, "speedup_lo": None, "speedup_hi": None}
+        return row | dict.fromkeys(("speedup", "speedup_lo", "speedup_hi", "baseline_energy_j_per_token"))
     if withheld is None:
         return row
     return _noting(row, f"{withheld}: {WITHHELD[withheld]}") | {"speedup_lo": None, "speedup_hi": None}
@@ -135,10 +135,11 @@ def _refusal(ours: Visits, baseline: Visits | None, concurrency: int | None) -> 
 
 
 def speedup_of(ours: Visits, baseline: Visits, ratio: Estimate | None) -> Row:
-    """The ratio of the two rates, with its interval where there is one."""
+    """The ratio of the two rates, with its interval where there is one, and what a token of AR took meanwhile."""
+    row: Row = {"baseline_energy_j_per_token": baseline.energy_j_per_token}
     if ratio is None:
-        return {"speedup": ours.tok_s / baseline.tok_s, "speedup_lo": None, "speedup_hi": None}
-    return {"speedup": exp(ratio.log), "speedup_lo": exp(ratio.lo), "speedup_hi": exp(ratio.hi)}
+        return row | {"speedup": ours.tok_s / baseline.tok_s, "speedup_lo": None, "speedup_hi": None}
+    return row | {"speedup": exp(ratio.log), "speedup_lo": exp(ratio.lo), "speedup_hi": exp(ratio.hi)}
 
 
 def _noting(row: Row, sentence: str) -> Row:

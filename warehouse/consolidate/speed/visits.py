@@ -16,6 +16,7 @@ from configs.steps.load import OPEN
 from warehouse.consolidate.costs import Spent, placed
 from warehouse.consolidate.inputs import STEP, CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, made_up, provenance, verdict_columns
+from warehouse.consolidate.speed.energy import energy_of
 from warehouse.statistics.visits import VisitRates
 from warehouse.statistics.windows import tokens_and_seconds
 from warehouse.tables import VERDICTS
@@ -68,6 +69,8 @@ class Visited(NamedTuple):
     verdict: Judged
     place: Row
     """Provenance of the attempt that committed."""
+    powered: Rows | None = None
+    """Windows over which the cards told their energy, where those are others than `windows`."""
 
     @property
     def served(self) -> Cell:
@@ -181,6 +184,7 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
     step, served, rates = visit.step, visit.served, visit.rates
     many = rates is not None and len(rates.log_rates) > 1
     verdict = verdict_columns(visit.verdict)
+    energy = energy_of(visit.windows if visit.powered is None else visit.powered)
     return {
         "run_id": step.run_id,
         "cell_key": step.cell_key,
@@ -203,6 +207,7 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
         "repeats": repeats_of([visit]),
         "tok_s": None if rates is None else exp(rates.log_rate),
         "repeat_sd": stdev(rates.log_rates) if rates is not None and many else None,
+        **{name: energy.get(name) for name in ("energy_j_per_token", "power_w")},
         **spent._asdict(),
         "verdict": verdict["verdict"],
         "reasons": verdict["reasons"],
