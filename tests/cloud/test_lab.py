@@ -24,7 +24,7 @@ from lab.places import FLEET_UID
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
 
-pytestmark = pytest.mark.cloud
+pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
 Boot = Callable[..., BodyShell]
 

@@ -19,7 +19,7 @@ from lab.cloud import Lab
 from lab.home import user_hash
 from tests.cloud.body_shell import BodyShell
 
-pytestmark = pytest.mark.cloud
+pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
 NAME = "specsweep-1d70d-fd7c376ff3"
 
