@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from warehouse.display.figures import Row
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.view import View
 
@@ -13,6 +14,13 @@ LAST_OF_STEPS = 90
 
 FEWEST_BARS = 2
 """Of a drawing whose bars are compared with one another: a single one says no more than its row of the table."""
+
+
+def apart(rows: Sequence[Row], ratios: str) -> str:
+    """A word for a drawing whose bars are not of one machine in one run, and what there is to compare instead."""
+    runs, machines = ({row[name] for row in rows} for name in ("run_id", "machine"))
+    several = f"{len(runs)} runs" if len(runs) > 1 else f"{len(machines)} machines" if len(machines) > 1 else ""
+    return f" Of {several}: compare {ratios}, not bars." if several else ""
 
 
 class Section(NamedTuple):

@@ -9,7 +9,7 @@ from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
-from warehouse.display.section import FEWEST_BARS, plot, section
+from warehouse.display.section import FEWEST_BARS, apart, plot, section
 from warehouse.display.tables import Heading, beside, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_name, load_shape
 from warehouse.verdicts import worst
@@ -255,10 +255,9 @@ def _bench_note(rows: Sequence[Row]) -> str:
 
 
 def _load_note(rows: Sequence[Row]) -> str:
-    """The bench, the lengths that were asked for, and a word where the bars are not of one run."""
-    runs, asked = {row["run_id"] for row in rows}, lengths(rows[0])
-    apart = f" Of {len(runs)} runs: compare speedups, not bars." if len(runs) > 1 else ""
-    return _bench_note(rows) + (f" {asked}." if asked else "") + apart
+    """The bench, the lengths that were asked for, and a word where the bars are not of one machine."""
+    asked = lengths(rows[0])
+    return _bench_note(rows) + (f" {asked}." if asked else "") + apart(rows, "speedups")
 
 
 def plots_of(drawings: Sequence[Markup]) -> Markup | None:

@@ -10,7 +10,7 @@ from warehouse.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, 
 from warehouse.display.groups import benches_of, cells_of
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.rate_columns import CONDITION
-from warehouse.display.section import FEWEST_BARS, plot, section
+from warehouse.display.section import FEWEST_BARS, apart, plot, section
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, naming, table, verdict_mark, without_empty
 from warehouse.display.view import LOAD_STEP, MEMORY_STEP, View, bench
@@ -138,7 +138,8 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     for (_, condition, mode), bars in shapes.items():
         name = condition if mode == "fixed" else f"{condition} ({mode})"
         if len(bars) >= FEWEST_BARS:
-            made.append(plot(f"Energy per token, {name}", note, energy_bars(bars)))
+            said = note + apart(bars, f"{TIMES} AR")
+            made.append(plot(f"Energy per token, {name}", said, energy_bars(bars)))
     return made
 
 

@@ -135,3 +135,5 @@ def test_bars_of_several_runs_say_that_they_are() -> None:
     later = row("dflash", 120.0, run_id="r2", k=7, speedup=1.5)
     assert "Of 2 runs: compare speedups, not bars." in (speed_section(seen(AR, MTP, later, pairs=(PAIR, HELD))) or "")
     assert "compare speedups" not in (speed_section(seen(AR, MTP, pairs=(PAIR, HELD))) or "")
+    elsewhere = MTP | {"machine": "host/other card"}
+    assert "Of 2 machines: compare speedups" in (speed_section(seen(AR, elsewhere, pairs=(PAIR, HELD))) or "")
