@@ -11,7 +11,7 @@ from rich.console import Console
 from configs.load import named_anywhere
 from configs.schema import Plan
 from flows.terminal.live_view import RunWatcher
-from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
+from flows.terminal.prefect_server.session import PrefectSession, SessionFailed, default_home
 from flows.terminal.prepare import prepare
 from flows.terminal.run import code_of_rows, open_run, show_if_measured, show_results
 from warehouse.ledger import Ledger

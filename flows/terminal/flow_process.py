@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from configs.checkout import ROOT
-from flows.terminal.prefect_database import lay_database
-from flows.terminal.prefect_session import our_environment
+from flows.terminal.prefect_server.database import lay_database
+from flows.terminal.prefect_server.session import our_environment
 from tasks.host import process_group
 from tasks.host.process_group import ProcessGroup
 

@@ -17,7 +17,7 @@ from flows.results import recommendations_table, results_table, unanswered_rows
 from flows.settling import require_budget
 from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
-from flows.terminal.prefect_session import default_home
+from flows.terminal.prefect_server.session import default_home
 from flows.terminal.progress import ProgressReader
 from tasks.guards.published import judged_write_ups
 from warehouse.ledger import Ledger

@@ -65,34 +65,37 @@ def load_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
 def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, found: Measured) -> None:
     asked = by_machine(step, raw, raw.rows(step, requests, without_texts))
     counted = by_machine(step, raw, raw.rows(step, windows))
-    kept = {machine: timed(rows) for machine, rows in asked.items()}
-    told = {machine: _of_starts(rows, counted.get(machine, ())) for machine, rows in kept.items()}
+    told = {machine: _of_starts(loops(rows), counted.get(machine, ())) for machine, rows in asked.items()}
     rates = [window for rows in asked.values() for window in windows_of(rows)]
+    visits = visited(step, raw, rates, [])
+    loads = [_of_load(visit.shape[0], told.get(visit.machine, ())) for visit in visits]
     found.visits[step.identity] = [
-        visit._replace(powered=_meanwhile(visit.shape[0], told.get(visit.machine, ())))
-        for visit in visited(step, raw, rates, [])
+        visit._replace(powered=_alone(category_of(visit.shape[0]), load))
+        for visit, load in zip(visits, loads, strict=True)
     ]
     if step.visit.role == "control":
         return
     for machine, rows in asked.items():
         place = step.cell_key, machine
-        found.requests.setdefault(place, []).extend(kept[machine])
+        found.requests.setdefault(place, []).extend(timed(rows))
         found.windows.setdefault(place, []).extend(told[machine])
         schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
         found.schedules.setdefault(place, []).extend((name, each) for name, each in schedules if each is not None)
 
 
-def _of_starts(requests: Sequence[Row], windows: Sequence[Row]) -> list[Row]:
-    """Windows of the attempts that the requests are of."""
-    starts = {(row["condition"], row["attempt"]) for row in requests}
+def _of_starts(asked: Sequence[Sequence[Row]], windows: Sequence[Row]) -> list[Row]:
+    """Windows of the attempts that these loops are of."""
+    starts = {(loop[0]["condition"], loop[0]["attempt"]) for loop in asked}
     return [row for row in windows if (row["condition"], row["attempt"]) in starts]
 
 
-def _meanwhile(condition: str, windows: Sequence[Row]) -> list[Row]:
+def _of_load(condition: str, windows: Sequence[Row]) -> list[Row]:
+    return [row for row in windows if row["condition"] == whole_of(condition)]
+
+
+def _alone(category: str | None, windows: Sequence[Row]) -> list[Row]:
     """Windows of a load; of a category those that had nothing else in them."""
-    category = category_of(condition)
-    found = [row for row in windows if row["condition"] == whole_of(condition)]
-    return [row for row in found if category in (None, row["category"])]
+    return [row for row in windows if category in (None, row["category"])]
 
 
 def _with_counts(row: Row, group: Group, found: Measured) -> Row:
@@ -103,7 +106,7 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
     """
     if row.get("condition") is None:
         return row
-    windows = [each for each in found.windows.get(_place(row), ()) if each["condition"] == whole_of(row["condition"])]
+    windows = _of_load(row["condition"], found.windows.get(_place(row), ()))
     category = category_of(row["condition"])
     asked = _asked(row, found)
     counts = counts_of(category, asked, windows)
@@ -116,7 +119,7 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
         "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and technique.drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
-        **energy_of(_meanwhile(row["condition"], windows)),
+        **energy_of(_alone(category, windows)),
     }
 
 

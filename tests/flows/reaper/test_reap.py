@@ -30,7 +30,7 @@ from flows.reaper import ReapReport, reap_store
 from flows.reaper.reap import SECOND_LOOK_S
 from flows.reaper.report import Reaped
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
-from flows.terminal.prefect_session import our_environment
+from flows.terminal.prefect_server.session import our_environment
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import KEYS, S3Server, make_server
 from warehouse.lease import Heartbeat

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.terminal.prefect_database import DATABASE, NoDatabase, lay_database
-from flows.terminal.prefect_session import our_environment
+from flows.terminal.prefect_server.command import CommandFailed
+from flows.terminal.prefect_server.database import DATABASE, lay_database
+from flows.terminal.prefect_server.session import our_environment
 
 
 def laid(home: Path) -> Path:
@@ -42,6 +43,6 @@ def test_a_prefect_that_makes_none_is_an_error_with_what_it_said(
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(NoDatabase, match="no such revision"):
+    with pytest.raises(CommandFailed, match="no such revision"):
         laid(tmp_path / "home")
     assert not list((tmp_path / "cache").rglob("*.db"))

@@ -14,7 +14,8 @@ import httpx
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
-from flows.terminal.prefect_database import lay_database
+from flows.terminal.prefect_server.command import output_of
+from flows.terminal.prefect_server.database import lay_database
 from tasks.engine.machine import state_dir
 from tasks.engine.server import free_port
 from tasks.host import process_group
@@ -46,7 +47,7 @@ OUR_SETTINGS = {
 
 
 class SessionFailed(SpecsweepError):
-    """The server, the worker or a Prefect command failed; the text says which and where its log is."""
+    """The server or the worker failed; the text says which and where its log is."""
 
 
 def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
@@ -126,7 +127,7 @@ class PrefectSession:
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
         self.prefect(["--no-prompt", "deploy", "--all"])
-        self._python(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])])
+        output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
         self.spawn_worker()
 
     def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
@@ -142,23 +143,9 @@ class PrefectSession:
         """Run a Prefect command against this server and return its output.
 
         Raises:
-            SessionFailed: it exits non-zero; the text ends with what it said.
+            CommandFailed: it exits non-zero; the text ends with what it said.
         """
-        return self._python(["-m", "prefect", *arguments])
-
-    def _python(self, arguments: list[str]) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode != 0:
-            raise SessionFailed(f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}")
-        return done.stdout
+        return output_of(["-m", "prefect", *arguments], self.env)
 
     def raise_if_dead(self) -> None:
         """Check that the server and the worker still run.

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from configs.errors import SpecsweepError
+from flows.terminal.prefect_server.command import output_of
 from tasks.host.environment_spec import user_cache
 
 DATABASE = "prefect.db"
 """Its name in a home."""
-
-
-class NoDatabase(SpecsweepError):
-    """Prefect made no database; the text ends with what it said."""
 
 
 def lay_database(home: Path, env: Mapping[str, str]) -> None:
@@ -33,7 +27,7 @@ def lay_database(home: Path, env: Mapping[str, str]) -> None:
         env: how Prefect is set up, its home included.
 
     Raises:
-        NoDatabase: Prefect can't make one.
+        CommandFailed: Prefect can't make one.
     """
     if (home / DATABASE).exists():
         return
@@ -49,14 +43,5 @@ def lay_database(home: Path, env: Mapping[str, str]) -> None:
 
 def _make(template: Path, env: Mapping[str, str]) -> None:
     with TemporaryDirectory(dir=template.parent) as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
-            env=dict(env) | {"PREFECT_HOME": folder},
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode != 0:
-            raise NoDatabase(f"Prefect made no database: {(done.stderr or done.stdout).strip()[-600:]}")
+        output_of(["-m", "prefect", "server", "database", "upgrade", "-y"], dict(env) | {"PREFECT_HOME": folder})
         (Path(folder) / DATABASE).replace(template)

@@ -1,0 +1,1 @@
+"""The Prefect of our own that runs beside a `sweep` command: its server and worker, its database, its commands."""
