@@ -93,11 +93,15 @@ def _over(name: str, old: pl.DataFrame, new: pl.DataFrame, taken: pl.DataFrame) 
 
 
 def newest(tables: Tables) -> Tables:
-    """Without rows of a cell that a later run measured again under another key, with as many starts of its control."""
+    """Without rows of a cell that a later run measured again under another key, with as many starts of its control.
+
+    One with a rate that may be believed goes before one without, of however many starts.
+    """
     controls = tables[VISITS.name].filter(pl.col("role") == "control").group_by("run_id", "cell_key")
     starts = controls.agg(starts=pl.col("visit").n_unique())
     results = tables[_results].join(starts, on=["run_id", "cell_key"], how="left")
-    results = results.sort(_is_measured, pl.col("starts").fill_null(0), "measured_at")
+    is_believed = ((pl.col("verdict") == "ok") & pl.col("mode").is_not_null()).any().over("run_id", "cell_key")
+    results = results.sort(_is_measured, is_believed, pl.col("starts").fill_null(0), "measured_at")
     latest = results.unique(KNOWN_AS, keep="last")
     kept = results.join(latest, on=(*KNOWN_AS, "run_id"), how="semi", nulls_equal=True)
     shared = {name: [each for each in MEASURED_ONCE if each in frame.columns] for name, frame in tables.items()}
