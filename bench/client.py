@@ -17,6 +17,7 @@ peers that were asked for was measured. The last line is one JSON document.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -28,6 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from bench import peers
 from bench.client_verdict import OWN, behind, delivered, misses, without_peers
 from configs.checkout import ROOT
 from tasks.host.environments import ensure
@@ -82,8 +84,6 @@ def body_of(streams: bool) -> str:
 
 def measured(client: str, load: Load, folder: Path) -> dict[str, Any]:
     """One client under one load: what it reported, what was true, what it cost."""
-    from bench import peers
-
     mock = Mock(load.mock_ms)
     try:
         counts = [str(load.concurrency), str(load.requests)]
@@ -161,8 +161,6 @@ HEAD = (
 
 def main(names: list[str]) -> int:
     """Measure the clients, print the table; 1 if ours misses a target or is behind a peer, or none was measured."""
-    from bench import peers
-
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for client in names or [*OWN, *peers.PEERS]:
         if client not in OWN and (why := peers.why_not(client)):
@@ -194,5 +192,10 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = (*OWN, *peers.PEERS)
+    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(known)}; none: all")
+    asked = parser.parse_args().clients
+    for unknown in sorted(set(asked) - set(known)):
+        parser.error(f"CLIENT {unknown}: none of {', '.join(known)}")
+    sys.exit(main(asked))

@@ -17,8 +17,8 @@ from tasks.host import environments
 
 PEERS = ("vllm", "llama-benchy", "guidellm", "aiperf")
 PINS = {"llama-benchy": "llama-benchy==0.4.0", "guidellm": "guidellm==0.8.1", "aiperf": "aiperf==0.13.0"}
-WHOLE = ("aiperf",)
-"""Peers that can send requests that aren't streamed; llama-benchy, vllm and guidellm time streams."""
+WHOLE = ("guidellm", "aiperf")
+"""Peers that can send requests that aren't streamed; llama-benchy and vllm time streams."""
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
 
@@ -78,9 +78,11 @@ def command(peer: str, shape: list[str], tokens: int, folder: Path) -> Command:
         )
         return Command([program, *asked.split()], OFFLINE)
     if peer == "guidellm":
+        streamed = "true" if how == "stream" else "false"
         asked = (
-            f"run --backend kind=openai_http,target={url},model=m --tokenizer kind=hf_auto,model={tokenizer()} "
-            f"--data kind=synthetic_text,prompt_tokens=64,output_tokens={tokens} --disable-console "
+            f"run --backend kind=openai_http,target={url},model=m,stream={streamed} "
+            f"--tokenizer kind=hf_auto,model={tokenizer()} --disable-console "
+            f"--data kind=synthetic_text,prompt_tokens=64,output_tokens={tokens} "
             f"--profile kind=concurrent,streams={concurrency} --constraint kind=max_requests,count={requests} "
             f"--output kind=json,path={folder}/benchmarks.json"
         )
