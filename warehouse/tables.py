@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -519,6 +519,8 @@ VISITS = Table(
         Column("repeats", "i64", "repeats measured"),
         Column("tok_s", "f64", "of this visit: tokens over seconds, all repeats together", "tokens/s"),
         Column("repeat_sd", "f64", "standard deviation of a repeat's rate, over the rate"),
+        Column("ttft_ms", "f64", "of this visit's streams, as in `results_consolidated`", "ms"),
+        Column("tpot_ms", "f64", "likewise", "ms"),
         Column("energy_j_per_token", "f64", "of this visit, as in `results_consolidated`", "J/token"),
         Column("power_w", "f64", "likewise", "W"),
         Column("gpu_s", "f64", "seconds of the node that it took; a part of the row's of `results_consolidated`", "s"),

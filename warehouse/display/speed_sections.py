@@ -1,23 +1,23 @@
-"""Sections about speed: AR, speedups, acceptance, latency."""
+"""Sections about speed: AR, speedups, acceptance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isclose
 
+from warehouse.display.controls import controls, of_each
 from warehouse.display.figures import NOTHING, Row, figure, lengths, rate, span
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.plots import acceptance_lines, rate_bars, speedup_scatter, usual_precision
 from warehouse.display.rate_columns import CONDITION, rate_columns
 from warehouse.display.section import FEWEST_BARS, apart, plot, section
-from warehouse.display.tables import Heading, beside, fair_share, more, naming, table, verdict_mark
+from warehouse.display.tables import Heading, naming, table, verdict_mark
 from warehouse.display.view import APART, LoadShape, View, bench, headline_shape, load_name, load_shape
-from warehouse.verdicts import worst
 
 
 def baseline_section(view: View) -> Markup | None:
     """The AR table: the denominator of every speedup."""
-    if _is_told_apart(view):
+    if view.is_told_apart():
         return None
     rows = _by_load([row for row in view.rates() if row["technique"] == "ar" and row["step"] not in APART])
     lead = (
@@ -30,16 +30,9 @@ def baseline_section(view: View) -> Markup | None:
     tables: list[Child] = [table("AR baseline", columns, rows)] if rows else []
     timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
     spoken_for = {_of_run(row): row["tok_s"] for row in rows}
-    controls = _start_by_start(
-        [start for start in timed if start["role"] == "control" and not _is_told(view, start, spoken_for)]
-    )
-    if controls:
-        shown = fair_share(controls, lambda control: control["run_id"])
-        cells, named = beside(view.rows, shown)
-        beside_them = [*CONTROL_COLUMNS, Heading("divided by", lambda control: _divisor(view, control)), cells]
-        tables.append(tag("p", "As the control of other cells, the tok/s of each engine start of AR:"))
-        made = table("AR as the control of other cells", beside_them, shown, named)
-        tables += [made, more(controls, "visits")]
+    starts = [start for start in timed if start["role"] == "control" and not _is_told(view, start, spoken_for)]
+    figures = Heading("tok/s", of_each("tok_s", rate)), Heading("divided by", lambda control: _divisor(view, control))
+    tables += controls(view, "AR as the control of other cells", starts, *figures)
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
 
@@ -74,32 +67,6 @@ def _divisor(view: View, control: Row) -> str:
     return NOTHING if pair is None else rate(pair["baseline_value"])
 
 
-CONTROL_COLUMNS = (
-    Heading("model", lambda control: f"{control['model']} {control['precision']}", ""),
-    Heading("condition", lambda control: control["condition"], ""),
-    Heading("tok/s", lambda control: control["starts"]),
-    Heading("repeats", lambda control: figure(control["repeats"], 0)),
-    Heading("verdict", verdict_mark, ""),
-)
-"""Of the starts of AR that cells bring along: no rows of the dataset, and yet what speedups are divided by."""
-
-
-def _start_by_start(starts: Sequence[Row]) -> list[Row]:
-    """One row per cell and condition: the rates of its control's starts in their order, and the worst verdict."""
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for start in starts:
-        found.setdefault(tuple(start[name] for name in ("run_id", "cell_key", "condition", "mode")), []).append(start)
-    return [
-        {
-            **each[0],
-            "starts": ", ".join(rate(start["tok_s"]) for start in sorted(each, key=lambda start: int(start["visit"]))),
-            "repeats": sum(start["repeats"] or 0 for start in each),
-            "verdict": worst(start["verdict"] for start in each),
-        }
-        for each in found.values()
-    ]
-
-
 SPEED_LEAD = (
     "Speedup is against AR on the same machine, in the same run and under the same condition. Engine starts differ by "
     "more than repeats within one do, so the 95 % interval is Student's t on log rates over starts and repeats, and "
@@ -111,7 +78,7 @@ SPEED_LEAD = (
 
 def speed_section(view: View) -> Markup | None:
     """Bars per bench, and the table of speedups."""
-    if _is_told_apart(view):
+    if view.is_told_apart():
         return None
     timed = [row for row in view.rates() if row["step"] not in APART]
     rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
@@ -133,12 +100,6 @@ def speed_section(view: View) -> Markup | None:
         *rate_columns(others),
     ]
     return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
-
-
-def _is_told_apart(view: View) -> bool:
-    """Whether all rates are those of steps that have sections of their own."""
-    rates = view.rates()
-    return bool(rates) and all(row["step"] in APART for row in rates)
 
 
 def claim_cell(view: View, row: Row) -> str:
@@ -185,27 +146,6 @@ def acceptance_section(view: View) -> Markup:
     ]
     shown = table("Acceptance", columns, drafted)
     return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, plots_of(drawings), shown)
-
-
-def latency_section(view: View) -> Markup | None:
-    """Streamed TTFT and TPOT, medians in ms."""
-    if _is_told_apart(view):
-        return None
-    rows = [row for row in view.rows if row["mode"] == "stream"]
-    lead = (
-        "Medians of streamed requests of the same shape. TPOT is computed from token counts, never from chunks, and a "
-        "stream that disagrees with the headline rate is rejected. Streaming is never used for tokens per second."
-    )
-    if not rows:
-        return section("latency", "Latency", lead, tag("p", "Nothing was streamed."))
-    columns = [
-        *naming(view.rows),
-        CONDITION,
-        Heading("TTFT, ms", lambda row: figure(row["ttft_ms"], 1)),
-        Heading("TPOT, ms", lambda row: figure(row["tpot_ms"])),
-        Heading("verdict", verdict_mark, ""),
-    ]
-    return section("latency", "Latency", lead, table("Time to first token and per output token", columns, rows))
 
 
 def _position(place: int) -> Callable[[Row], str]:

@@ -81,6 +81,10 @@ class View:
         """
         return self._rates
 
+    def is_told_apart(self) -> bool:
+        """Whether all rates are those of steps that have sections of their own."""
+        return bool(self._rates) and all(row["step"] in APART for row in self._rates)
+
     def scores(self) -> list[Row]:
         """Scores that count, of whole evaluations."""
         return self._scores

@@ -9,8 +9,9 @@ from warehouse.consolidate.inputs import Group
 from warehouse.consolidate.rows import Made
 from warehouse.consolidate.speed.rows import speed_rows
 from warehouse.consolidate.speed.visits import by_attempt, in_order, visited
+from warehouse.display.latency_section import latency_section
 from warehouse.display.section import Section
-from warehouse.display.speed_sections import acceptance_section, baseline_section, latency_section, speed_section
+from warehouse.display.speed_sections import acceptance_section, baseline_section, speed_section
 from warehouse.tables import CARD_COLUMNS, ENGINE_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
 
 if TYPE_CHECKING:  # nodes import this file and have no polars

@@ -25,7 +25,7 @@ def test_an_ar_cell_of_another_run_hides_no_control_and_divides_nothing() -> Non
     bracketed = MTP | {"run_id": "r2"}
     view = seen(AR, bracketed, pairs=(speed_pair(bracketed, baseline_value=80.0),), visits=controls())
     assert table_of(view, "AR baseline")[-1] == "–", "no speedup has it for a divisor"  # noqa: RUF001
-    assert table_of(view, "AR as the control of other cells")[2:] == ["79.0, 81.0", "6", "", "80.0", "mtp K=4"]
+    assert table_of(view, "AR as the control of other cells")[2:] == ["79.0, 81.0", "80.0", "6", "", "mtp K=4"]
 
 
 def test_an_ar_cell_says_how_many_speedups_it_divides() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import exp, fsum, sqrt
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from configs.steps.throughput import NATURAL
@@ -18,7 +18,7 @@ from warehouse.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.consolidate.speed.arms import Machine, Standing, homes_of, standing
 from warehouse.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
 from warehouse.consolidate.speed.energy import energy_of
-from warehouse.consolidate.speed.visits import STREAMED, Shape, Visited, repeats_of, visit_row
+from warehouse.consolidate.speed.visits import STREAMED, Shape, Visited, median_of, repeats_of, visit_row
 from warehouse.price import usd_of
 from warehouse.statistics.visits import VisitRates
 from warehouse.verdicts import Reason
@@ -124,8 +124,8 @@ def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
     row: Row = {"condition": condition, "mode": mode, "prompt_tokens": _prompt_tokens(windows, requests)}
     row |= {name: seen[0].get(name) for name in ("context_tokens", "output_tokens", "concurrency")}
     row |= {"repeats": repeats_of(visits), "visits": len([visit for visit in visits if _is_measured(visit)]) or None}
-    if mode == "stream":  # medians: one burst moves no figure
-        return row | {name: _median(requests, name) for name in STREAMED}
+    if mode == "stream":
+        return row | {name: median_of(requests, name) for name in STREAMED}
     row |= _ended(requests) if mode == NATURAL else {}
     rates = [visit.rates for visit in visits if visit.windows]
     if not windows or any(each is None for each in rates):
@@ -224,8 +224,3 @@ def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
         sums = [(row["prompt_tokens"], row["requests"]) for row in requests if row["requests"]]
     asked = sum(count for _, count in sums)
     return sum(tokens for tokens, _ in sums) / asked if asked else None
-
-
-def _median(requests: Rows, name: str) -> float | None:
-    values = [value for row in requests for value in row[name]]
-    return median(values) if values else None

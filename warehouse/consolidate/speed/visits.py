@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, fsum, log
-from statistics import stdev
+from statistics import median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Cell
@@ -207,6 +207,7 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
         "repeats": repeats_of([visit]),
         "tok_s": None if rates is None else exp(rates.log_rate),
         "repeat_sd": stdev(rates.log_rates) if rates is not None and many else None,
+        **{name: median_of(visit.requests, name) for name in ("ttft_ms", "tpot_ms") if visit.shape[1] == "stream"},
         **{name: energy.get(name) for name in ("energy_j_per_token", "power_w")},
         **spent._asdict(),
         "verdict": verdict["verdict"],
@@ -214,6 +215,12 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
         "measured_at": step.commit.committed_at,
         SEEN: Seen(rates, served, visit.place),
     }
+
+
+def median_of(requests: Rows, name: str) -> float | None:
+    """Of all requests, one of `STREAMED`: one burst moves no figure. None: none has a part in it."""
+    values = [value for row in requests for value in row[name]]
+    return median(values) if values else None
 
 
 def repeats_of(visits: Sequence[Visited]) -> int | None:
