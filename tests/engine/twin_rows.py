@@ -78,6 +78,9 @@ DUE = (
         pl.col("condition").str.starts_with("program")),
     Due("k acceptance_source draft_revision", (*TIMED, "eval-tiny None", "memory fixed", "parity None", "smoke None"),
         pl.col("technique") != "ar"),
+    # a load's seconds are the whole suite's, which all its categories share
+    Due("gpu_s cost_usd", (*TIMED, "eval-tiny None", "memory fixed", "parity None", "smoke None"),
+        ~pl.col("condition").fill_null("").str.contains(", ")),
     # of several categories at once only their sum is counted: the whole suite's rows have it
     Due("acceptance_length acceptance_by_position drafts drafted_tokens accepted_tokens tokens_per_step", COUNTED,
         (pl.col("technique") != "ar") & ~pl.col("condition").fill_null("").str.contains(", ")),
