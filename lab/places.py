@@ -123,6 +123,9 @@ INSIDE = Inside()
 SSH_SOCKET = "ssh.sock"
 EGRESS_SOCKET = "aws.sock"
 SPEED_LOCK = "speed.lock"
+KNOWN_MODELS = "vllm-cache"
+"""Below `shared`: what this host's engines keep of models' classes, which bodies begin with, as with an image."""
+
 BODY_SPEC = "body.json"
 BODY_LOG = "body.log"
 FIRST_BOOT = "first-boot.sh"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from lab.bake import bake_python
 from lab.bodies.privileges import environment, exposed_paths, unprivileged
 from lab.control.daemon_spec import DaemonSpec
 from lab.errors import LabError
-from lab.places import FLEET_UID, Places
+from lab.places import FLEET_UID, KNOWN_MODELS, Places
 from tasks.host.environment_spec import user_cache
 
 START_S = 60.0
@@ -39,8 +40,21 @@ def make_folders(places: Places) -> None:
         folder.mkdir(mode=0o700)
     places.controls.mkdir()
     places.fleet.mkdir()
+    places.shared.mkdir()
+    _copy_known_models(places.shared / KNOWN_MODELS)
     if os.geteuid() == 0:
-        os.chown(places.fleet, FLEET_UID, FLEET_UID)
+        for folder in (places.fleet, places.shared):
+            os.chown(folder, FLEET_UID, FLEET_UID)
+
+
+def _copy_known_models(place: Path) -> None:
+    """Only what vLLM knows of models' classes: each that it doesn't know takes a process that imports vLLM again.
+
+    Its files are for their owner's eyes, who is no user of a body's, hence a copy for everybody.
+    """
+    place.mkdir()
+    for folder in (user_cache() / KNOWN_MODELS).glob("*/modelinfos"):
+        shutil.copytree(folder, place / folder.parent.name / folder.name, copy_function=shutil.copyfile)
 
 
 def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[bytes]:

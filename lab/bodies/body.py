@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bodies import mounts
-from lab.places import BODY_SPEC, INSIDE, SPEED_LOCK, SSH_SOCKET
+from lab.places import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
 
 METADATA_ADDRESS = "169.254.169.254"
 
@@ -197,6 +198,7 @@ def _lay_home(spec: BodySpec) -> None:
         _write(INSIDE.home / ".bashrc", SLOW_SETUP.format(seconds=spec.setup_s))
     for name in CACHED:
         (cache / name).symlink_to(Path(spec.cache) / name)
+    shutil.copytree(INSIDE.shared / KNOWN_MODELS, cache / KNOWN_MODELS)
     for name in RUNTIME:
         upper, work = INSIDE.instance / f"{name}-upper", INSIDE.instance / f"{name}-work"
         for each in (upper, work, INSIDE.home / name):

@@ -47,7 +47,7 @@ def main() -> None:
         control_plane.changed.set()
 
     signal.signal(signal.SIGTERM, stop)
-    for folder in (places.by_ip, places.egress, places.shared):
+    for folder in (places.by_ip, places.egress):
         folder.mkdir()
     (places.shared / SPEED_LOCK).touch()
     conditions = Conditions(places.weather)

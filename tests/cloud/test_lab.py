@@ -7,9 +7,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from lab import leftovers
 from lab.cloud import Lab
 from lab.errors import LabError
 from lab.home import user_hash
-from lab.places import FLEET_UID
+from lab.places import FLEET_UID, KNOWN_MODELS
+from tasks.host.environment_spec import user_cache
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
 
@@ -31,6 +33,18 @@ Boot = Callable[..., BodyShell]
 
 def silent(line: str) -> None:
     del line
+
+
+@pytest.fixture
+def planted() -> Iterator[Path]:
+    """A file as vLLM keeps one of a model's class: for its owner's eyes."""
+    folder = user_cache() / KNOWN_MODELS / f"planted-{os.getpid()}"
+    file = folder / "modelinfos" / "model.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("known\n")
+    file.chmod(0o600)
+    yield file
+    shutil.rmtree(folder)
 
 
 class Traces(NamedTuple):
@@ -294,6 +308,16 @@ class TestCloud:
         os.kill(first_of_body(lab), signal.SIGKILL)
         wait_until(lambda: not any(each.alive for each in lab.instances()), "the instance is gone")
         assert f"{body.instance_id} died" in lab.places.log.read_text()
+
+    def test_it_begins_with_what_engines_here_know_of_models(
+        self, new_lab: Callable[[], Lab], tmp_path: Path, planted: Path
+    ) -> None:
+        lab = new_lab()
+        lab.up(silent)
+        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+        seen = f"~/.cache/specsweep/{planted.relative_to(user_cache())}"
+        assert body.bash(f"cat {seen}; echo more >> {seen}; cat {seen}").split() == ["known", "known", "more"]
+        assert planted.read_text() == "known\n", "what it adds is its own"
 
     def test_two_labs_do_not_know_of_each_other(self, boot: Boot, new_lab: Callable[[], Lab], tmp_path: Path) -> None:
         body = boot().wait_booted()
