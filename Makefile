@@ -46,7 +46,8 @@ test-lab: ## the pocket cloud's own tests: shorter than its nights, and done mea
 
 test-engine: ## the tests with the real vLLM: by twos, those on the pocket cloud or that want quiet rates alone
 	@"$$(bin/environment dev)" -m pytest -m "engine and (cloud or quiet)"
-	@"$$(bin/environment dev)" -m pytest -n 2 --dist loadfile -m "engine and not cloud and not quiet"
+	@"$$(bin/environment dev)" -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+		-m "engine and not cloud and not quiet"
 
 test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
 	@bin/environment dev node lab >/dev/null

@@ -1,10 +1,34 @@
-"""Engines side by side: each worker of the tests has processors of its own, and so has all that it starts."""
+"""Engines side by side: each worker of the tests has processors of its own, and the longest files are begun first."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+
+ALONE = ("test_real_k_sweep.py", "test_rehearsal.py")
+"""The first fills an empty cache with what vLLM knows of the models' classes, and bodies of the other begin with it."""
+
+LONGEST_FIRST = (
+    "test_real_load.py",
+    "test_real_evals.py",
+    "test_real_engine.py",
+    "test_real_depth.py",
+    "test_diffusion.py",  # of two tests: beside so few xdist gives its worker the next file as well, whoever is idle
+    "test_tokens.py",
+    "test_real_transformers.py",
+    "test_build.py",
+    "test_fit.py",
+)
+"""Those by twos, by what they take. What is begun last is short, so that no worker waits long for the other; by itself
+xdist begins with what has most tests, and ends with `test_diffusion.py`."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these files before all others, in this order."""
+    place = {name: number for number, name in enumerate((*ALONE, *LONGEST_FIRST))}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 @pytest.fixture(scope="session", autouse=True)
