@@ -21,7 +21,7 @@ LONGEST_FIRST = (
     "test_fit.py",
 )
 """Those by twos, by what they take. What is begun last is short, so that no worker waits long for the other; by itself
-xdist begins with what has most tests, and ends with `test_diffusion.py`."""
+xdist begins with what has most tests, and comes last to the long ones, which have few."""
 
 
 @pytest.hookimpl(trylast=True)
