@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ class SecretWatch:
         """Processes whose environment has the variable `of_the_user` are the user's own: there secrets come from."""
         self._needles = [needle.encode() for needle in needles]
         self._users = f"{of_the_user}=".encode() if of_the_user else None
+        self._last: dict[str, tuple[bytes, bytes]] = {}
         self.leaks: set[str] = set()
         self.commands: set[str] = set()
         self.of_users: set[tuple[str, str]] = set()
@@ -49,11 +51,15 @@ class SecretWatch:
 
     def look(self) -> None:
         """At every process, once."""
-        for folder in Path("/proc").glob("[0-9]*"):
-            self._look(folder)
+        # ten times a second at some hundred processes: with pathlib each look was 4.2 ms, not 1.0
+        self._last = {name: self._look(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
 
-    def _look(self, folder: Path) -> None:
-        arguments, environment = _bytes(folder / "cmdline"), _bytes(folder / "environ")
+    def _look(self, name: str) -> tuple[bytes, bytes]:
+        """At one process; what it shows is judged again when it shows something else, and its token file always."""
+        shows = arguments, environment = _bytes(f"/proc/{name}/cmdline"), _bytes(f"/proc/{name}/environ")
+        if self._last.get(name) == shows and b"HF_TOKEN_PATH=" not in environment:
+            return shows
+        folder = Path("/proc", name)
         command = arguments.replace(b"\0", b" ").decode(errors="replace").strip()
         self.commands.add(command)
         if any(needle in arguments for needle in self._needles):
@@ -65,13 +71,23 @@ class SecretWatch:
             self.leaks.add(f"environment of {command}")
         if found := TOKEN_FILE.search(environment):
             path = folder / "root" / found[1].decode().lstrip("/")
-            text = _bytes(path)
+            text = _bytes(str(path))
             if any(needle in text for needle in self._needles):  # others' tests have tokens of their own
                 self.token_files.add((path.stat().st_mode & 0o777, text.decode()))
+        return shows
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: str) -> bytes:
     try:
-        return path.read_bytes()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""  # it has ended meanwhile
+    try:
+        data = b""
+        while chunk := os.read(file, 1 << 17):
+            data += chunk
+        return data
+    except OSError:
+        return b""
+    finally:
+        os.close(file)

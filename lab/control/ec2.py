@@ -8,12 +8,13 @@ cores on which the engines are timed.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import random
 import shlex
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,8 +128,9 @@ def _machine(instance: Any, region: str) -> Machine:
     )
 
 
-def _cloud_config(user_data: Any) -> dict[str, Any]:
-    """A `#cloud-config`, which comes base64-encoded once or twice."""
+@functools.lru_cache(64)
+def _cloud_config(user_data: str | bytes | None) -> Mapping[str, Any]:
+    """A `#cloud-config`, which comes base64-encoded once or twice; kept: each machine's is asked for every second."""
     text = (user_data or b"").decode() if isinstance(user_data, bytes) else str(user_data or "")
     for _ in range(3):
         if text.startswith("#cloud-config"):

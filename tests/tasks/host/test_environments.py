@@ -222,6 +222,8 @@ def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: P
     installer.build()
     threshold = "import gc, sys; sys.exit(gc.get_threshold()[0] < 100_000)"
     assert subprocess.run([installer.python, "-c", threshold], check=False).returncode == 0
+    at_its_end = "import atexit, gc; atexit._run_exitfuncs(); print(gc.get_freeze_count() > 0)"
+    assert subprocess.run([installer.python, "-c", at_its_end], stdout=-1, check=False).stdout == b"True\n"
     assert {name for name, each in ENVIRONMENTS.items() if each.collects_seldom} == {"dev"}
 
 
