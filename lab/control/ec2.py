@@ -1,7 +1,7 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
 moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's; three of
-its functions are replaced to mend that. Its backend is read directly: asking over HTTP once a second would use the
+its functions are replaced to mend that, and one of botocore's, which reads the same dates again and again. Its backend is read directly: asking over HTTP once a second would use the
 cores on which the engines are timed.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3
+import botocore.utils
 import yaml
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
@@ -167,6 +168,8 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
     InstanceBackend.terminate_instances = terminate_instances  # type: ignore[method-assign]
     # RFC 2544's range for benchmarks: nobody's public address, should anything ever connect to one
     vars(elastic_network_interfaces)["random_public_ip"] = _benchmark_address
+    # a listing's dates were read from text for each object, a third of its time, and listings are most of what is asked
+    vars(botocore.utils)["parse_timestamp"] = functools.lru_cache(4096)(botocore.utils.parse_timestamp)
 
 
 def _say_interrupted(instance: Any) -> None:
