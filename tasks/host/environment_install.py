@@ -22,11 +22,14 @@ Tell = Callable[[str], None]
 TICK_S = 0.5
 MAX_COMPILERS = 8
 
-SELDOM_COLLECTED = "import atexit, gc; gc.set_threshold(100_000, 50, 50); atexit.register(gc.freeze)\n"
+SELDOM_COLLECTED = (
+    "import atexit, gc, sys; gc.set_threshold(100_000, 50, 50); "
+    "atexit.register(lambda gc=gc, sys=sys: '_duckdb' in sys.modules or gc.freeze())\n"
+)
 """Of a test's processes, which import much for a short run: a seventh of a fake cell's `sweep run` was collecting.
 
 Their ends were another fifth (Prefect's server 2.3 CPU seconds to import and end, 1.8 so): an interpreter that ends
-collects all that it has, but not what is frozen.
+collects all that it has, but not what is frozen. DuckDB complains on stderr of what is left of it.
 """
 
 _UNWANTED = re.compile(r"^(PYTHON|VIRTUAL_ENV|PIP_(USER|TARGET|PREFIX|ROOT|REQUIRE_VIRTUALENV|NO_DEPS)$)")
