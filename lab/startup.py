@@ -53,8 +53,11 @@ def _copy_known_models(place: Path) -> None:
     Its files are for their owner's eyes, who is no user of a body's, hence a copy for everybody.
     """
     place.mkdir()
-    for folder in (user_cache() / KNOWN_MODELS).glob("*/modelinfos"):
-        shutil.copytree(folder, place / folder.parent.name / folder.name, copy_function=shutil.copyfile)
+    cache = user_cache() / KNOWN_MODELS
+    for file in cache.glob("*/modelinfos/*.json"):  # an engine that is being started has files of other names there
+        copy = place / file.relative_to(cache)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
 
 
 def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[bytes]:
