@@ -79,15 +79,7 @@ class SecretWatch:
 
 def _bytes(path: str) -> bytes:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.readall()
     except OSError:
         return b""  # it has ended meanwhile
-    try:
-        data = b""
-        while chunk := os.read(file, 1 << 17):
-            data += chunk
-        return data
-    except OSError:
-        return b""
-    finally:
-        os.close(file)

