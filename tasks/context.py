@@ -60,7 +60,6 @@ class StepContext:
         measurement: Measurement,
         attempt: int,
         tell: Callable[[Progress], None],
-        kept: Callable[[], None],
         frameworks: Frameworks,
         engine: Engine | None = None,
         cards: Cards | None = None,
@@ -72,7 +71,6 @@ class StepContext:
         self.measurement = measurement
         self.step = measurement.name
         self.tell = tell
-        self._kept = kept
         self.frameworks = frameworks
         self.engine = engine
         """What serves; None: something that nobody here has started."""
@@ -173,7 +171,6 @@ class StepContext:
             self._ledger.write_part, self._key, self.step, table, stamped, self._attempt, spent_s
         )
         self.parts.append(part)
-        self._kept()
 
     async def resume(
         self, table: Table, identity: Sequence[str], only: Collection[tuple[Any, ...]] | None = None

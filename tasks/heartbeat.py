@@ -45,9 +45,9 @@ class HeartbeatSender:
             spent[bill] += time.monotonic() - self._since
         return spent
 
-    def kept(self) -> None:
-        """Rows were stored: what was measured until now survives this node."""
-        self._kept_at = time.monotonic()
+    def kept(self, until: float) -> None:
+        """Rows were stored: what was measured until then (`time.monotonic`) survives this node."""
+        self._kept_at = max(self._kept_at, until)
 
     def at_risk_s(self) -> float:
         """Seconds of measuring since rows were last stored."""

@@ -37,7 +37,7 @@ class _Letter:
     """One object on its way. `data` is None once it lies on the disk; `created` is the store's answer."""
 
     def __init__(self, key: str, data: bytes) -> None:
-        self.key, self.bytes = key, len(data)
+        self.key, self.bytes, self.written_at = key, len(data), time.monotonic()
         self.data: bytes | None = data
         self.created: bool | None = None
 
@@ -48,7 +48,15 @@ class Outbox:
     What lies below the cell's own steps is listed once, when the cell's lease is held: nobody else writes there.
     """
 
-    def __init__(self, store: Store, folder: Path, ledger: Ledger, cell_key: str, is_ours: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        ledger: Ledger,
+        cell_key: str,
+        is_ours: Callable[[], bool],
+        kept: Callable[[float], None],
+    ) -> None:
         """List what earlier attempts left, and read what steps of this run share.
 
         Args:
@@ -57,8 +65,9 @@ class Outbox:
             ledger: the run, in that store.
             cell_key: whose steps are measured.
             is_ours: asks the store whether nobody has taken the cell over.
+            kept: told whenever the store has taken what the cell's steps wrote until then (`time.monotonic`).
         """
-        self._store, self._folder, self._is_ours = store, folder, is_ours
+        self._store, self._folder, self._is_ours, self._kept = store, folder, is_ours, kept
         self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()
         self._root = f"{ledger.cell_root(cell_key)}/steps/"
         self._known = set(store.list(self._root.rstrip("/")))
@@ -180,6 +189,8 @@ class Outbox:
         with self._guard:
             self._queue.popleft()
             letter.created = created
+            if letter.key.startswith(self._root):
+                self._kept(letter.written_at)
             if letter.data is None:
                 self._disk.delete(letter.key)
                 self._late_bytes -= letter.bytes

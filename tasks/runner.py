@@ -71,7 +71,7 @@ class Runner:
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
         folder, cell_key = outbox_folder(self.workdir, ledger.store), planned.cell.cell_key
-        self.outbox = Outbox(ledger.store, folder, ledger, cell_key, partial(leases.still_mine, lease))
+        self.outbox = Outbox(ledger.store, folder, ledger, cell_key, partial(leases.still_mine, lease), heartbeat.kept)
         self.ledger = Ledger(self.outbox, ledger.run_id, ledger.clock)
         self.config_hash = ledger.plan().config_hash
         self.at_risk_s = 0.0
@@ -151,7 +151,6 @@ class Runner:
                 measurement,
                 self.lease.epoch,
                 self.heartbeat.tell,
-                self._kept,
                 frameworks,
                 engine,
                 cards,
@@ -182,14 +181,9 @@ class Runner:
         result: str = self.ledger.commit(self.planned.cell.cell_key, commit)
         if not self.outbox.is_empty:
             result = "not stored yet"
-        self._kept()
         print(f"{measurement.name}: {result} ({said(commit)})", flush=True)
         if measurement.spec.is_gate and verdict == "rejected":
             raise CellRejected(f"{measurement.name} rejected this cell: {', '.join(reasons)}")
-
-    def _kept(self) -> None:
-        if self.outbox.is_empty:
-            self.heartbeat.kept()
 
     def close(self, how: Ended, reason: str) -> None:
         """Write the attempt's row. If it has one already, that one stands."""

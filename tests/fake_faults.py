@@ -5,8 +5,8 @@ first 32 tokens, and usage says so), says_less (half of an answer's text and tok
 cache_hits, cached_usage (usage says tokens from the cache, the counter none), caches (a prompt that was asked before
 needs no prefill, and nothing counts that), dies_midway (the process ends in the middle of a stream), hides_first
 (nothing is sent of a stream's first tokens until its fourth), holds_back (a stream is sent long after it was made,
-as slowly as it was), slow_clock (a request's own account says twice the time). After FAKE_ENGINE_AFTER requests every
-timed one is begun and never ended: dribbles sends a byte now and then behind the header, stalls nothing more.
+as slowly as it was), slow_clock (a request's own account says ten times the time). After FAKE_ENGINE_AFTER requests
+every timed one is begun and never ended: dribbles sends a byte now and then behind the header, stalls nothing more.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def ids_of(before: int, sent: int, tokens: int) -> list[int]:
 
 def clock(told_ms: float) -> float:
     """What a request's own account says of a time."""
-    return 2 * told_ms if LIE == "slow_clock" else told_ms
+    return 10 * told_ms if LIE == "slow_clock" else told_ms
 
 
 def hold_back() -> None:

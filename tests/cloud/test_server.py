@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pytest
 
 from configs.checkout import ROOT
 from flows.clusters.skypilot.leftovers import SERVER
-from lab.control.ports import api_port
+from lab.control.ports import api_port, queue_port
 from tests.cloud.checks import SHORT, wait_until
 
 pytestmark = pytest.mark.slow
@@ -91,12 +91,18 @@ def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     assert {process.pid for process in again} <= {process.pid for process in _processes(home)}, "the same server"
 
 
-def test_a_port_that_an_ended_connection_keeps_is_waited_for(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("port_of", "words"), [(int, "Port {} is not available"), (queue_port, "as port {} is already in use")]
+)
+def test_a_port_that_an_ended_connection_keeps_is_waited_for(
+    home: Path, port_of: Callable[[int], int], words: str
+) -> None:
     port, log = api_port(), home / ".sky" / "api_server" / "server.log"
+    said = words.format(port_of(port))
     with socket.socket() as kept:
-        kept.bind(("127.0.0.1", port))  # as after a connection: taken, and nobody answers
+        kept.bind(("127.0.0.1", port_of(port)))  # as after a connection: taken, and nobody answers
         asking = _asking(home, port)
-        wait_until(lambda: log.exists() and f"Port {port} is not available" in log.read_text(), "a start has failed")
+        wait_until(lambda: log.exists() and said in log.read_text(), "a start has failed")
         assert asking.poll() is None
     _answered(asking)
 

@@ -225,7 +225,7 @@ def throughput(
             prepare(client)
             ctx = StepContext(
                 planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-                attempt=attempt, tell=told.append, kept=lambda: None, frameworks=frameworks,
+                attempt=attempt, tell=told.append, frameworks=frameworks,
             )  # fmt: skip
             return Measured(await measure(ctx, spec), ctx, ledger, told)
 

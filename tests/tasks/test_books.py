@@ -19,7 +19,7 @@ BESIDE_S = 0.2
 process may wait for a processor. Nothing that it does there takes a millisecond."""
 
 STUCK_S = 3.0
-"""No window of these tests takes so long; then the engine hangs, as it was told to."""
+"""How long an engine hangs before its runner is killed: by then the runner's book knows of all that it stored."""
 
 
 def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) -> None:
@@ -29,10 +29,18 @@ def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) ->
         time.sleep(0.02)
 
 
-def is_stuck(run: FakeRun) -> bool:
-    """Whether the runner has stored nothing for a while, and has said so: its book knows of all that it stored."""
+def wait_until_stuck(run: FakeRun, parts: str, after: int) -> None:
+    """Return when the engine hangs behind stored rows, and the runner has said so for a while."""
+    steps = run.folder / f"store/runs/r1/cells/{run.key}/steps"
+    wait_until(lambda: list(steps.glob(parts)) and len(run.prompts_sent()) > after, "an engine that hangs behind rows")
+    hung_s = heard_s(run)
+    wait_until(lambda: heard_s(run) > hung_s + STUCK_S, "a book that knows of it")
+
+
+def heard_s(run: FakeRun) -> float:
+    """Seconds of smoke and measuring that the runner's last heartbeat says."""
     beat = run.leases.heartbeat()
-    return beat is not None and beat.at_risk_s > STUCK_S
+    return 0.0 if beat is None else beat.smoke_s + beat.measure_s
 
 
 def billed_s(run: FakeRun) -> float:
@@ -48,11 +56,9 @@ def carried_s(run: FakeRun) -> float:
 def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     often = ("--heartbeat-s", "0.1")
-    after = str(25 + WARM_UP_LENGTHS)
-    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER=after, FAKE_ENGINE_TOKEN_S="0.002")
-
-    windows = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
-    wait_until(lambda: list(windows.glob("windows-*")) and is_stuck(run), "a window that hangs behind stored ones")
+    after = 25 + WARM_UP_LENGTHS
+    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER=str(after), FAKE_ENGINE_TOKEN_S="0.002")
+    wait_until_stuck(run, "throughput/parts/windows-*", after)
     first.kill()
     first.communicate(timeout=240)
     code, said = run.finish(node_python, arguments=often)
@@ -70,9 +76,8 @@ def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_
 def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     often = ("--heartbeat-s", "0.1")
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/smoke/parts"
     first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER="8", FAKE_ENGINE_TOKEN_S="0.05")
-    wait_until(lambda: list(parts.glob("*")) and is_stuck(run), "a stuck smoke")
+    wait_until_stuck(run, "smoke/parts/*", 8)
     first.kill()
     first.communicate(timeout=240)
     assert run.finish(node_python, arguments=often)[0] == 0

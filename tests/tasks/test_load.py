@@ -83,7 +83,7 @@ def attempt(
             prepare(client)
             ctx = StepContext(
                 planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-                attempt=number, tell=done.told.append, kept=lambda: None, frameworks=frameworks,
+                attempt=number, tell=done.told.append, frameworks=frameworks,
             )  # fmt: skip
             await ctx.begin({"attempt": number, "machine": machine})
             done.said = await measure(ctx, spec)
@@ -241,7 +241,7 @@ def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path
             client.accepted = lambda _: 0.5
             ctx = StepContext(
                 planned=mtp, served=mtp.cell, client=client, ledger=ledger, attempt=1, tell=lambda _: None,
-                measurement=Measurement(SmokeStep(step="smoke")), kept=lambda: None, frameworks=frameworks,
+                measurement=Measurement(SmokeStep(step="smoke")), frameworks=frameworks,
             )  # fmt: skip
             found = await smoke(ctx, step(1), 5)
             assert client.asked["stream"] == 5

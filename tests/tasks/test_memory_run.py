@@ -143,7 +143,7 @@ def of_generate(folder: Path, before: str, after: str) -> tuple[Row, list[str]]:
             client.text = text  # type: ignore[method-assign]
             ctx = StepContext(
                 planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-                attempt=1, tell=lambda progress: None, kept=lambda: None, frameworks=frameworks,
+                attempt=1, tell=lambda progress: None, frameworks=frameworks,
             )  # fmt: skip
             [judgement] = await measure(ctx, spec)
             [part] = [part for part in ctx.parts if part.table == "memory_starts"]

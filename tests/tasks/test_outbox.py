@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,9 +91,10 @@ class Scene:
         self.ledger, self.key, self.root = Ledger(self.store, "r1"), run.key, run.ledger.step_root(run.key, "smoke")
         self.folder = outbox_folder(folder / "disk", self.store)
         self.is_ours = True
+        self.kept = list[float]()
 
     def box(self) -> Outbox:
-        return Outbox(self.store, self.folder, self.ledger, self.key, lambda: self.is_ours)
+        return Outbox(self.store, self.folder, self.ledger, self.key, lambda: self.is_ours, self.kept.append)
 
 
 @pytest.fixture
@@ -108,9 +110,12 @@ def test_what_waits_is_read_as_if_it_were_stored_and_goes_up_in_order(scene: Sce
         assert box.put_new(key, key.encode())
     assert box.list(scene.root) == sorted(keys) and box.get(keys[1]) == keys[1].encode()
     assert not box.is_empty
+    written_at = time.monotonic()
+    assert scene.kept == []
     scene.store.there.set()
     box.flush()
     assert scene.store.arrived == keys and box.is_empty
+    assert scene.kept == sorted(scene.kept) and scene.kept[-1] <= written_at and len(scene.kept) == len(keys)
     assert box.get(keys[1]) == keys[1].encode()
     assert box.get(f"{scene.root}/parts/none") is None
 

@@ -73,7 +73,7 @@ def context(folder: Path, planned: PlannedCell, client: FakeClient, spec: Any, n
     def made(frameworks: Frameworks) -> StepContext:
         return StepContext(
             planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-            attempt=number, tell=done.told.append, kept=lambda: None, frameworks=frameworks,
+            attempt=number, tell=done.told.append, frameworks=frameworks,
         )  # fmt: skip
 
     return made

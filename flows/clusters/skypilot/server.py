@@ -38,8 +38,8 @@ Linux gives to outgoing connections, and keeps for 60 s after they have ended.""
 PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
 """SkyPilot's variable for another port."""
 
-PORT_TAKEN = ("is not available", "Address already in use")
-"""Part of the last words of a server that found the port of its API, or of its queue, taken."""
+PORT_TAKEN = ("is not available", "is already in use by another process", "Address already in use")
+"""Part of the last words of a server that found the port of its API, or of its queue (at two moments), taken."""
 
 SERVER_TRIES = 6
 """How often one call may find the server gone or broken before it gives up."""

@@ -35,7 +35,7 @@ def verdict(run: Graded, rows: Sequence[Row], planned: PlannedCell | None = None
     key = run.key("mtp", 4)
     cell = planned or next(each for each in run.plan.cells if each.cell.cell_key == key)
     unused = cast(Any, None)
-    ctx = StepContext(cell, cell.cell, unused, run.ledger, Measurement(SPEC), 1, unused, unused, unused)
+    ctx = StepContext(cell, cell.cell, unused, run.ledger, Measurement(SPEC), 1, unused, unused)
     return asyncio.run(early_verdict(ctx, SPEC, 1, rows))
 
 

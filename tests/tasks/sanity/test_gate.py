@@ -47,7 +47,7 @@ class Gate:
         async with Client(url, planned.cell.model, planned.cell.technique) as client:
             frameworks = Frameworks(run.folder)
             measurement, told = Measurement(spec), self.said.append
-            ctx = StepContext(planned, planned.cell, client, run.ledger, measurement, 1, told, lambda: None, frameworks)
+            ctx = StepContext(planned, planned.cell, client, run.ledger, measurement, 1, told, frameworks)
             judged = await smoke.measure(ctx, spec)
             self.tables = {part.table for part in ctx.parts}
             return judged
