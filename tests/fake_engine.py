@@ -15,9 +15,9 @@ dies_later dies and hangs_later never answers again. A token is a word; with FAK
 mark is one, too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request
 in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the
 file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free.
-While the file FAKE_ENGINE_HOLD exists it does not get healthy. As vLLM does, it looks for stop strings inside the
-thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in words that nobody knows. Further
-lies: fake_faults.py.
+While the file FAKE_ENGINE_HOLD exists it does not get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the
+file FAKE_ENGINE_HURRY exists. As vLLM does, it looks for stop strings inside the thinking, too. It logs its memory as a
+vLLM on a card does; reworded_log does so in words that nobody knows. Further lies: fake_faults.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from tasks.sanity.general import GENERAL
 from tests import fake_faults
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
-TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", "0.002"))
+HURRIED_TOKEN_S = 0.002
+TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", HURRIED_TOKEN_S))
 AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
 CHUNK_TOKENS = 2
 DIGITS = bool(os.environ.get("FAKE_ENGINE_DIGITS"))
@@ -220,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
             self.stream(text, tokens, usage, finish, cut_off, ids=bool(body.get("return_token_ids")))
         else:
             with slot() as slower:
-                time.sleep(tokens * TOKEN_S * slower)
+                time.sleep(tokens * token_s() * slower)
             stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
             thoughts, content, stop_reason = cut(reasoning, text, stop)
             message = {"role": "assistant", "content": content, "reasoning": thoughts}
@@ -255,14 +256,14 @@ class Handler(BaseHTTPRequestHandler):
         size = tokens // 2 if LIE == "bursts" else CHUNK_TOKENS
         ends = fake_faults.chunk_ends(size, tokens, lumps=LIE == "bursts")
         if LIE == "bursts":  # everything is computed, then thrown at the client in two lumps
-            time.sleep(tokens * TOKEN_S)
+            time.sleep(tokens * token_s())
         fake_faults.hold_back()
-        started = time.monotonic()
+        started, each_s = time.monotonic(), token_s()
         for number, (before, sent) in enumerate(pairwise([0, *ends]), 1):
             if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
-                time.sleep(max(0.0, started + sent * TOKEN_S - time.monotonic()))
+                time.sleep(max(0.0, started + sent * each_s - time.monotonic()))
             elif before:  # so soon after the first that they are two reads, and three times too fast
-                time.sleep(size * TOKEN_S / 3)
+                time.sleep(size * each_s / 3)
             part = " ".join(said[before:sent]) + " "
             written = number if LIE == "counts_chunks" else fake_faults.told(sent)
             choice: dict[str, Any] = {"delta": {"content": part}}
@@ -270,7 +271,7 @@ class Handler(BaseHTTPRequestHandler):
                 choice["token_ids"] = fake_faults.ids_of(before, sent, tokens)
             self.event({"choices": [choice], "usage": {**usage, "completion_tokens": written}})
             if not before:  # a first token that came late doesn't make the others come faster
-                started = time.monotonic() - sent * TOKEN_S
+                started = time.monotonic() - sent * each_s
             fake_faults.maybe_die(sent, tokens)
             if cut and sent >= tokens // 2:
                 self.close_connection = True
@@ -337,6 +338,11 @@ def enter(change: int) -> None:
             Path(path).write_text(str(in_flight["most"]), encoding="ascii")
 
 
+def token_s() -> float:
+    """Seconds of a token of the answer that is begun now."""
+    return HURRIED_TOKEN_S if os.path.exists(os.environ.get("FAKE_ENGINE_HURRY", "")) else TOKEN_S  # noqa: PTH110
+
+
 def book(tokens: int) -> None:
     with lock:
         counters["generation"] += tokens * 2 if LIE == "miscount" else tokens
@@ -348,7 +354,7 @@ def book(tokens: int) -> None:
 
 def metrics_of(tokens: int) -> dict[str, Any]:
     """A request's own account, as vLLM gives it where it is told to: its clock, and its drafts if it drafts."""
-    token_ms = fake_faults.clock(1000 * TOKEN_S)
+    token_ms = fake_faults.clock(1000 * token_s())
     said: dict[str, Any] = {"time_to_first_token_ms": 0.75 * token_ms, "generation_time_ms": token_ms * (tokens - 1)}
     said |= {"queue_time_ms": 0.125 * token_ms, "mean_itl_ms": token_ms}
     if "--per-request-spec-decode-metrics" in sys.argv:
