@@ -36,7 +36,7 @@ test-beside:
 	@$(MAKE) --no-print-directory test-lab
 
 test-parts: ## the tests without an engine or a cloud, side by side
-	@"$$(bin/environment dev)" -m pytest -n 3 --dist worksteal -m "not engine and not cloud and not slurm"
+	@"$$(bin/environment dev)" -m pytest -n 4 --dist worksteal -m "not engine and not cloud and not slurm"
 
 test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
 	@"$$(bin/environment dev)" -m pytest -m "cloud and not engine and not lab"

@@ -183,6 +183,7 @@ class Handler(BaseHTTPRequestHandler):
             enter(-1)
 
     def answer(self) -> None:
+        arrived = time.monotonic()
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
         if self.path == "/tokenize":
@@ -218,10 +219,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         if body.get("stream"):
             cut_off = LIE == "cuts" and number % 2 == 0
-            self.stream(text, tokens, usage, finish, cut_off, ids=bool(body.get("return_token_ids")))
+            self.stream(text, tokens, usage, finish, cut_off, arrived, ids=bool(body.get("return_token_ids")))
         else:
             with slot() as slower:
                 time.sleep(tokens * token_s() * slower)
+            took_s = time.monotonic() - arrived
             stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
             thoughts, content, stop_reason = cut(reasoning, text, stop)
             message = {"role": "assistant", "content": content, "reasoning": thoughts}
@@ -234,7 +236,11 @@ class Handler(BaseHTTPRequestHandler):
             if body.get("logprobs"):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
-            answer = {"choices": [choice], "usage": fake_faults.accounted(usage), **metrics_of(tokens)}
+            answer = {
+                "choices": [choice],
+                "usage": fake_faults.accounted(usage),
+                **metrics_of(tokens, took_s / tokens, took_s),
+            }
             cut_off = LIE == "cuts" and timed and asked_whole and number % 2 == 0
             self.reply(200, "application/json", json.dumps(fake_faults.said(answer)), cut_off)
 
@@ -247,7 +253,9 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         fake_faults.stand_still(self.wfile, self.connection)
 
-    def stream(self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, ids: bool) -> None:
+    def stream(
+        self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, arrived: float, ids: bool
+    ) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -257,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
         ends = fake_faults.chunk_ends(size, tokens, lumps=LIE == "bursts")
         if LIE == "bursts":  # everything is computed, then thrown at the client in two lumps
             time.sleep(tokens * token_s())
-        fake_faults.hold_back()
+        arrived += fake_faults.hold_back()
         started, each_s = time.monotonic(), token_s()
         for number, (before, sent) in enumerate(pairwise([0, *ends]), 1):
             if LIE != "bursts":  # by deadlines, so that a busy machine does not slow the stream more than the rest
@@ -269,6 +277,8 @@ class Handler(BaseHTTPRequestHandler):
             choice: dict[str, Any] = {"delta": {"content": part}}
             if ids:
                 choice["token_ids"] = fake_faults.ids_of(before, sent, tokens)
+            if not before:
+                first_s = time.monotonic() - arrived
             self.event({"choices": [choice], "usage": {**usage, "completion_tokens": written}})
             if not before:  # a first token that came late doesn't make the others come faster
                 started = time.monotonic() - sent * each_s
@@ -278,8 +288,9 @@ class Handler(BaseHTTPRequestHandler):
                 return
         if LIE == "counts_chunks":
             usage["completion_tokens"] = len(ends)
+        took_s = time.monotonic() - arrived
         last = {"choices": [{"delta": {}, "finish_reason": finish}], "usage": fake_faults.accounted(usage)}
-        self.event({**last, **metrics_of(tokens)})
+        self.event({**last, **metrics_of(tokens, first_s, took_s)})
         book(tokens)
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
@@ -352,11 +363,11 @@ def book(tokens: int) -> None:
         counters["accepted"] += 0 if LIE == "dead_draft" else round(drafts * sum(RATES))
 
 
-def metrics_of(tokens: int) -> dict[str, Any]:
+def metrics_of(tokens: int, first_s: float, took_s: float) -> dict[str, Any]:
     """A request's own account, as vLLM gives it where it is told to: its clock, and its drafts if it drafts."""
-    token_ms = fake_faults.clock(1000 * token_s())
-    said: dict[str, Any] = {"time_to_first_token_ms": 0.75 * token_ms, "generation_time_ms": token_ms * (tokens - 1)}
-    said |= {"queue_time_ms": 0.125 * token_ms, "mean_itl_ms": token_ms}
+    first_ms, rest_ms = (fake_faults.clock(1000 * each) for each in (first_s, took_s - first_s))
+    said: dict[str, Any] = {"queue_time_ms": first_ms / 8, "time_to_first_token_ms": first_ms * 7 / 8}
+    said |= {"generation_time_ms": rest_ms, "mean_itl_ms": rest_ms / max(1, tokens - 1)}
     if "--per-request-spec-decode-metrics" in sys.argv:
         steps = int(tokens // (1 + sum(RATES)))
         accepted = 0 if LIE == "dead_draft" else round(steps * sum(RATES))

@@ -81,10 +81,12 @@ def clock(told_ms: float) -> float:
     return 10 * told_ms if LIE == "slow_clock" else told_ms
 
 
-def hold_back() -> None:
-    """Let what is made wait for so long that no busy machine explains it."""
+def hold_back() -> float:
+    """Let what is made wait for so long that no busy machine explains it; how long that was."""
+    began = time.monotonic()
     if LIE == "holds_back":
         time.sleep(HELD_S)
+    return time.monotonic() - began
 
 
 def prefill(prompt: str) -> None:

@@ -131,8 +131,9 @@ def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
     code, said = run.finish(node_python)
     assert code == 0, said
     rows = [row for row in run.rows("throughput", "requests") if row["mode"] == "fixed"]
-    assert {(row["engine_queue_ms"], row["engine_ttft_ms"], row["engine_itl_ms"]) for row in rows} == {(0.25, 1.5, 2.0)}
-    assert all(row["engine_generation_ms"] / 1000 < row["wall_s"] for row in rows)
+    of_engine = ("engine_queue_ms", "engine_ttft_ms", "engine_generation_ms")
+    assert all(0 < sum(row[part] for part in of_engine) / 1000 < row["wall_s"] for row in rows)
+    assert all(row["engine_itl_ms"] > 1.9 for row in rows), "its tokens take 2 ms"
     assert {(row["engine_draft_steps"], row["engine_accepted_tokens"]) for row in rows} == {(64, 64)}
     assert rows[0]["engine_accepted_histogram"] == [0, 64, 0, 0, 0]
     windows = [row for row in run.rows("throughput", "windows") if row["mode"] == "fixed"]
