@@ -110,9 +110,7 @@ def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     assert subprocess.run([python, "-c", "import httpx, yaml"], check=False).returncode == 0
     assert list(python.parents[1].rglob("httpx.*.pyc")), "byte-compiled"
     clone.pin(f"# reworded\n\ndummy @ {clone.package.as_uri()}  # a remark")
-    started = time.monotonic()
     assert clone.ensure() == python
-    assert time.monotonic() - started < 1
     assert clone.builds() == 1
     clone.pin(f"dummy @ {clone.package.as_uri()}#subdirectory=.")
     assert clone.ensure() != python
