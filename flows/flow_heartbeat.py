@@ -48,6 +48,11 @@ class HeldCell:
                 self._claims.release(self._claim)
                 self._is_over = True
 
+    def forget(self) -> None:
+        """Release nothing any more: the flow takes the cell again, by a claim that this one would free, too."""
+        with self._guard:
+            self._is_over = True
+
     def heard(self, at_s: float) -> None:
         """The flow's heartbeat was stored at this moment, by the flow's clock."""
         with self._guard:
@@ -96,6 +101,11 @@ class HeldCells:
         Raises:
             ManagedElsewhere: another flow has it.
         """
+        with self._guard:
+            again = [cell for cell in self._left if cell.cell_key == cell_key]
+            self._left = [cell for cell in self._left if cell not in again]
+        for cell in again:
+            cell.forget()
         cell = HeldCell(self._ledger, cell_key, self._pulse)
         with self._guard:
             self._held.append(cell)
@@ -134,7 +144,7 @@ class HeldCells:
         for cell in left:
             cell.release()
             with self._guard:
-                self._left.remove(cell)
+                self._left = [other for other in self._left if other is not cell]
 
 
 class FlowHeartbeatSender:

@@ -84,6 +84,11 @@ class _Word(NamedTuple):
     at: str
     released: bool
     keys: tuple[str, ...]
+    pulse: str | None = None
+
+
+def _is_by(said: FlowClaim | _Word, owner: str, pulse: str | None) -> bool:
+    return pulse is not None and (said.owner, said.pulse) == (owner, pulse)
 
 
 def beat(ledger: Ledger, pulse: str) -> None:
@@ -103,11 +108,13 @@ class Claims:
     def take(self, owner: str, pulse: str | None = None) -> FlowClaim:
         """Become the cell's manager; `pulse` names the heartbeat by which it is heard of from then on.
 
+        A claim by the same pulse is no other flow's: the store took it, and its answer was lost.
+
         Raises:
             ManagedElsewhere: another flow is, or was faster.
         """
         last = self._last_word()
-        if last is not None and self._holds(last):
+        if last is not None and not _is_by(last, owner, pulse) and self._holds(last):
             raise ManagedElsewhere(self.cell_key, last.owner)
         return self._take((last.epoch if last else 0) + 1, owner, last.at if last else None, pulse)
 
@@ -130,6 +137,8 @@ class Claims:
         )
         if not self.store.put_new(self._key(claim.epoch), claim.model_dump_json().encode()):
             faster = self._claim(claim.epoch)
+            if faster is not None and _is_by(faster, owner, pulse):
+                return faster
             raise ManagedElsewhere(self.cell_key, faster.owner if faster else "that was faster just now")
         return claim
 
@@ -191,7 +200,7 @@ class Claims:
 
     def _heard(self, claim: FlowClaim) -> _Word:
         """The last word of a claim's flow."""
-        word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),))
+        word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),), claim.pulse)
         key = f"{self._run_root}/flows/{claim.pulse}.json"
         data = None if claim.pulse is None else self.store.get(key)
         if data is None:

@@ -17,7 +17,8 @@ from warehouse.clock import Clock
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import FLOW_DEADLINE_S, Claims, FlowHeartbeat, ManagedElsewhere, beat
 from warehouse.owner import owner_name
-from warehouse.store import StoreError, open_store
+from warehouse.store import StoreAway, StoreError, open_store
+from warehouse.store.local import LocalStore
 
 KEY = "c" * 16
 
@@ -140,6 +141,52 @@ def test_a_release_that_the_store_did_not_take_is_made_good(ledger: Ledger, monk
         assert claims.manager() == owner_name()
         cells.beat()
         assert claims.manager() is None
+
+
+class Unheard(LocalStore):
+    """A FAKE store that creates the next claim, and whose answer is lost for longer than its patience."""
+
+    is_next = False
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        created, lost = super().put_new(key, data), self.is_next
+        self.is_next = False
+        if lost:
+            raise StoreAway("patience is over")
+        return created
+
+
+def test_a_claim_whose_answer_was_lost_is_still_ours(tmp_path: Path) -> None:
+    clock, store = JumpingClock(), Unheard(tmp_path)
+    ledger = Ledger(store, "r1", clock)
+    cells, claims = HeldCells(ledger, print), Claims(ledger, KEY)
+    store.is_next = True
+    with pytest.raises(StoreAway), cells.managing(KEY):
+        pass
+    assert claims.manager() == owner_name(), "it was stored"
+    with cells.managing(KEY):
+        clock.slept_s, store.is_next = FLOW_DEADLINE_S, True
+        with pytest.raises(StoreAway):
+            cells.require(KEY)
+        cells.beat()
+        cells.require(KEY)
+        with pytest.raises(ManagedElsewhere, match=owner_name()):
+            claims.take(owner_name(), "another flow of this process")
+    assert claims.manager() is None
+
+
+def test_a_cell_that_is_taken_again_is_not_released_by_a_word_that_was_left(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, claims, clock = HeldCells(ledger, print), Claims(ledger, KEY), ledger.clock
+    assert isinstance(clock, JumpingClock)
+    with monkeypatch.context() as broken, cells.managing(KEY):
+        broken.setattr(ledger.store, "put", _refuse)
+    clock.slept_s = FLOW_DEADLINE_S
+    with cells.managing(KEY):
+        cells.beat()
+        assert claims.manager() == owner_name()
+    assert claims.manager() is None
 
 
 def _refuse(key: str, data: bytes) -> None:
