@@ -6,7 +6,7 @@ The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.y
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import partial
@@ -116,7 +116,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
-                    update_progress_artifact(artifact_id=progress, progress=100 * gone / (len(legs) * len(plan.cells)))
+                    _show_progress(progress, 100 * gone / (len(legs) * len(plan.cells)), tell)
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             clock.stop(f"the flow ends: {type(error).__name__}")
             ledger.store.hurry()
@@ -124,6 +124,13 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                 future.cancel()
             raise
     return list(outcomes.values())
+
+
+def _show_progress(progress: UUID, percent: float, tell: Callable[[str], None]) -> None:
+    try:
+        update_progress_artifact(artifact_id=progress, progress=percent)
+    except Exception as error:  # whatever ails Prefect's server, nodes that measure well know nothing of it
+        tell(f"the progress bar is not told: {type(error).__name__}: {error}")
 
 
 def _left(plan: Plan, outcomes: Mapping[str, CellOutcome], adopted: Container[str]) -> list[PlannedCell]:
