@@ -90,7 +90,7 @@ class CellRun:
 
     def _measured_unless_held(self) -> CellOutcome:
         try:
-            if not self._todo() and not self._may_be_up():
+            if not self._may_be_up() and not self._todo():
                 return self._outcome("measured", "")
             with ExitStack() as held:
                 self._hold(held)
@@ -195,7 +195,7 @@ class CellRun:
         return self._context.clock.now_s() - (self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0)
 
     def _may_be_up(self) -> bool:
-        """Whether a machine was left behind, though all is measured: it is followed to its end, or buried."""
+        """Whether a machine was left behind, whatever is measured or rejected: it is followed to its end, or buried."""
         return self._context.purse is not None and self._placements.open() is not None
 
     def _losses(self) -> int:
