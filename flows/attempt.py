@@ -89,12 +89,14 @@ class AttemptRun:
 
         Raises:
             CellTaken: another flow took the cell while this one waited, or slept.
+            FlowStopped: the flow is asked to end.
         """
         try:
             if self._records.waited_for_owner() and not self._left():
                 self._give_back_slot()
                 return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
             self._context.require_held(self._job.cell_key)
+            self._context.clock.require_going()  # choosing a place takes seconds
             self._records.ask()
         except BaseException:
             self._give_back_slot()

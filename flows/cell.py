@@ -167,6 +167,7 @@ class CellRun:
         """
         clock, losses = self._context.clock, self._losses()
         while True:
+            clock.require_going()  # a place that is asked in vain is not slept for
             queued_s = clock.now_s()
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
             slot = self._context.slots.take(clock)

@@ -24,7 +24,16 @@ class StoppableClock(Clock):
         Raises:
             FlowStopped: `stop` was called, before or during the pause.
         """
-        if self._stopped.wait(max(0.0, seconds)):
+        self._stopped.wait(max(0.0, seconds))
+        self.require_going()
+
+    def require_going(self) -> None:
+        """Go on only while nobody has asked the flow to end.
+
+        Raises:
+            FlowStopped: `stop` was called.
+        """
+        if self.is_stopped:
             raise FlowStopped(self._why)
 
     @property
