@@ -28,11 +28,16 @@ class HeartbeatSender:
         self._spent_s = dict.fromkeys(("load", "smoke", "measure"), 0.0)
         self._since = time.monotonic()
         self._kept_at = time.monotonic()
+        self._cut_at: float | None = None
+        """When measuring was cut short; None: it was not."""
 
     def phase(self, phase: str, step: str | None = None) -> None:
         """Enter a phase: starting, waiting, engine, measuring, stopping. Also printed, for the node's log."""
         self._spent_s = self.spent_s()
-        self._since = self._kept_at = time.monotonic()
+        self._since = time.monotonic()
+        self._cut_at = self._since if (self._phase, phase) == ("measuring", "stopping") else None
+        if phase == "measuring":
+            self._kept_at = self._since
         self._phase, self._step = phase, step
         self._progress = Progress(0, "")
         print(f"[{phase}] {step or ''}".rstrip(), flush=True)
@@ -50,8 +55,9 @@ class HeartbeatSender:
         self._kept_at = max(self._kept_at, until)
 
     def at_risk_s(self) -> float:
-        """Seconds of measuring since rows were last stored."""
-        return time.monotonic() - self._kept_at if self._phase == "measuring" else 0.0
+        """Seconds of measuring since rows were last stored; of one that was cut short, until then."""
+        until = time.monotonic() if self._phase == "measuring" else self._cut_at
+        return 0.0 if until is None else max(0.0, until - self._kept_at)
 
     def tell(self, progress: Progress) -> None:
         """Note progress; it goes out with the next heartbeat."""

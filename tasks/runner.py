@@ -74,7 +74,6 @@ class Runner:
         self.outbox = Outbox(ledger.store, folder, ledger, cell_key, partial(leases.still_mine, lease), heartbeat.kept)
         self.ledger = Ledger(self.outbox, ledger.run_id, ledger.clock)
         self.config_hash = ledger.plan().config_hash
-        self.at_risk_s = 0.0
 
     async def measure_all(self, starts: list[Start]) -> None:
         """Serve the cell, or its control, once for each start and measure, until the store has all of it.
@@ -122,14 +121,18 @@ class Runner:
                 for measurement in start.measurements:
                     await self._measure(measurement, start.served, engine, cards, place, frameworks)
         finally:
-            self.at_risk_s = self.heartbeat.at_risk_s()
             try:
-                if self.notice:  # the cloud may not wait until an engine has stopped
-                    await _to_its_end(self.outbox.flush)
-                    self.close(Ended.NOTICE, self.notice)
                 self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
             finally:
-                await _to_its_end(engine.stop)  # heartbeats go on: it may take a minute
+                await self._stop(engine)
+
+    async def _stop(self, engine: Engine) -> None:
+        try:
+            if self.notice:  # the cloud may not wait until an engine has stopped
+                await _to_its_end(self.outbox.flush)
+                self.close(Ended.NOTICE, self.notice)
+        finally:
+            await _to_its_end(engine.stop)  # heartbeats go on: it may take a minute
 
     async def _measure(
         self,
@@ -189,7 +192,7 @@ class Runner:
         """Write the attempt's row. If it has one already, that one stands."""
         outcome = how.row.outcome
         assert outcome is not None, "a granted lease has an attempt"
-        spent, lost_s = self.heartbeat.spent_s(), 0.0 if how is Ended.DONE else self.at_risk_s
+        spent, lost_s = self.heartbeat.spent_s(), 0.0 if how is Ended.DONE else self.heartbeat.at_risk_s()
         smoke_s, measure_s = kept_s(spent["smoke"], spent["measure"], lost_s)
         price = provenance.price_usd_h(self.planned)
         log = self.workdir / "engine.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import time
 from collections.abc import Callable
@@ -11,8 +12,17 @@ from pathlib import Path
 import pytest
 
 from configs.steps.throughput import WARM_UP_LENGTHS
+from tasks import outbox
+from tasks.heartbeat import HeartbeatSender
+from tasks.outbox import Outbox
+from tasks.runner import Runner, todo
 from tests.fake_run import FakeRun, ended
+from tests.tasks.test_outbox import FarStore
 from warehouse.build import consolidate
+from warehouse.lease import Leases
+from warehouse.ledger import Ledger
+from warehouse.owner import owner_name
+from warehouse.parts import decode
 
 BESIDE_S = 0.2
 """What may stand in one book only: between two calls of the clock, before and behind each of four steps' rows, this
@@ -109,3 +119,44 @@ def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, no
     assert attempt.wall_s is not None and attempt.load_s is not None
     assert carried_s(run) + waited_s + attempt.load_s < attempt.wall_s
     assert spent_s <= carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
+
+
+def test_what_a_slow_store_takes_while_its_machine_goes_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notice comes while measured windows wait on the disk, for a FAKE store that is back when they are flushed."""
+    run = FakeRun(tmp_path)
+    for name, value in (run.env("honest") | {"FAKE_ENGINE_TOKEN_S": "0.004"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(outbox, "DIRECT_S", 0.0)
+    store, root = FarStore(Path(run.store_url)), run.ledger.step_root(run.key, "throughput")
+    ledger = Ledger(store, "r1")
+
+    async def noticed() -> None:
+        leases = Leases(ledger, run.key)
+        lease = leases.acquire(owner_name())
+        runner = Runner(ledger, run.planned, leases, lease, HeartbeatSender(leases, lease))
+        flush = runner.outbox.flush
+
+        def flush_when_back() -> None:
+            store.there.set()
+            flush()
+
+        monkeypatch.setattr(runner.outbox, "flush", flush_when_back)
+        work = asyncio.create_task(runner.measure_all(todo(ledger, run.planned)))
+        await asyncio.to_thread(wait_until, lambda: store.list(root), "throughput begins")
+        store.there.clear()
+        await asyncio.to_thread(wait_until, lambda: windows(runner.outbox), "measured windows")
+        runner.notice = "EC2 says so"
+        work.cancel()
+        await asyncio.wait({work})
+        assert work.cancelled()
+
+    def windows(seen: Outbox | FarStore) -> list[str]:
+        return [key for key in seen.list(root) if "/windows-" in key]
+
+    asyncio.run(noticed())
+    stored_s = fsum(row["wall_s"] for key in windows(store) for row in decode(store.get(key) or b"", key))
+    [attempt] = run.attempts()
+    assert attempt.outcome == "notice" and attempt.measure_s is not None
+    assert 0.5 < stored_s < attempt.measure_s, "what is in the store was not in vain"
