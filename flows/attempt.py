@@ -10,6 +10,7 @@ from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempts.following import LOG_TAIL_LINES, UNEASY_S, Following
 from flows.attempts.records import AttemptRecords
+from flows.attempts.taking_back import leave_to_its_cloud
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
 from flows.launch_slots import Slot
@@ -114,6 +115,8 @@ class AttemptRun:
             ending = self._launched_and_followed(report_commits, launch=launch)
             if ending.how.row.is_failed_try:
                 tail = self._cluster.log_tail(LOG_TAIL_LINES)
+            if ending.how is Ended.NOTICE:
+                self._leave_to_its_cloud()
         except CellTaken:
             is_ours = False  # cluster and records are another flow's now
             raise
@@ -130,6 +133,12 @@ class AttemptRun:
                 self._close(ending, tail, was_there=self._following.was_watched)
             self._context.look.leave(self._ledger.cell_root(self._job.cell_key))
         return ending
+
+    def _leave_to_its_cloud(self) -> None:
+        with suppress(StoreAway):  # how old the machine is isn't known then: it goes down at once
+            if (story := self._records.story()) is not None:
+                leave_to_its_cloud(story, self._cluster.machine_end, self._context.clock, self._context.poll_s)
+            self._context.require_held(self._job.cell_key)  # it may have slept meanwhile
 
     def _is_ours(self) -> bool:
         """Whether no other flow has taken the cell over; a store that can't be asked knows of none."""

@@ -145,15 +145,15 @@ class AttemptRecords:
         word = None if self._placement is None else machine_end(moment_s(self._placement.asked_at))
         if word is None or not word.is_of_none:
             return word
-        story = self._story()
+        story = self.story()
         return word if story is not None and story.up is None else None
 
     def _gone_at(self, at: str) -> str:
         """When the placement's machine was gone at the latest: `at`, unless all were silent for long before that."""
-        story = self._story()
+        story = self.story()
         return at if story is None else iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))
 
-    def _story(self) -> PlacementStory | None:
+    def story(self) -> PlacementStory | None:
         """What is recorded of the placement; None if it is over, or another came after it."""
         story = self._placements.open()
         ours = self._placement

@@ -154,9 +154,9 @@ class Night:
         wait_until(lambda: not any(body.exists() for body in doomed), "the reclaimed node is dead")
 
     def notice(self, cell: int) -> None:
-        """Tell the cell's node that it will be taken back."""
+        """Tell the cell's node that it will be taken back: in a minute, as its flow waits for it (EC2 says two)."""
         for each in self.living(cell):
-            self.lab.notice(each.instance_id)
+            self.lab.notice(each.instance_id, in_s=60.0)
 
     def leases(self, cell: int) -> Leases:
         return Leases(self.ledger, self.keys[cell])
