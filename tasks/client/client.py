@@ -30,7 +30,7 @@ it had a version, with httpx's own transport until 2026-11-22. 2: our own, with 
 3: streams ask for token ids, so a first token that the reasoning parser hides is seen (see `STREAM`)."""
 
 BASE_TIMEOUT_S = 120.0
-"""Time that any request may take; its output may take more on top, by `SLOWEST_TOK_S`."""
+"""Time that any request may take from its turn on; its output may take more on top, by `SLOWEST_TOK_S`."""
 
 SLOWEST_TOK_S = 0.5
 """No engine worth measuring is slower on a single request; it bounds the whole of an answer that trickles."""
@@ -114,7 +114,9 @@ class Client:
         """A chat request, encoded; a streamed one asks for what `STREAM` says."""
         sent = streamed(body) if streams else body
         whole_s = BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
-        return self._ready("/v1/chat/completions", sent, body, streams, whole_s)
+        # a quiet time is what one prompt may take
+        patience = self._patience._replace(whole_s=whole_s, turn_s=self._patience.quiet_s or 0.0)
+        return self._ready("/v1/chat/completions", sent, body, streams, patience)
 
     async def hear(self, ready: Ready) -> Heard:
         """Send a request and collect its answer, whatever its status; nothing is decoded.
@@ -159,7 +161,8 @@ class Client:
         wanted: dict[str, Any] = {"add_generation_prompt": True}
         wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
         try:
-            answer = (await self.hear(self._ready("/tokenize", wanted, wanted, False, BASE_TIMEOUT_S))).json()
+            patience = self._patience._replace(whole_s=BASE_TIMEOUT_S)
+            answer = (await self.hear(self._ready("/tokenize", wanted, wanted, False, patience))).json()
         except RequestFailed as error:
             need = "prompts are cut to length by the engine's own tokenizer: serve with one that has it, as vLLM does"
             raise RequestFailed(f"/tokenize of {self._http.base_url}: {error}; {need}") from error
@@ -183,10 +186,10 @@ class Client:
         return response.text
 
     def _ready(
-        self, path: str, sent: Mapping[str, Any], body: Mapping[str, Any], streams: bool, whole_s: float
+        self, path: str, sent: Mapping[str, Any], body: Mapping[str, Any], streams: bool, patience: Patience
     ) -> Ready:
         request = self._http.build_request("POST", path, content=json.dumps(sent).encode(), headers=JSON_HEADERS)
-        return Ready(encoded(request), body, streams, self._patience._replace(whole_s=whole_s))
+        return Ready(encoded(request), body, streams, patience)
 
     def _name(self, ready: Ready) -> str:
         """A request, for an error."""

@@ -25,8 +25,9 @@ class Arrivals(NamedTuple):
 class Answer:
     """Collects what the parser finds of one answer."""
 
-    def __init__(self, sent_s: float) -> None:
+    def __init__(self, sent_s: float, turn_s: float = 0.0) -> None:
         self.sent_s = self.moved_s = self.heard_s = sent_s
+        self._latest_turn_s = sent_s + turn_s
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.body: list[bytes] = []
@@ -56,6 +57,11 @@ class Answer:
         begins = self.has_head and self._moved_size is None
         if begins or (self._moved_size is not None and self._size - self._moved_size >= PROGRESS_BYTES):
             self.moved_s, self._moved_size = now_s, self._size
+
+    @property
+    def turn_s(self) -> float:
+        """When its server can be held to have turned to it: with its body, or at the latest when its turn was due."""
+        return min([self._latest_turn_s, *self.pieces_s[:1]])
 
     @property
     def standstill(self) -> str:

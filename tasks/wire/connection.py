@@ -32,8 +32,13 @@ class Connection(asyncio.Protocol):
         self.idle_since_s = monotonic()
         self.patience = PATIENCE
 
-    async def ask(self, data: bytes, patience: Patience) -> tuple[Answer, float]:
+    async def ask(self, data: bytes, patience: Patience, in_flight: int = 1) -> tuple[Answer, float]:
         """Send a request; returns its answer and the moment of its last byte.
+
+        Args:
+            data: the request, encoded.
+            patience: of it.
+            in_flight: requests to the same server, itself among them.
 
         Raises:
             httpx.TransportError: the connection broke, the answer is no HTTP, or patience ran out.
@@ -42,7 +47,7 @@ class Connection(asyncio.Protocol):
         if self._socket.is_closing():
             raise Closed("closed before anything was sent")
         done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        answer = Answer(monotonic())
+        answer = Answer(monotonic(), in_flight * patience.turn_s)
         self._done, self._answer, self.patience = done, answer, patience
         self._socket.write(data)
         try:
@@ -75,12 +80,12 @@ class Connection(asyncio.Protocol):
         """End the request if it has run out of patience."""
         if self._answer is None:
             return
-        quiet_s, whole_s = self.quiet_s(now_s), now_s - self._answer.sent_s
+        quiet_s, whole_s = self.quiet_s(now_s), now_s - self._answer.turn_s
         if self.patience.quiet_s is not None and quiet_s > self.patience.quiet_s:
             said = f"no progress for {self.patience.quiet_s:g} s: {self._answer.standstill}"
             self._fail(httpx.ReadTimeout(said))
         elif self.patience.whole_s is not None and whole_s > self.patience.whole_s:
-            self._fail(httpx.ReadTimeout(f"not answered in {self.patience.whole_s:g} s"))
+            self._fail(httpx.ReadTimeout(f"not answered in {self.patience.whole_s:g} s from its turn on"))
 
     # what asyncio calls
 

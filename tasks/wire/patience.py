@@ -28,7 +28,10 @@ class Patience(NamedTuple):
     that the server works on it (`Transport.still_working`): the prefill of a full context takes less on any GPU that is
     worth renting."""
     whole_s: float | None = None
-    """From the request to the answer's last byte, however steadily it trickles."""
+    """From the request's turn to the answer's last byte, however steadily it trickles."""
+    turn_s: float = 0.0
+    """Its turn has come with the first byte of its body, or at the latest so long after it was sent, for each of the
+    requests then in flight, itself among them: the prompts of those before it are read first."""
 
     def as_extensions(self) -> dict[str, Any]:
         """For a request's `extensions`."""

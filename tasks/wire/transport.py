@@ -104,7 +104,7 @@ class Transport(httpx.AsyncBaseTransport):
         self._busy.add(connection)
         self._watch([patience])
         try:
-            return await connection.ask(data, patience)
+            return await connection.ask(data, patience, len(self._busy))
         finally:
             self._busy.discard(connection)
 

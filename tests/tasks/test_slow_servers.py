@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
-from tasks.client import Client, StreamReply, Unanswered
-from tests.tasks.test_client import BODY, DONE, HEAD, ask, chunk
+from tasks.client import Client, Reply, StreamReply, Unanswered, standstill
+from tests.tasks.test_client import BODY, DONE, HEAD, answer, ask, chunk, page
 from tests.tasks.wire.hand_clock import HandClock, moved_by_hand
 from tests.tasks.wire.scripted_server import Play, hang
 
@@ -73,3 +74,62 @@ def test_an_engine_that_takes_long_for_each_token_is_waited_for(monkeypatch: pyt
 
     said = ask(lambda client: client.stream(BODY), slow, quiet_s=QUIET_S)
     assert said.completion_tokens == 6 and said.wall_s > 4 * QUIET_S
+
+
+def test_a_request_waits_for_its_turn_while_the_prompts_before_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 prompts at once, one after another in 10 s each: the last has its token after 160 s, the engine is sound."""
+    clock, quiet_s = moved_by_hand(monkeypatch), 300.0
+    reads = asyncio.Lock()
+
+    async def one_by_one(writer: asyncio.StreamWriter) -> None:
+        async with reads:
+            for _ in range(10):
+                await asyncio.sleep(0.001)
+                clock.now_s += 1.0
+            writer.write(page(json.dumps(answer())))
+
+    async def all_at_once(client: Client) -> list[Reply]:
+        return await asyncio.gather(*(client.complete(BODY | {"max_tokens": 1}) for _ in range(16)))
+
+    assert max(reply.wall_s for reply in ask(all_at_once, one_by_one, quiet_s=quiet_s)) >= 160
+
+
+def test_a_request_may_wait_for_its_turn_but_not_trickle_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 6 tokens that are asked there are ever more, 5 s each: 132 s after the first, which came after 200 s."""
+    clock, ends_s = moved_by_hand(monkeypatch), []
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for second in range(10**6):
+            await asyncio.sleep(0.001)
+            clock.now_s += 1.0
+            if second >= 200 and second % 5 == 0:
+                writer.write(chunk("a ", 1))
+
+    async def timed(client: Client) -> StreamReply:
+        begun_s = clock.now_s
+        try:
+            return await client.stream(BODY)
+        finally:
+            ends_s.append(clock.now_s - begun_s)
+
+    with pytest.raises(Unanswered, match="not answered in 132 s from its turn on"):
+        ask(timed, trickle, quiet_s=300.0)
+    assert 200 + 132 < ends_s[0] < 200 + 132 + 30
+
+
+def test_a_request_whose_turn_was_due_is_ended_although_the_engine_seems_to_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody counts its tokens, so it has the benefit of the doubt: for 20 s as the only one in flight, and 132 s."""
+    clock, begun_s = moved_by_hand(monkeypatch), 1000.0
+    monkeypatch.setattr(standstill, "LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
+
+    async def never(_: asyncio.StreamWriter) -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            clock.now_s += 1.0
+
+    with pytest.raises(Unanswered, match="not answered in 132 s from its turn on"):
+        ask(lambda client: client.complete(BODY), never, page("# nothing is counted\n"), quiet_s=QUIET_S)
+    assert 20 + 132 < clock.now_s - begun_s < 20 + 132 + 30
