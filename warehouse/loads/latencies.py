@@ -134,13 +134,13 @@ def _latency_ms(request: Row, name: str) -> float | None:
 
 
 def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules: Sequence[Followed]) -> float | None:
-    """Requests answered per second: by Little's law concurrency over mean time; on a schedule as many as ended.
+    """Requests answered per second: by Little's law concurrency over a slot's mean time; on a schedule all that ended.
 
     None: nobody can tell it, as of a category's part in a schedule.
     """
     if schedules:
         return _mean_known([each.answered_s for each in schedules]) if category is None else None
-    seconds = fsum(each["wall_s"] for each in steady)
+    seconds = fsum(each["slot_share"] * each["wall_s"] for each in steady)
     return row["concurrency"] * len(steady) / seconds if seconds and row["concurrency"] else None
 
 

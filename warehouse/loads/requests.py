@@ -1,9 +1,10 @@
 """Requests of a load step, each with its part in the steady state of its concurrency.
 
-A slot is one of the places of a closed loop. Between the first answer and the last sending all slots are busy, so over
-that time the rate of the whole is
+A slot is one of the places of a closed loop. Between the first answer and the last sending each answer is followed by a
+request at once. What the client takes for that is the load's, too, and costs a fast engine the larger share: it is
+spread over the requests, by their seconds in that time. So the rate of the whole is
 
-    tok/s = concurrency x tokens made in slots / seconds of slots
+    tok/s = concurrency x tokens made in slots / seconds of slots = tokens / wall clock of that time
 
 and the same over the requests of one category is what it would be if that category filled the slots, at the pace that
 its requests had beside the others. One request at a time, it is tokens over wall clock. Numerators and denominators of
@@ -58,6 +59,8 @@ def by_machine(step: CommittedStep, raw: Raw, rows: Iterable[Row]) -> dict[Machi
 def timed(requests: Sequence[Row]) -> list[Row]:
     """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
 
+    `slot_share` is what a second of theirs takes of a slot: more than 1 where slots were empty between requests.
+
     What two attempts asked under one load counts as the later one has it, which began that load again: two starts of
     the engine are no one figure. `is_steady` is false for those that were sent before
     the first answer: they were sent together, so their prefills wait for one another; and for the last that were sent,
@@ -85,14 +88,18 @@ def _timed(concurrency: int | None, rows: Sequence[Row]) -> list[Row]:
     if concurrency is None:
         return _scheduled(rows)
     if concurrency == 1:
-        return [row | {"slot_s": row["wall_s"], "slot_tokens": row["completion_tokens"], "is_steady": True}
-                for row in rows]  # fmt: skip
+        return [row | {"slot_s": row["wall_s"], "slot_tokens": row["completion_tokens"], "is_steady": True,
+                       "slot_share": 1.0} for row in rows]  # fmt: skip
     spans = [Span(row["sent_s"], row["sent_s"] + row["wall_s"], row["completion_tokens"]) for row in rows]
     begin, end = steady_bounds(spans)
     drain_s = sorted(row["sent_s"] for row in rows)[-concurrency:][0]
+    inside = tokens_within(spans, begin, end)
+    share = concurrency * (end - begin) / (fsum(seconds for _, seconds in inside) or 1.0)
     return [
-        row | {"slot_s": seconds, "slot_tokens": tokens, "is_steady": begin <= row["sent_s"] < drain_s}
-        for row, (tokens, seconds) in zip(rows, tokens_within(spans, begin, end), strict=True)
+        row
+        | {"slot_s": share * seconds, "slot_tokens": tokens, "slot_share": share}
+        | {"is_steady": begin <= row["sent_s"] < drain_s}
+        for row, (tokens, seconds) in zip(rows, inside, strict=True)
     ]
 
 
@@ -104,7 +111,7 @@ def _scheduled(rows: Sequence[Row]) -> list[Row]:
     filling = sum(row["sent_s"] < min(ends) for row in ordered)
     return [
         row
-        | {"slot_s": share * row["wall_s"], "slot_tokens": row["completion_tokens"]}
+        | {"slot_s": share * row["wall_s"], "slot_tokens": row["completion_tokens"], "slot_share": share}
         | {"is_steady": filling <= place < len(ordered) - filling}
         for place, row in enumerate(ordered)
     ]
