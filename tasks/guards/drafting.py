@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
+from statistics import fmean
 from typing import Any
 
 from configs.cell import Technique
@@ -84,21 +85,35 @@ def acceptance_out_of_range(k: int | None, counted: Counters) -> Finding | None:
 
 
 def replay_missed(replayed: ReplayedAcceptance | None, counted: Counters) -> Finding | None:
-    """What the engine accepted must be what the row says was replayed.
+    """What the engine accepted must be what the row says was replayed, of as many tokens as it drafted.
 
-    With rates r_i of at least i tokens, a step accepts sum(r_i) tokens on average; the mean of their squares is
-    sum((2i - 1) r_i).
+    With rates r_i of at least i tokens, a step of n drafted ones accepts S(n) = sum(r_1 ... r_n) on average; the mean
+    of their squares is at most sum((2i - 1) r_i).
     """
     if replayed is None or not counted.drafts or counted.accepted_tokens is None:
         return None
-    expected, seen = sum(replayed.rates), counted.accepted_tokens / counted.drafts
+    (least, most), seen = _replayed(replayed.rates, counted), counted.accepted_tokens / counted.drafts
     squares = sum((2 * place - 1) * rate for place, rate in enumerate(replayed.rates, 1))
-    chance = REPLAY_ERRORS * sqrt(max(squares - expected**2, 0.0) / counted.drafts)
-    allowed = REPLAY_SLACK * expected + chance
-    if abs(seen - expected) <= allowed:
+    chance = REPLAY_ERRORS * sqrt(max(squares - least**2, 0.0) / counted.drafts)
+    off, bound = max((least - seen, least), (seen - most, most))
+    allowed = REPLAY_SLACK * bound + chance
+    if off <= allowed:
         return None
-    sentence = f"{seen:.2f} tokens accepted a step, where {replayed.name} has {expected:.2f} (within {allowed:.2f})"
+    sentence = f"{seen:.2f} tokens accepted a step, where {replayed.name} has {bound:.2f} (within {allowed:.2f})"
     return Finding(Reason.REPLAY_MISSED, "rejected", sentence)
+
+
+def _replayed(rates: Sequence[float], counted: Counters) -> tuple[float, float]:
+    """The least and the most that a step accepts on average; the same where all steps drafted K tokens.
+
+    Only the mean n of what they drafted is known (1 to K; it may vary with the batch or the text). S is concave: most
+    is accepted where all steps drafted n, S(n) interpolated; least where each drafted 1 or K.
+    """
+    k = len(rates)
+    drafted = k if counted.draft_tokens is None else counted.draft_tokens / (counted.drafts or 1)
+    n = min(max(drafted, 1.0), float(k))
+    most = sum(rate * min(max(n - place, 0.0), 1.0) for place, rate in enumerate(rates))
+    return sum(rates) - (k - n) * fmean(rates[1:] or (0.0,)), most
 
 
 def acceptance_mismatch(k: int | None, requests: Sequence[Mapping[str, Any]], counted: Counters) -> Finding | None:

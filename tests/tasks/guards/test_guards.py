@@ -80,6 +80,22 @@ def test_a_replay_accepts_what_its_table_says(per_draft: float, fires: bool) -> 
     assert replay_missed(None, counted(drafts=480, accepted_tokens=1)) is None
 
 
+@pytest.mark.parametrize(
+    ("per_batch", "accepted", "fires"),
+    [({2: 4800}, 1.0, False), ({1: 2400, 4: 2400}, 1.0, False), ({2: 4800}, 1.3, True), ({2: 4800}, 0.7, True)],
+    ids=["2 of 4 in a batch of 8", "1 or 4, by the text", "too many", "too few"],
+)
+def test_a_replay_that_drafts_fewer_tokens_than_k_accepts_what_its_table_has_for_those(
+    per_batch: dict[int, int], accepted: float, fires: bool
+) -> None:
+    """As `mtp-dynamic-k` and `mtp-adaptive` do."""
+    replayed = load_replay("mtp-gb10-31b").at(4)
+    told = accepted * sum(steps * sum(replayed.rates[:drafted]) for drafted, steps in per_batch.items())
+    drafted = sum(each * steps for each, steps in per_batch.items())
+    found = replay_missed(replayed, counted(drafts=4800, draft_tokens=drafted, accepted_tokens=told))
+    assert (found is not None) == fires
+
+
 def test_more_accepted_than_drafted_is_impossible() -> None:
     assert acceptance_out_of_range(2, counted(drafts=10, accepted_tokens=25)) is not None
     assert acceptance_out_of_range(4, counted(drafts=10, draft_tokens=12, accepted_tokens=25)) is not None
