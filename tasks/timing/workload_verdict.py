@@ -12,6 +12,7 @@ from tasks.guards.prompts import cut_prompts
 from tasks.guards.steadiness import client_limited, client_starved, unsteady
 from tasks.guards.tokens import token_mismatch
 from tasks.meters import Counters
+from tasks.steady import paces_of
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings
 from tasks.timing.load_verdict import slow_alone, too_fast, work_findings
 from warehouse.parts import Row
@@ -43,13 +44,23 @@ def judge_workload(
         too_fast(served, gpu, concurrency, windows, requests),
         slow_alone(served, gpu, concurrency, requests),
         *_answer_findings(served, requests),
-        # every repeat sends the same prompts, and drafts are worth the same on them
-        unsteady([row["completion_tokens"] / row["wall_s"] for row in windows], None, "tokens/s"),
+        _unsteady(served, windows),
         client_starved(windows),
         client_limited(windows),
         *again,
     ]
     return judge(condition, mode, found)
+
+
+def _unsteady(served: Cell, windows: Sequence[Row]) -> Finding | None:
+    """Every repeat sends the same prompts, and drafts are worth the same on them.
+
+    A canvas takes its steps however much of it the answer fills, which a sampled one does by chance: by tokens a steady
+    machine would be accused. It counts its own steps.
+    """
+    if served.technique.denoises:
+        return unsteady(paces_of(windows), None)
+    return unsteady([row["completion_tokens"] / row["wall_s"] for row in windows], None, "tokens/s")
 
 
 def smoke_findings(served: Cell, requests: Sequence[Row], counted: Counters) -> list[Finding | None]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from configs.expand import expand
-from configs.load import load_sweep
+from configs.load import load_sweep, load_technique
 from configs.schema import PlannedCell
 from configs.steps.prompts import PromptsStep
 from configs.steps.smoke import SmokeStep
@@ -19,14 +20,17 @@ from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.guards.finding import Judgement
+from tasks.meters import Counters
 from tasks.prompts import Prompt
 from tasks.steps.prompts import measure, smoke
+from tasks.timing.workload_verdict import judge_workload
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger import Ledger
 from warehouse.parts import decode
 from warehouse.steps.prompts import PROMPT_REQUESTS, PROMPT_WINDOWS
 from warehouse.store import open_store
+from warehouse.verdicts import Reason
 
 WORKLOADS = [
     {"name": "qa", "language": "English", "prompt": "Why?", "max_tokens": 40},
@@ -276,6 +280,24 @@ def test_repeats_that_disagree_are_suspect(tmp_path: Path, mtp: PlannedCell) -> 
 
     done = attempt(tmp_path, mtp, step(1), prepare=prepare)
     assert done.reasons("qa c=1") == ["unsteady"] and done.reasons("ko c=1") == []
+
+
+def window_of_canvases(tokens: int, slower: float) -> dict[str, Any]:
+    """A window of one answer, of canvases of 256 tokens in 16 steps of 25 ms times `slower`."""
+    canvases = ceil(tokens / 256)
+    counted = Counters(**dict.fromkeys(Counters._fields))._replace(denoising_steps=16 * canvases)
+    shape = {"mode": "natural", "concurrency": 1, "requests": 1, "failed": 0, "completion_tokens": tokens}
+    return {**shape, "wall_s": 0.4 * canvases * slower, **counted.columns()}
+
+
+@pytest.mark.parametrize(("slower", "said"), [((1.0, 1.0, 1.0), False), ((1.0, 1.0, 2.0), True)])
+def test_canvases_are_steady_by_their_steps_however_much_of_them_an_answer_fills(
+    mtp: PlannedCell, slower: tuple[float, ...], said: bool
+) -> None:
+    served = mtp.cell.model_copy(update={"technique": load_technique("diffusion"), "k": None})
+    windows = [window_of_canvases(*each) for each in zip((250, 262, 300), slower, strict=True)]
+    judged = judge_workload(served, mtp.gpu, "qa c=1", "natural", windows, [])
+    assert (Reason.UNSTEADY in [each.reason for each in judged.findings]) == said
 
 
 def test_a_smoke_tries_a_few_workloads_and_runs_no_program(tmp_path: Path, mtp: PlannedCell) -> None:
