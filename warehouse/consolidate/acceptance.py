@@ -16,10 +16,10 @@ if TYPE_CHECKING:  # nodes import this file and have no polars
 
 def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
     """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or nobody counted."""
-    technique = step.planned.cell.technique
-    counted = raw.rows(step, ENGINE_COUNTED) if technique.drafts else []
+    cell = step.planned.cell
+    counted = raw.rows(step, ENGINE_COUNTED) if cell.technique.drafts else []
     if not counted:
         return {}
     worked = [row | {"completion_tokens": row["engine_generation_tokens"]} for row in counted]
-    tokens, steps = total(worked, "completion_tokens"), decoding_steps(technique, worked)
+    tokens, steps = total(worked, "completion_tokens"), decoding_steps(cell, worked)
     return acceptance_of(worked) | {"tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None}

@@ -7,7 +7,7 @@ from math import fsum
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from configs.cell import Technique
+from configs.cell import Cell
 from configs.steps.load import LoadStep, category_of, whole_of
 from warehouse.columns import Table
 from warehouse.consolidate.inputs import CommittedStep, Group, Identity
@@ -110,21 +110,22 @@ def _with_counts(row: Row, group: Group, found: Measured) -> Row:
     category = category_of(row["condition"])
     asked = _asked(row, found)
     counts = counts_of(category, asked, windows)
-    technique = _technique(row, group)
+    cell = _cell(row, group)
+    drafts = cell.technique.drafts
     tokens = total(counts, "completion_tokens") if counts else None
-    steps = decoding_steps(technique, counts) if counts and technique.drafts else None
+    steps = decoding_steps(cell, counts) if counts and drafts else None
     return row | {
         "mbu": None,
         "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
         "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
-        **(acceptance_of(counts) if counts and technique.drafts else {}),
+        **(acceptance_of(counts) if counts and drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
         **energy_of(_alone(category, windows)),
     }
 
 
-def _technique(row: Row, group: Group) -> Technique:
-    return next(step.planned.cell.technique for step in group if step.cell_key == row["cell_key"])
+def _cell(row: Row, group: Group) -> Cell:
+    return next(step.planned.cell for step in group if step.cell_key == row["cell_key"])
 
 
 def _told(row: Row, group: Group, found: Measured) -> Row:
@@ -149,7 +150,7 @@ def _is_unjudged(row: Row, group: Group, found: Measured) -> bool:
     if row.get("concurrency") is None or Reason.UNSTEADY in verdict_of(row).reasons:
         return False
     untold = any(each["engine_draft_steps"] is None for each in _asked(row, found))
-    return untold and not _technique(row, group).is_baseline
+    return untold and not _cell(row, group).technique.is_baseline
 
 
 def _schedules(row: Row, found: Measured) -> list[Followed]:

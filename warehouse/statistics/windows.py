@@ -25,17 +25,21 @@ def rate_of(windows: Sequence[Mapping[str, Any]]) -> float:
     return fsum(tokens) / fsum(seconds)
 
 
-def steps_of(window: Mapping[str, Any]) -> int | None:
+def steps_of(window: Mapping[str, Any], first_drafts: bool = False) -> int | None:
     """Decoding steps behind a window's tokens, each request's prefill among them; None: nobody counted them.
 
     A step commits one token and those accepted, so steps = completion - accepted. vLLM counts what was accepted behind
     an answer's last token, too (0.32.0; issue #56101): they are no fewer than the steps that verified a draft, and one
     for the first token of each request, which has none. The decoding of a depth begins behind that.
+
+    Args:
+        window: its counts.
+        first_drafts: whether an answer's first step verifies a draft, too, as that of `generate()` does.
     """
     completion, accepted = window.get("completion_tokens"), window.get("engine_accepted_tokens")
     if completion is None or accepted is None:
         return None
-    prefills = 0 if window.get("mode") == DECODE else window.get("requests") or 0
+    prefills = 0 if first_drafts or window.get("mode") == DECODE else window.get("requests") or 0
     return max(int(completion) - int(accepted), int(window.get("engine_drafts") or 0) + int(prefills))
 
 

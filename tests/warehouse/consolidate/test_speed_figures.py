@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.load import load_gpu
+from configs.load import load_gpu, load_technique
 from configs.steps.throughput import NATURAL, Condition
 from tests.warehouse.synthetic import demo_plan
 from tests.warehouse.visited import VisitedRun, only
@@ -61,6 +61,17 @@ def test_tokens_per_step_do_not_exceed_the_acceptance_length_of_short_answers(lo
     run.visit("mtp", 2, 100.0, rates=(100.0,), completion_tokens=32, engine_accepted_by_position=None, **counts)
     row = only(run.built().results, technique="mtp")
     assert row["acceptance_length"] == 8 and row["tokens_per_step"] == pytest.approx(32 / 6)
+
+
+def test_the_first_step_of_generate_has_a_draft_and_is_no_further_one(local: Store) -> None:
+    """64 tokens in 13 steps, the first of which drafted, too."""
+    planned = next(each for each in demo_plan().cells if each.cell.technique.name == "mtp" and each.cell.k == 4)
+    engine = planned.cell.engine.model_copy(update={"kind": "transformers"})
+    cell = planned.cell.model_copy(update={"engine": engine, "technique": load_technique("draft_model")})
+    run = VisitedRun(local, "single", cells=[planned.model_copy(update={"cell": cell})])
+    counts = {"engine_drafts": 13, "engine_draft_tokens": 52, "engine_accepted_tokens": 51, "requests": 1}
+    run.visit("draft_model", 4, 100.0, rates=(100.0,), completion_tokens=64, engine_accepted_by_position=None, **counts)
+    assert only(run.built().results)["tokens_per_step"] == pytest.approx(64 / 13)
 
 
 def test_two_cards_read_twice_as_much_and_the_cache_is_read_too(local: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
-from configs.cell import Technique
+from configs.cell import Cell
 from configs.schema import PlannedCell
 from configs.steps.throughput import NATURAL
 from warehouse.statistics.windows import steps_of
@@ -34,7 +34,7 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     """
     cell, gpu = planned.cell, planned.gpu
     together = cell.serving.together(windows[0]["concurrency"] or 1)
-    steps = decoding_steps(cell.technique, windows)
+    steps = decoding_steps(cell, windows)
     answer_tokens = _answer_tokens(windows)
     if gpu.bandwidth_gb_s is None or steps is None or steps <= 0 or answer_tokens is None:
         return None
@@ -53,13 +53,13 @@ def _answer_tokens(windows: Rows) -> float | None:
     return tokens / requests if tokens is not None and requests else None
 
 
-def decoding_steps(technique: Technique, windows: Rows) -> int | None:
+def decoding_steps(cell: Cell, windows: Rows) -> int | None:
     """Steps of all sequences together; None: the engine did not count what it takes to know."""
-    if technique.denoises:
+    if cell.technique.denoises:
         return total(windows, "engine_denoising_steps")
-    if technique.is_baseline:
+    if cell.technique.is_baseline:
         return total(windows, "completion_tokens")
-    steps = [steps_of(window) for window in windows]
+    steps = [steps_of(window, cell.engine.kind == "transformers") for window in windows]
     return None if None in steps else sum(each for each in steps if each is not None)
 
 

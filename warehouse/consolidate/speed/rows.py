@@ -211,8 +211,8 @@ def acceptance_of(windows: Rows) -> Row:
 
 def _tokens_per_step(visit: Visited, windows: Rows) -> float | None:
     """Tokens over decoding steps, steps without a draft included; null: nothing is drafted, or not counted."""
-    technique = visit.step.planned.cell.technique
-    steps = decoding_steps(technique, windows) if technique.drafts else None
+    cell = visit.step.planned.cell
+    steps = decoding_steps(cell, windows) if cell.technique.drafts else None
     tokens = total(windows, "completion_tokens")
     return None if tokens is None or steps is None or steps <= 0 else tokens / steps
 
