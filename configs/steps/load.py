@@ -14,7 +14,7 @@ from configs.files.document import Loc
 from configs.frozen import Grown
 from configs.prompt_suites import CATEGORIES, SHAPES, SPEED_BENCH, SuiteShape, suite_file
 from configs.step import Load, MeasuredStep
-from configs.steps.throughput import NATURAL, STEADY_ROUNDS
+from configs.steps.throughput import NATURAL, STEADY_ROUNDS, WARM_UP_LENGTHS
 
 BETWEEN = ", "
 """Between load and category in a condition's name; no category has it."""
@@ -149,14 +149,14 @@ class LoadStep(MeasuredStep, Grown):
         yield f"step {self.step!r}", self.shape.longest_prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Load, ...]:
-        """Per load: every prompt, with an answer of the usual length on average, and the warm-up.
+        """Per load: every prompt, with an answer of the usual length on average, and the warm-up; other lengths once.
 
         At a rate as many may be in flight as there are requests, and the schedule's own length is the least it takes.
         """
         del cell
         prompt_tokens = self.shape.prompt_tokens
         usual = min(self.answer_tokens or self.shape.answer_tokens, self.max_tokens)
-        found = []
+        found = [Load(WARM_UP_LENGTHS, prompt_tokens, 1)] if self.warmup else []
         for load in self.loads:
             requests = self.requests + self.warmup * load.warmed_at_once
             at_once = load.concurrency or self.requests

@@ -48,11 +48,11 @@ from tasks.host import environments
 from tasks.host.environment_spec import user_cache
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import Prompt, prompt_seed
-from tasks.timing.asked_twice import ask_twice, counted_tokens, never_met
+from tasks.timing.asked_twice import ask_twice, counted_tokens, never_met, other_lengths
 from tasks.timing.finished import finished
 from tasks.timing.load_verdict import judge_load, smoke_findings
 from tasks.timing.loops import constant_moments, poisson_moments
-from tasks.timing.timed import Timed, timed, timed_at, untimed, with_failures
+from tasks.timing.timed import Timed, meet_lengths, timed, timed_at, untimed, with_failures
 from tasks.timing.windows import request_row
 from warehouse.statistics.histogram import counted_gaps
 from warehouse.statistics.windows import Span
@@ -146,9 +146,12 @@ class _Run:
     async def measure(self, load: Offered) -> None:
         """The windows of a load: the whole suite, or one at a time category by category."""
         asked = self._suite.prompts
+        is_first = self._counted is None
         if self._counted is None:
             self._counted = await counted_tokens(self._ctx, ((each.prompt_id, each.prompt) for each in asked))
         beside = await self._warm_up(asked, load)
+        if is_first and self._spec.warmup:  # of this start of the engine
+            beside = [*beside, *await meet_lengths(self._ctx, self._other_lengths)]
         if load.concurrency != 1:
             await self._window(asked, load, None, beside)
             return
@@ -172,6 +175,10 @@ class _Run:
         number = self._spec.warmup * load.warmed_at_once
         requests = [self._ready(never_met(prompts[index % len(prompts)].prompt)) for index in range(number)]
         return (await untimed(self._ctx, "warm-up", requests, load.warmed_at_once)).failures
+
+    async def _other_lengths(self, _: str, number: int) -> list[Ready]:
+        client, met = self._ctx.client, other_lengths([each.prompt for each in self._suite.prompts], number)
+        return [client.ready(client.request(each, 1, fixed=True)) for each in met]
 
     async def _window(
         self, prompts: Sequence[SuitePrompt], load: Offered, category: str | None, beside: Sequence[str]

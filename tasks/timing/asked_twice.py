@@ -22,6 +22,16 @@ def never_met(prompt: Prompt) -> Prompt:
     return prompt._replace(text=f"{randbelow(10**8)} {prompt.text}")
 
 
+def other_lengths(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
+    """New prompts like the shortest and like the longest, each with none, one, ... words more.
+
+    So some are of an even and some of an odd number of tokens, for which kernels are compiled apart.
+    """
+    by_length = sorted(prompts, key=lambda each: len(each.text))
+    new = [never_met(each) for each in (by_length[0], by_length[-1])]
+    return [each._replace(text=each.text + more * " of") for more in range(number // len(new)) for each in new]
+
+
 async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding | None]:
     """Ask for one token of the longest prompts, as if they had never been met, and right away again.
 

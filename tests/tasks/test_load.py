@@ -16,6 +16,7 @@ from configs.load import load_engine, load_gpu, load_model, load_precision, load
 from configs.schema import PlannedCell
 from configs.steps.load import LoadStep, Offered
 from configs.steps.smoke import SmokeStep
+from configs.steps.throughput import WARM_UP_LENGTHS
 from configs.visits import Measurement
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext
@@ -214,8 +215,9 @@ def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: Pl
 
     attempt(tmp_path, mtp, step(4), prepare=prepare)
     warm_up = ["encoded"] * 4 + ["sent"] * 4
+    lengths = ["encoded"] * WARM_UP_LENGTHS + ["sent"] * WARM_UP_LENGTHS
     asked_twice = ["encoded"] * 16 + ["sent"] * 16
-    assert done == [*warm_up, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS, *asked_twice]
+    assert done == [*warm_up, *lengths, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS, *asked_twice]
 
 
 def test_a_healthy_engine_is_ok_in_every_category(tmp_path: Path, mtp: PlannedCell) -> None:
