@@ -269,7 +269,13 @@ RESULTS_CONSOLIDATED = Table(
         Column("repeat_sd", "f64", "standard deviation of a repeat's rate within a visit, over the rate"),
         Column("start_sd", "f64", "standard deviation from start to start, over the rate; pooled over the run"),
         Column("cv", "f64", "standard deviation over mean of the repeats within a visit"),
-        Column("ttft_ms", "f64", "time to first token, median, streamed", "ms"),
+        Column(
+            "ttft_ms",
+            "f64",
+            "time to first token, median, streamed; of throughput's with several in flight it favours drafts: AR's "
+            "answers of one length end together, so the next prompts wait for one another. Compare a load step's",
+            "ms",
+        ),
         FIRST_CHUNK,
         Column("tpot_ms", "f64", "time per output token after the first, median, streamed, by token counts", "ms"),
         Column(

@@ -15,6 +15,12 @@ LEAD = (
     "stream that disagrees with the headline rate is rejected. Streaming is never used for tokens per second."
 )
 
+IN_STEP = (
+    "With several requests in flight AR's answers, all of one length, end together, so the prompts behind them wait "
+    "for one another, which a draft's don't: the load step's TTFT is the one to compare."
+)
+"""Where such rows are shown."""
+
 
 def latency_section(view: View) -> Markup | None:
     """Streamed TTFT and TPOT, medians in ms."""
@@ -37,4 +43,6 @@ def latency_section(view: View) -> Markup | None:
         Heading("TPOT, ms", of_each("tpot_ms", figure)),
     )
     tables += controls(view, "The same of AR as the control of other cells", starts, *figures)
+    if any((row["concurrency"] or 1) > 1 for row in rows):
+        tables.insert(0, tag("p", IN_STEP))
     return section("latency", "Latency", LEAD, *(tables or [tag("p", "Nothing was streamed.")]))

@@ -32,7 +32,13 @@ REQUESTS = Table(
         Column("wall_s", "f64", "request sent to last byte", "s"),
         Column("sent_s", "f64", "from the window's first sending to this one's", "s"),
         Column("finish_reason", "str", "as the engine said: stop, length, abort, ..."),
-        Column("ttft_ms", "f64", "streamed only: request sent to first token; null: sent in step with others", "ms"),
+        Column(
+            "ttft_ms",
+            "f64",
+            "streamed only: request sent to first token; null: sent in step with the first others. Later ones of AR, "
+            "several in flight, are in step, too, and wait for one another's prefills",
+            "ms",
+        ),
         Column(
             "tpot_ms", "f64", "of the same streams: time per output token after the first chunk, by token counts", "ms"
         ),

@@ -41,3 +41,8 @@ def test_the_page_has_them_below_the_cells() -> None:
     assert "52.0" in cells and "41.0" not in cells
     assert "41.0, 43.0" in controls and "12.00, 12.50" in controls and "mtp K=4" in controls
     assert "As the control" not in (latency_section(seen(STREAM)) or "")
+
+
+def test_the_page_says_where_the_requests_of_ar_wait_for_one_another() -> None:
+    assert "TTFT is the one to compare" in (latency_section(seen(STREAM | {"concurrency": 8})) or "")
+    assert "to compare" not in (latency_section(seen(STREAM | {"concurrency": 1})) or "")
