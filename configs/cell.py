@@ -137,6 +137,7 @@ class Gpu(Frozen):
     price_on_demand_usd_h: float | None = Field(None, ge=0)
     price_source: str | None = None
     reported_as: tuple[str, ...] = Field((), description="names by the driver; none: the card isn't checked")
+    sky_names: tuple[str, ...] = Field((), description="names by SkyPilot; none: a task's is not compared")
 
 
 class Cell(Grown):

@@ -140,9 +140,9 @@ class Plan(Frozen):
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
         How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts,
-        and how a driver names the card.
+        and how a driver or SkyPilot names the card.
         """
-        not_measured = {"bf16_tflops", "reported_as"}
+        not_measured = {"bf16_tflops", "reported_as", "sky_names"}
         compared = {"model": {"held_against"}}  # told by the control that follows from it
         of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}

@@ -11,6 +11,7 @@ from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
 from configs.schema import Plan, PlannedCell, Sweep
+from flows.clusters.accelerators import require_cards
 from flows.clusters.skypilot.task_file import load_task
 from tasks.engine.command import overlay_name
 from tasks.engine.program import is_ours, without_module
@@ -34,13 +35,15 @@ def make_plan(name_or_path: str) -> Plan:
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
-        TaskFileError: its `cloud.task` is.
+        TaskFileError: its `cloud.task` is, or rents other cards than its cells are served on.
     """
     sweep = load_sweep(name_or_path)
-    if sweep.cloud is not None:
-        load_task(sweep.cloud.task)
+    task = None if sweep.cloud is None else load_task(sweep.cloud.task)
     card = _card_here() if sweep.gpu == AUTO_GPU else None
-    return expand(sweep, recipe=recipe_hash(), available=_lacking(sweep), card=card)
+    plan = expand(sweep, recipe=recipe_hash(), available=_lacking(sweep), card=card)
+    if task is not None:
+        require_cards(task, plan)
+    return plan
 
 
 def record_run(ledger: Ledger, plan: Plan) -> None:
