@@ -139,6 +139,11 @@ class Gpu(Frozen):
     reported_as: tuple[str, ...] = Field((), description="names by the driver; none: the card isn't checked")
     sky_names: tuple[str, ...] = Field((), description="names by SkyPilot; none: a task's is not compared")
 
+    @property
+    def is_card(self) -> bool:
+        """Whether anybody else has a name for it; a processor's own file may have figures, too."""
+        return bool(self.reported_as or self.sky_names)
+
 
 class Cell(Grown):
     """Model x precision x technique x engine x serving arguments: one thing that can be served."""

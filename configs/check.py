@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from configs.assemble import assemble_cell
-from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Model, Technique
+from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Gpu, Model, Technique
 from configs.engine import Engine, argument
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
@@ -98,13 +98,14 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
 
 
 def _check_gpu(document: Document, sweep: Sweep, library: Library) -> None:
-    """Check that the GPU has a file, or is the card of this machine where cells run here."""
-    if sweep.gpu != AUTO_GPU:
+    """Check that the GPU has a file, or is the card of this machine where cells run here; and is used at all."""
+    is_auto = sweep.gpu == AUTO_GPU
+    if not is_auto:
         _known(document, ("gpu",), "gpus", sweep.gpu, library)
-    elif library.load("engines", sweep.engine, Engine).on_cpu:
-        problem = f"{AUTO_GPU!r} is the card of this machine, and {sweep.engine!r} uses none"
-        raise document.error(("gpu",), f"{problem}; accepted: cpu")
-    elif sweep.cloud is not None:
+    on_cpu = library.load("engines", sweep.engine, Engine).on_cpu
+    if on_cpu and (is_auto or library.load("gpus", sweep.gpu, Gpu).is_card):
+        raise document.error(("gpu",), f"{sweep.gpu!r} is a card, and {sweep.engine!r} uses none; accepted: cpu")
+    if is_auto and sweep.cloud is not None:
         names = ", ".join(library.files("gpus"))
         problem = f"{AUTO_GPU!r} is the card of this machine, and these cells are rented one"
         raise document.error(("gpu",), f"{problem}; accepted: {names}")

@@ -8,12 +8,12 @@ machine instead isn't looked at: what is in it only the catalogue knows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from configs.cell import Gpu
-from configs.schema import Plan
+from configs.schema import Plan, PlannedCell
 from flows.clusters.skypilot.task_file import TaskFile
+from tasks.engine.program import serves_on_cards
 
 _MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
 
@@ -31,28 +31,28 @@ def require_cards(file: TaskFile, plan: Plan) -> None:
     Raises:
         TaskFileError: so it does, in one of the places that it allows.
     """
-    needed = {planned.cell.cards: planned.cell.label for planned in plan.cells}
     for field, asked in _asked(file.config["resources"]):
         try:
-            problems = [_other(rented, plan.gpu, needed) for rented in _cards(asked)]
+            problems = [_other(rented, planned) for rented in _cards(asked) for planned in plan.cells]
         except ValueError:
             problems = ["is no number of cards; accepted: e.g. H100:1"]
         for problem in filter(None, problems):
             raise file.wrong(field, asked, problem)
 
 
-def _other(rented: _Cards, gpu: Gpu, needed: Mapping[int, str]) -> str | None:
-    """Why a cell can't have these cards, and what it could have; `needed` are the cells by how many they need."""
+def _other(rented: _Cards, planned: PlannedCell) -> str | None:
+    """Why a cell can't have these cards, or is planned as if it had none, and what would be accepted."""
+    gpu, cell = planned.gpu, planned.cell
+    if gpu.bandwidth_gb_s is None and not gpu.is_card and serves_on_cards(cell.engine):
+        remedy = "accepted: the card's name in configs/gpus, or an engine for processors"
+        return f"the sweep's gpu is {gpu.name}, and its engine {cell.engine.name!r} serves on cards; {remedy}"
     if rented.name and gpu.sky_names and rented.name.lower() not in map(str.lower, gpu.sky_names):
-        names = ", ".join(gpu.sky_names)
-        return (
-            f"the sweep's gpu is {gpu.name}; accepted: {names} (`sky_names` in its file), or another gpu in the sweep"
-        )
-    name = rented.name or next(iter(gpu.sky_names), gpu.name)
-    for cards, label in needed.items():
-        if rented.number != cards:
-            remedy = f"accepted: {name}:{cards}, or other parallel sizes in the engine's `args`"
-            return f"{label} needs {cards} x {gpu.name}; {remedy}"
+        remedy = f"accepted: {', '.join(gpu.sky_names)} (`sky_names` in its file), or another gpu in the sweep"
+        return f"the sweep's gpu is {gpu.name}; {remedy}"
+    if rented.number != cell.cards:
+        name = rented.name or next(iter(gpu.sky_names), gpu.name)
+        remedy = f"accepted: {name}:{cell.cards}, or other parallel sizes in the engine's `args`"
+        return f"{cell.label} needs {cell.cards} x {gpu.name}; {remedy}"
     return None
 
 

@@ -88,6 +88,15 @@ def is_ours(engine: Engine) -> bool:
     return engine.command is None and engine.environment in environments.NAMES
 
 
+def serves_on_cards(engine: Engine) -> bool:
+    """Whether it wants a card: an image's program, or a vLLM that isn't ours for processors.
+
+    Of a command that starts anything else nobody can tell.
+    """
+    words = engine.command or ("vllm",)
+    return not engine.on_cpu and any(Path(word).name == "vllm" for word in words)
+
+
 def require(engine: Engine, techniques: Iterable[Technique]) -> None:
     """Refuse an engine that could not serve on this machine with these techniques.
 

@@ -36,8 +36,9 @@ name: mine
 
 
 def test_the_name_suite_and_gpu_of_a_sweep_are_no_part_of_a_key(write: Write, sweep_text: str) -> None:
+    write("name: desk\nbandwidth_gb_s: 80\n", "gpus/desk.yaml")
     other = sweep_text.replace("name: mine", "name: other").replace("suite: tiny-quick", "suite: demo")
-    assert keys(write(sweep_text)) == keys(write(other.replace("gpu: cpu", "gpu: h100")))
+    assert keys(write(sweep_text)) == keys(write(other.replace("gpu: cpu", "gpu: desk")))
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,16 @@ MISTAKES = {
         ["mine.yaml:2", "engine", "'vlm-cpu'", "did you mean 'vllm-cpu'?"],
     ),
     "unknown gpu": ("gpu: cpu", "gpu: h10", ["mine.yaml:3", "gpu", "'h10'", "gb10", "h200"]),
-    "card of an engine without one": ("gpu: cpu", "gpu: auto", ["mine.yaml:3", "gpu", "'vllm-cpu' uses none", "cpu"]),
+    "card of an engine without one": (
+        "gpu: cpu",
+        "gpu: auto",
+        ["mine.yaml:3: gpu: 'auto' is a card, and 'vllm-cpu' uses none; accepted: cpu"],
+    ),
+    "another's card for an engine without one": (
+        "gpu: cpu",
+        "gpu: h100\ncloud: {task: h100-spot}",
+        ["mine.yaml:3: gpu: 'h100' is a card, and 'vllm-cpu' uses none; accepted: cpu"],
+    ),
     "unknown suite": (
         "suite: tiny-quick",
         "suite: quick",

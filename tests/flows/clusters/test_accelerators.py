@@ -100,6 +100,17 @@ def test_the_cards_of_the_plan_and_what_nobody_can_tell_are_accepted(
     assert make_plan(sweep(tmp_path, resources, gpu, args)).cloud is not None
 
 
+@pytest.mark.parametrize("started", ["image: vllm/vllm-openai:v0.32.0", "command: [/opt/vllm/bin/vllm]"])
+def test_a_cards_engine_is_not_planned_as_a_processors_on_cards_that_are_paid_for(tmp_path: Path, started: str) -> None:
+    path = sweep(tmp_path, "accelerators: H100:1", "cpu")
+    (tmp_path / "engines" / "own.yaml").write_text(f"name: own\n{started}\n")
+    said = r"the sweep's gpu is cpu, and its engine 'own' serves on cards; accepted: the card's name in configs/gpus"
+    with pytest.raises(TaskFileError, match=said):
+        make_plan(path)
+    (tmp_path / "task.yaml").write_text(TASK.format(resources="cpus: 16+"))
+    assert make_plan(path).gpu.name == "cpu"
+
+
 def test_of_a_gpu_without_sky_names_only_the_number_is_compared(tmp_path: Path) -> None:
     (tmp_path / "gpus").mkdir()
     (tmp_path / "gpus" / "mine.yaml").write_text("name: mine\nmemory_gib: 80\nbandwidth_gb_s: 3350\n")
