@@ -9,8 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from configs.cell import Gpu, Model, Precision, Technique
-from configs.check import AUTO_GPU, check_engine, check_model, check_sound, check_suite, check_sweep, shape_names
 from configs.checkout import ROOT
+from configs.checks.between_files import (
+    AUTO_GPU,
+    check_engine,
+    check_model,
+    check_sound,
+    check_suite,
+    check_sweep,
+    shape_names,
+)
+from configs.checks.said_once import check_engine_once, check_technique_once
 from configs.engine import Engine
 from configs.files.document import ConfigError, Document, read_document, shown_path
 from configs.files.library import Folder, Library
@@ -57,7 +66,10 @@ def load_model(name: str, library: Library = SHIPPED) -> Model:
 
 def load_technique(name: str, library: Library = SHIPPED) -> Technique:
     """Read `techniques/<name>.yaml`; raises `ConfigError`."""
-    return library.load("techniques", name, Technique)
+    document = library.document("techniques", name)
+    technique = parse(document, Technique, stem=name)
+    check_technique_once(document, technique)
+    return technique
 
 
 def load_shape(name: str, library: Library = SHIPPED) -> Shape:
@@ -86,6 +98,7 @@ def load_engine(name: str, library: Library = SHIPPED) -> Engine:
     document = library.document("engines", name)
     engine = parse(document, Engine, stem=name)
     check_engine(document, engine)
+    check_engine_once(document, engine)
     return engine
 
 
@@ -159,6 +172,8 @@ def _check_with_its_files(document: Document, sweep: Sweep, library: Library) ->
         load_gpu(sweep.gpu, library)
     for model in dict.fromkeys(row.model for row in sweep.cells):
         load_model(model, library)
+    for technique in dict.fromkeys(row.technique for row in sweep.cells):
+        load_technique(technique, library)
     for shape in dict.fromkeys(name for row in sweep.cells for name in shape_names(row, library)):
         load_shape(shape, library)
     for replay in dict.fromkeys(row.acceptance.replay for row in sweep.cells if row.acceptance):

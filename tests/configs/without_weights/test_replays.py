@@ -175,6 +175,13 @@ def test_a_techniques_own_synthetic_acceptance_is_refused_beside_real_weights(wr
         load_sweep(write(sweep_text.replace("technique: mtp, k: 4", "technique: dice, k: 2")))
 
 
+def test_dummy_weights_are_loaded_as_such(write: Write) -> None:
+    write("name: own\ncommand: [vllm]\nargs: [--load-format=auto]\n", "engines/own.yaml")
+    text = SWEEP.replace("SUITE", "shapes").replace("engine: vllm-shapes", "engine: own")
+    with pytest.raises(ConfigError, match=r"cells\[0\]\.model: .* dummy weights, and 'own' or 'ar' loads with --load"):
+        load_sweep(write(text))
+
+
 def test_a_model_is_held_against_weights_of_its_own_kind(write: Write) -> None:
     write(
         "name: odd\nfamily: f\nshape: gemma-4-31b\nweights: dummy\nheld_against: gemma-4-31b\n"

@@ -146,6 +146,11 @@ def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, lib
         cell = assemble_cell(sweep, row, library)
     except KTooLong as error:
         raise document.error((*here, "k"), str(error)) from error
+    if model.weights == "dummy" and argument(cell.engine_words, "--load-format") is not None:
+        problem = (
+            f"{model.name!r} has dummy weights, and {sweep.engine!r} or {technique.name!r} loads with --load-format"
+        )
+        raise document.error((*here, "model"), f"{problem}; accepted: an engine and a technique without it")
     _check_canvas(document, here, cell)
     if (found := unserved(cell)) is not None:
         raise document.error((*here, *found[0]), found[1])

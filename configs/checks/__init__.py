@@ -1,0 +1,1 @@
+"""What must hold beyond the types of one file, said with line numbers before anything is paid for."""
