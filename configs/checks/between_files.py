@@ -43,9 +43,13 @@ def check_engine(document: Document, engine: Engine) -> None:
     """Check that an engine can be started.
 
     Raises:
-        ConfigError: It names no environment, no command and no image, or an environment or a program that has
-            another path wherever one stands.
+        ConfigError: It names no environment, no command and no image, a command without a program, or an environment
+            or a program that has another path wherever one stands.
     """
+    if engine.command is not None and not "".join(engine.command[:1]).strip():
+        raise document.error(
+            ("command",), f"{list(engine.command)} names no program; accepted: e.g. [vllm], or no command"
+        )
     if engine.environment is None and engine.command is None and engine.image is None:
         raise document.error((), "nothing to start; accepted: one of environment, command, image")
     places = {"environment": engine.environment, "command": engine.command[0] if engine.command else None}

@@ -323,3 +323,14 @@ def test_an_engine_that_another_folder_would_not_find_is_refused(write: Write, s
     field = place.partition(":")[0]
     with pytest.raises(ConfigError, match=rf"own\.yaml:2: {field}: '.*' depends on where .*begins with / or ~/"):
         load_sweep(sweep)
+
+
+@pytest.mark.parametrize("command", ["[]", "['', serve]"])
+def test_a_command_without_a_program_is_refused_before_anything_looks_for_it(
+    write: Write, sweep_text: str, command: str
+) -> None:
+    row = "  - {model: tiny-gemma4, precision: bf16, technique: suffix, k: 4, optional: true}\n"
+    sweep = write(sweep_text.replace("engine: vllm-cpu", "engine: own") + row)
+    write(f"name: own\ncommand: {command}\n", "engines/own.yaml")
+    with pytest.raises(ConfigError, match=r"own\.yaml:2: command: \[.*\] names no program; accepted: e\.g\. \[vllm\]"):
+        load_sweep(sweep)

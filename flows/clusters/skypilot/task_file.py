@@ -109,7 +109,7 @@ def load_task(name_or_path: str) -> TaskFile:
         raise TaskFileError(f"cloud.task is {name_or_path!r}: no such file; use one of {known}, or a path")
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # no UTF-8, or a date that no calendar has
         raise TaskFileError(f"{_shown(path)}: is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise TaskFileError(f"{_shown(path)}: is no SkyPilot task: a mapping with resources, setup and run is expected")

@@ -64,6 +64,7 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown(tmp_path: Path)
         ("- a list", "is no SkyPilot task"),
         ("resources: [unclosed", "is no YAML"),
         (GOOD + "name: \a", "is no YAML"),
+        (GOOD + "envs: {BUILT: 2026-02-30}", "is no YAML: day is out of range for month"),
         (GOOD + "envs: [HF_HOME]", "envs is ['HF_HOME']"),
     ],
 )
