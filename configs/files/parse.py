@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import types
 from collections.abc import Iterator
@@ -52,13 +53,10 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
     Raises:
         ConfigError: Unknown key, missing key, wrong type or value, or a name that isn't the file's.
     """
+    for loc, problem in _not_json(document.data, ()):
+        raise document.error(loc, problem)
     try:
-        text = json.dumps(document.data, default=str, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        problem = "a key is no text, or a number isn't finite; accepted: keys in quotes, plain numbers"
-        raise document.error((), problem) from error
-    try:
-        parsed = model.model_validate_json(text, strict=True)
+        parsed = model.model_validate_json(json.dumps(document.data, default=str), strict=True)
     except ValidationError as error:
         raise _as_config_error(document, model, error) from error
     name = str(getattr(parsed, "name", stem))
@@ -68,6 +66,21 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
     if stem is not None and name != stem:
         raise document.error(("name",), f"{name!r} isn't the name of the file; accepted: {stem}")
     return parsed
+
+
+def _not_json(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    """Numbers and keys that YAML has and JSON hasn't, each with its place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield loc, f"{value} isn't accepted; accepted: a finite number"
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _not_json(inner, (*loc, i))
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            here = (*loc, str(key))
+            if not isinstance(key, str | int | float | None):
+                yield here, f"the key {str(key)!r} is no text; accepted: a key in quotes"
+            yield from _not_json(inner, here)
 
 
 def _as_config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:

@@ -115,7 +115,17 @@ MISTAKES = {
         ["mine.yaml:5", "serving", "[2048]", "a mapping"],
     ),
     "nothing for a list": (AR, "  - ", ["mine.yaml:8", "cells[0]", "null", "a mapping"]),
-    "no number": ("k: 4", "k: .nan", ["mine.yaml", "finite"]),
+    "no number": ("k: 4", "k: .nan", ["mine.yaml:9: cells[1].k: nan isn't accepted; accepted: a finite number"]),
+    "an endless number": (
+        "spot: false",
+        "cloud: {task: h100-spot, wait_h: .inf}",
+        ["mine.yaml:6: cloud.wait_h: inf isn't accepted; accepted: a finite number"],
+    ),
+    "a date for a key": (
+        "technique: ar}",
+        "technique: ar, 2026-11-25: x}",
+        ["mine.yaml:8: cells[0].2026-11-25: the key '2026-11-25' is no text; accepted: a key in quotes"],
+    ),
     "broken YAML": ("cells:", "cells: [", ["mine.yaml:", "not valid YAML"]),
     "impossible date": ("name: mine", "name: 2026-13-45", ["mine.yaml", "not valid YAML", "month"]),
 }

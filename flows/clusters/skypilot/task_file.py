@@ -149,7 +149,7 @@ def _check(file: TaskFile) -> None:
     autostop = resources.get("autostop")
     found = autostop if isinstance(autostop, dict) else {}
     idle = found.get("idle_minutes")
-    if not isinstance(idle, int) or idle <= 0 or found.get("down") is not True:
+    if type(idle) is not int or idle <= 0 or found.get("down") is not True:
         remedy = "write autostop: {idle_minutes: 10, down: true}, so that a forgotten cluster removes itself"
         raise file.wrong("resources.autostop", autostop, remedy)
     if file.config.get("num_nodes", 1) != 1:

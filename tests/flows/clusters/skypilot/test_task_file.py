@@ -39,7 +39,14 @@ def test_an_unknown_task_names_those_there_are() -> None:
 
 @pytest.mark.parametrize(
     "autostop",
-    ["10", "{idle_minutes: 10}", "{idle_minutes: 10, down: false}", "{idle_minutes: ten, down: true}", "null"],
+    [
+        "10",
+        "{idle_minutes: 10}",
+        "{idle_minutes: true, down: true}",
+        "{idle_minutes: 10, down: false}",
+        "{idle_minutes: ten, down: true}",
+        "null",
+    ],
 )
 def test_a_cluster_that_could_run_for_ever_is_refused(tmp_path: Path, autostop: str) -> None:
     text = GOOD.replace("{idle_minutes: 10, down: true}", autostop)
