@@ -14,7 +14,7 @@ from configs.schema import PlannedCell
 from configs.visits import Measurement, Start, unmeasured, without
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
-from tasks.engine.command import engine_command
+from tasks.engine.command import engine_command, full_environment
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.frameworks.process import Frameworks
@@ -25,6 +25,7 @@ from tasks.known_steps import file_of, make_ready
 from tasks.outbox import Outbox
 from tasks.outbox_folder import outbox_folder
 from tasks.place import provenance
+from tasks.place.checkpoint import unlike_its_label
 from tasks.power import nvml
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
@@ -38,7 +39,7 @@ LOG_TAIL_LINES = 30
 
 
 class CellRejected(SpecsweepError):
-    """The smoke step rejected the cell; nothing more of it is measured."""
+    """The smoke step, or its checkpoint's own files, rejected the cell; nothing more of it is measured."""
 
     exit_code = Ended.REJECTED.exit_code
 
@@ -116,6 +117,8 @@ class Runner:
             print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
             async with Client(engine.base_url, start.served.model, start.served.technique) as client:
                 place = await provenance.gather(self.planned, start.served, command, client, self.config_hash, engine)
+            if unlike := unlike_its_label(start.served, place["model_revision"], full_environment(command)):
+                raise CellRejected(unlike)
             uuids = (place.get("gpu_uuid") or "").split(",")
             with nvml.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
                 for measurement in start.measurements:

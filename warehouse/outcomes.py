@@ -100,7 +100,7 @@ ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in
     EndingRow(Ended.DONE,          Ended.DONE,          "completed",  0,    Fault.NOBODY,  False, False,    0.0,
               "its runner measured all that was left"),
     EndingRow(Ended.REJECTED,      Ended.DONE,          "failed",     3,    Fault.CELL,    False, False,    0.0,
-              "its smoke step found the cell insane: nothing more is measured"),
+              "its smoke step found it insane, or its weights aren't its label's: nothing more is measured"),
     EndingRow(Ended.FAILED,        Ended.JOB_FAILED,    "failed",     1,    Fault.UNKNOWN, True,  True,   300.0,
               "its runner said that it failed (engine or store), or that it was done, and it was not"),
     EndingRow(Ended.KILLED,        Ended.JOB_FAILED,    "lost",       None, Fault.UNKNOWN, True,  True,   300.0,

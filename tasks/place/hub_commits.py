@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from tasks.host.hub_cache import hub_cache
 
@@ -23,9 +24,14 @@ def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -
     """
     if revision is not None and _COMMIT.fullmatch(revision):
         return revision
-    folder = hub_cache(env) / f"models--{hub_id.replace('/', '--')}"
+    folder = repository(hub_id, env)
     ref = folder / "refs" / (revision or "main")
     if ref.is_file():
         return ref.read_text(encoding="ascii").strip()
     snapshots = [path.name for path in folder.glob("snapshots/*")]
     return snapshots[0] if len(snapshots) == 1 else None
+
+
+def repository(hub_id: str, env: Mapping[str, str]) -> Path:
+    """The folder of a model's repository in that cache."""
+    return hub_cache(env) / f"models--{hub_id.replace('/', '--')}"

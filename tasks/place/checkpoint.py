@@ -1,0 +1,67 @@
+"""Whether the checkpoint that was served is in the format that its row's label says, as its own files tell.
+
+A precision of fewer than 16 bits that nothing is turned into while loading (awq, gptq, nvfp4 ...) is the checkpoint's
+own: of one in 16 bits an engine serves 16 bits, and says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from configs.cell import Cell
+from configs.engine import argument
+from tasks.place.hub_commits import repository
+
+KEYS = ("quantization_config", "compression_config")
+"""Where `config.json`, or its part for text, says how weights are kept (vLLM 0.32.0, transformers_utils/); the second
+is older."""
+
+BESIDE = "hf_quant_config.json"
+"""Where ModelOpt said it before 0.31."""
+
+PLAIN_BYTES = 2.0
+"""Of a parameter in 16 bits."""
+
+
+def unlike_its_label(cell: Cell, commit: str | None, env: Mapping[str, str]) -> str | None:
+    """Why a served checkpoint isn't in its cell's precision; None: it is, or nobody can tell.
+
+    Args:
+        cell: what is served.
+        commit: of its model on the hub, as far as it is known.
+        env: of the engine, which has read the checkpoint by now.
+    """
+    precision, model = cell.precision, cell.model
+    made_while_loading = precision.quantization is not None or precision.dtype is not None
+    is_overridden = argument(cell.engine_words, "--hf-overrides") is not None
+    if made_while_loading or is_overridden or precision.bytes_per_param >= PLAIN_BYTES or model.hub_id is None:
+        return None
+    folder = (
+        Path(model.hub_id) if model.hub_id.startswith("/") else repository(model.hub_id, env) / f"snapshots/{commit}"
+    )
+    config = _config(folder)
+    if (
+        config is None
+        or (folder / BESIDE).is_file()
+        or any(_says(part) for part in (config, config.get("text_config")))
+    ):
+        return None
+    return (
+        f"{cell.label}: {model.hub_id} is no checkpoint in {precision.name}: its config.json has no {KEYS[0]}, and 16 "
+        f"bits would have that label: name one in {precision.name} in the model's file, or the precision that it has"
+    )
+
+
+def _config(folder: Path) -> dict[str, object] | None:
+    """What the checkpoint says of itself; None: it isn't there, or is something else."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def _says(part: object) -> bool:
+    return isinstance(part, dict) and any(part.get(key) for key in KEYS)
