@@ -76,7 +76,7 @@ class Sweep(Frozen):
     spot: bool = True
     visits: Design = Field("single", description="engine starts that measure a speed: single, bracketed or mirrored")
     drop: Drop = Field("never", description="K that are out: never, or after_first_visit; of mirrored visits")
-    concurrency: int = Field(1, gt=0, description="cells measured at the same time")
+    concurrency: int = Field(1, gt=0, description="cells measured at the same time, where machines are rented")
     max_attempts: int = Field(3, gt=0, description="tries per cell before the run gives it up")
     cloud: Cloud | None = Field(None, description="none: cells run on this machine")
     serving: Serving | None = Field(None, description="used by every cell that has no `serving` of its own")

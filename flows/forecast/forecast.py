@@ -133,7 +133,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         gpu=plan.gpu.name,
         is_free=plan.gpu.price_spot_usd_h == 0 and plan.gpu.price_on_demand_usd_h == 0,
         spot=spot,
-        concurrency=plan.concurrency,
+        concurrency=plan.concurrency if rented else 1,  # engines of one machine take turns (tasks/engine/machine.py)
         visits=plan.cells[0].visits if plan.cells else "single",
         droppable=sum(planned.drop == "after_first_visit" for planned in plan.cells),
         cells=tuple(_cell_forecast(one, committed.get(one.cell.cell_key, ()), rented=rented) for one in plan.cells),

@@ -78,6 +78,13 @@ def test_cells_at_the_same_time_take_less_wall_time_but_the_same_gpu_hours() -> 
     assert one.wall_h / 4 <= four.wall_h < one.wall_h / 2
 
 
+def test_cells_of_this_machine_take_turns_whatever_concurrency_says() -> None:
+    own = expand(load_sweep("own-gpu"), recipe="r", card="NVIDIA L40S")
+    four = forecast(own.model_copy(update={"concurrency": 4}), {})
+    assert four.wall_h == pytest.approx(forecast(own, {}).wall_h) == pytest.approx(four.gpu_h)
+    assert "one after another" in shown(four) and "at a time;" not in shown(four)
+
+
 @pytest.mark.parametrize("name", ["full", "demo", "nightly", "tiny-quick", "demo-diffusion"])
 def test_the_table_fits_a_hundred_columns_without_cutting_anything(name: str) -> None:
     result = forecast(plan(name), {})
