@@ -189,7 +189,12 @@ class Cell(Grown):
     @property
     def cards(self) -> int:
         """Cards that the engine's arguments ask for: tensor x pipeline x data parallel."""
-        return self.tensor_parallel * self._many(*PIPELINE_PARALLEL) * self._many(*DATA_PARALLEL)
+        return self.cards_a_copy * self._many(*DATA_PARALLEL)
+
+    @property
+    def cards_a_copy(self) -> int:
+        """Cards over which one copy of the weights is spread: tensor x pipeline parallel."""
+        return self.tensor_parallel * self._many(*PIPELINE_PARALLEL)
 
     def _many(self, *names: str) -> int:
         given = argument(self.engine_words, *names) or ""

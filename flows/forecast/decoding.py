@@ -7,6 +7,10 @@ Scaling Transformer Inference", arXiv:2211.05102):
     gigabytes read   = weights that a batch touches + batch x cache of one context
     operations       = 2 x active parameters x batch
 
+Several cards count as ideal ones, so their figures are the upper end of scaling: tensor parallel ones as a single card
+with the bandwidth and FLOPS of all, exchanging activations in no time (the paper's section 3 has what that takes). Of
+pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
+
 What was fitted was fitted to published figures (docs/sources.md); what is assumed says so.
 """
 
@@ -89,10 +93,11 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
     if gpu.bandwidth_gb_s is None:
         alone = CPU_GENERATE_TOK_S if generates else CPU_TOK_S
         return alone * gain * _effective(min(at_once, CPU_MOST_AT_ONCE))
-    read_gb = _weights_read_gb(cell, at_once) + at_once * kv_gb(cell, context_tokens)
-    read_s = read_gb / (gpu.bandwidth_gb_s * BANDWIDTH_EFFICIENCY)
+    batch = at_once / _groups(cell, at_once)
+    read_gb = _weights_read_gb(cell, batch) + batch * kv_gb(cell, context_tokens)
+    read_s = read_gb / (gpu.bandwidth_gb_s * cell.tensor_parallel * BANDWIDTH_EFFICIENCY)
     overhead_s = GENERATE_OVERHEAD_S if generates else STEP_OVERHEAD_S
-    step_s = max(read_s, compute_s(cell, gpu, at_once)) + overhead_s
+    step_s = max(read_s, compute_s(cell, gpu, at_once, at_once)) + overhead_s
     return gain * _effective(at_once) / step_s
 
 
@@ -101,14 +106,17 @@ def gain_at(method: str, at_once: int) -> float:
     return 1 + (GAIN_BY_METHOD[method] - 1) / (1 + (at_once - 1) / GAIN_HALVES_AT)
 
 
-def compute_s(cell: Cell, gpu: Gpu, tokens: int) -> float:
+def compute_s(cell: Cell, gpu: Gpu, tokens: int, at_once: int) -> float:
     """Seconds of arithmetic for so many tokens, decoded or read as prompts; 0 where the GPU's file has no FLOPS.
+
+    All cards work where there are at least as many requests at once as pipeline and data parallel groups.
 
     Attention over long contexts isn't counted, nor that 8-bit weights may compute faster.
     """
     if gpu.bf16_tflops is None:
         return 0.0
-    return 2 * cell.model.active_params_b * tokens / (gpu.bf16_tflops * 1000 * COMPUTE_EFFICIENCY)
+    tflops = gpu.bf16_tflops * cell.tensor_parallel * _groups(cell, at_once)
+    return 2 * cell.model.active_params_b * tokens / (tflops * 1000 * COMPUTE_EFFICIENCY)
 
 
 def kv_gb(cell: Cell, context_tokens: int) -> float:
@@ -120,7 +128,7 @@ def kv_gb(cell: Cell, context_tokens: int) -> float:
 
 
 def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
-    """Requests of so many tokens, prompt and answer, that the KV cache holds; None where a figure for it is missing.
+    """Requests of so many tokens, prompt and answer, that the KV cache of all cards holds; None where a figure for it is missing.
 
     Sliding-window layers are not in `KvShape`, so a model that has them carries somewhat less.
     """
@@ -128,7 +136,8 @@ def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
     if gpu.memory_gib is None or each_gb == 0:
         return None
     share = cell.serving.gpu_memory_utilization or MEMORY_SHARE
-    free_gb = gpu.memory_gib * GB_PER_GIB * share - _all_weights_gb(cell) - ENGINE_GB
+    copies = cell.cards // cell.cards_a_copy
+    free_gb = (gpu.memory_gib * GB_PER_GIB * share - ENGINE_GB) * cell.cards - _all_weights_gb(cell) * copies
     return max(1, int(free_gb / each_gb))
 
 
@@ -139,7 +148,12 @@ def at_once(cell: Cell, gpu: Gpu, asked: int, tokens: int) -> int:
     return max(1, min([asked, *(limit for limit in limits if limit is not None)]))
 
 
-def _weights_read_gb(cell: Cell, batch: int) -> float:
+def _groups(cell: Cell, at_once: int) -> int:
+    """Pipeline stages and data parallel copies that are busy with so many requests."""
+    return min(at_once, cell.cards // cell.tensor_parallel)
+
+
+def _weights_read_gb(cell: Cell, batch: float) -> float:
     """Weights that a step reads. Of a mixture of experts each request picks its own; they overlap as if by chance.
 
     Rather too much: as if no weight were shared by all tokens, since no model's file says what is. Of the 26B-A4B (8 of

@@ -109,17 +109,24 @@ def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
     context_tokens = load.prompt_tokens + load.output_tokens // 2
     answers_s = load.requests * load.output_tokens / decode_tok_s(cell, gpu, context_tokens, batch)
     alone_s = (longest_tokens - load.output_tokens) / decode_tok_s(cell, gpu, load.prompt_tokens + longest_tokens)
-    work_s = compute_s(cell, gpu, load.requests * load.prompt_tokens) + answers_s
+    work_s = compute_s(cell, gpu, load.requests * load.prompt_tokens, batch) + answers_s
     return max(work_s, load.requests / load.rate_s if load.rate_s else 0.0) + alone_s
 
 
 def assumptions(
-    gpu: Gpu, methods: set[str], spot: bool, has_evals: bool = False, rented: bool = True, generates: bool = False
+    gpu: Gpu,
+    methods: set[str],
+    spot: bool,
+    has_evals: bool = False,
+    rented: bool = True,
+    generates: bool = False,
+    cards: int = 1,
 ) -> tuple[str, ...]:
-    """What the estimates rest on, as sentences, for this GPU, these techniques, and whether `generate` serves."""
+    """What the estimates rest on, as sentences, for these cards, these techniques, and whether `generate` serves."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
     said = [
         *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
+        *([_CARDS_SENTENCE] if cards > 1 else []),
         *([_GENERATE_SENTENCE] if generates else []),
         *([_gain_sentence(gains)] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
@@ -141,6 +148,10 @@ _EVAL_SENTENCE = (
     "are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after the others."
 )
 
+
+_CARDS_SENTENCE = (
+    "Several cards count as ideal ones, which exchange nothing: hours and dollars are the lower end of what they take."
+)
 
 _GENERATE_SENTENCE = (
     f"generate() of transformers answers one request after the other: {GENERATE_OVERHEAD_S * 1000:g} ms a step beside "

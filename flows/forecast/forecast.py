@@ -140,7 +140,13 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         evaluations=evaluations,
         left_out=plan.left_out,
         assumptions=assumptions(
-            plan.gpu, methods, spot, has_evals=bool(evaluations), rented=rented, generates=generates
+            plan.gpu,
+            methods,
+            spot,
+            has_evals=bool(evaluations),
+            rented=rented,
+            generates=generates,
+            cards=max((planned.cell.cards for planned in plan.cells), default=1),
         ),
     )
 
