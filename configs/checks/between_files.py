@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from configs.assemble import assemble_cell
 from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Gpu, Model, Technique
+from configs.checks.memory import too_heavy
 from configs.engine import Engine, argument
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
@@ -89,11 +90,13 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
     _check_gpu(document, sweep, library)
     _check_design(document, sweep)
     suite = load_suite(sweep.suite)
+    gpu = None if sweep.gpu == AUTO_GPU else library.load("gpus", sweep.gpu, Gpu)
     first_line: dict[str, int] = {}
     for i, row in enumerate(sweep.cells):
         here: Loc = ("cells", i)
         cell = _checked_cell(document, here, row, sweep, library)
         _check_room(document, here, row, cell, suite)
+        check_sound(document, (*here, "model"), None if gpu is None else too_heavy(cell, gpu))
         line = document.line(here)
         if cell.cell_key in first_line:
             problem = f"{cell.label} is already on line {first_line[cell.cell_key]}; accepted: one of them"

@@ -17,6 +17,7 @@ What was fitted was fitted to published figures (docs/sources.md); what is assum
 from __future__ import annotations
 
 from configs.cell import Cell, Gpu
+from configs.checks.memory import memory_gb, weights_gb
 
 BANDWIDTH_EFFICIENCY = 0.8
 """Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
@@ -61,11 +62,6 @@ BATCH_EFFICIENCY = 0.85
 
 ENGINE_GB = 4.0
 """GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed."""
-
-MEMORY_SHARE = 0.9
-"""vLLM's gpu_memory_utilization where a cell names none."""
-
-GB_PER_GIB = 2**30 / 1e9
 
 CPU_TOK_S = 500.0
 """Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
@@ -128,16 +124,15 @@ def kv_gb(cell: Cell, context_tokens: int) -> float:
 
 
 def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
-    """Requests of so many tokens, prompt and answer, that the KV cache of all cards holds; None where a figure for it is missing.
+    """Requests of so many tokens, prompt and answer, that the cache of all cards holds; None where a figure is missing.
 
     Sliding-window layers are not in `KvShape`, so a model that has them carries somewhat less.
     """
-    each_gb = kv_gb(cell, tokens)
-    if gpu.memory_gib is None or each_gb == 0:
+    each_gb, has_gb = kv_gb(cell, tokens), memory_gb(cell, gpu)
+    if has_gb is None or each_gb == 0:
         return None
-    share = cell.serving.gpu_memory_utilization or MEMORY_SHARE
     copies = cell.cards // cell.cards_a_copy
-    free_gb = (gpu.memory_gib * GB_PER_GIB * share - ENGINE_GB) * cell.cards - _all_weights_gb(cell) * copies
+    free_gb = (has_gb - ENGINE_GB) * cell.cards - weights_gb(cell) * copies
     return max(1, int(free_gb / each_gb))
 
 
@@ -160,12 +155,8 @@ def _weights_read_gb(cell: Cell, batch: float) -> float:
     128 experts) 23 of 25 billion at 16 at a time, where 17 would be.
     """
     model = cell.model
-    share = 1 - (1 - min(1.0, model.active_params_b / model.total_params_b)) ** batch
-    return share * _all_weights_gb(cell)
-
-
-def _all_weights_gb(cell: Cell) -> float:
-    return cell.model.total_params_b * cell.precision.bytes_per_param
+    share: float = 1 - (1 - min(1.0, model.active_params_b / model.total_params_b)) ** batch
+    return share * weights_gb(cell)
 
 
 def _effective(at_once: int) -> float:

@@ -15,9 +15,7 @@ from flows.forecast.forecast import forecast
 FULL: Plan = expand(load_sweep("full"), recipe="r")
 DENSE = next(p.cell for p in FULL.cells if p.cell.label == "gemma-4-31b fp8 ar")
 H100 = load_gpu("h100")
-FOUR_IN_ONE = H100.model_copy(
-    update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0}
-)
+FOUR_IN_ONE = H100.model_copy(update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0})
 """One card with what four have."""
 
 
