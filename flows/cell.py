@@ -193,7 +193,7 @@ class CellRun:
     @cached_property
     def _began_s(self) -> float:
         """When the run was planned, by the flow's clock."""
-        return self._context.clock.now_s() - (self._ledger.store.age_s(f"{self._ledger.root}/plan.json") or 0.0)
+        return self._context.clock.now_s() - self._ledger.age_s()
 
     def _may_be_up(self) -> bool:
         """Whether a machine was left behind, whatever is measured or rejected: it is followed to its end, or buried."""

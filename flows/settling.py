@@ -9,7 +9,7 @@ from configs.schema import Plan, PlannedCell
 from flows.attempt import AttemptRun
 from flows.clock import StoppableClock
 from flows.forecast.budget import BudgetExceeded
-from flows.forecast.forecast import forecast
+from flows.renting.expected import expected
 from flows.run_context import RunContext, purse_of
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import ManagedElsewhere
@@ -39,7 +39,7 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
     if plan.cloud is None:
         return
     try:
-        purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(forecast(plan, ledger.committed_steps()))
+        purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(expected(plan, ledger))
     except BudgetExceeded as error:
         raise BudgetExceeded(f"{error}{_left_up(ledger)}") from error
 

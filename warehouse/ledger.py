@@ -147,6 +147,10 @@ class Ledger:
         """
         return self._read(Plan, f"{self.root}/plan.json", f"no run {self.run_id!r}")
 
+    def age_s(self) -> float:
+        """Seconds since the run was planned, by the store's clock; 0: it is not there yet."""
+        return self.store.age_s(f"{self.root}/plan.json") or 0.0
+
     def planned_cell(self, cell_key: str) -> PlannedCell:
         """One cell of the run, with its steps.
 

@@ -96,7 +96,8 @@ def refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str = SOME_SWE
             f"promised: gpu {forecast.gpu!r} has no {price}; add it to gpus/{forecast.gpu}.yaml, "
             f"or leave cloud.budget out of {sweep_file}"
         )
-    return "; ".join(_too_much(fit, sweep_file) for fit in bad) or None
+    why = [f"priced on demand: {forecast.why_on_demand}"] if bad and forecast.why_on_demand else []
+    return "; ".join([*(_too_much(fit, sweep_file) for fit in bad), *why]) or None
 
 
 def over(spent_usd: float, budget_usd: float, who: str, field: Field, sweep_file: str = SOME_SWEEP_FILE) -> str | None:

@@ -76,6 +76,9 @@ class Forecast(Frozen):
     gpu: str
     is_free: bool
     spot: bool
+    """Whether it is priced as spot: asked for, and what our policy would rent first."""
+    why_on_demand: str | None
+    """Why it isn't although the sweep asks for spot."""
     concurrency: int
     visits: Design
     droppable: int
@@ -114,17 +117,19 @@ class Forecast(Frozen):
         return max(places) / HOUR_S
 
 
-def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
+def forecast(plan: Plan, committed: Mapping[str, Collection[str]], *, why_on_demand: str | None = None) -> Forecast:
     """Estimate a plan.
 
     Args:
         plan: From `configs.expand.expand`.
         committed: Cell key to the names of the steps that this run has already committed.
+        why_on_demand: Why on demand is rented although the sweep asks for spot (`flows.renting.expected`).
 
     Returns:
         Seconds, GPU-hours and dollars per cell.
     """
-    spot, rented = any(planned.spot for planned in plan.cells), plan.cloud is not None
+    spot = why_on_demand is None and any(planned.spot for planned in plan.cells)
+    rented = plan.cloud is not None
     methods = {str(planned.cell.technique.method) for planned in plan.cells}
     generates = any(planned.cell.engine.kind == "transformers" for planned in plan.cells)
     evaluations = eval_forecasts(plan, committed)
@@ -133,6 +138,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]]) -> Forecast:
         gpu=plan.gpu.name,
         is_free=plan.gpu.price_spot_usd_h == 0 and plan.gpu.price_on_demand_usd_h == 0,
         spot=spot,
+        why_on_demand=why_on_demand,
         concurrency=plan.concurrency if rented else 1,  # engines of one machine take turns (tasks/engine/machine.py)
         visits=plan.cells[0].visits if plan.cells else "single",
         droppable=sum(planned.drop == "after_first_visit" for planned in plan.cells),

@@ -46,21 +46,21 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
     import time
 
     from flows.forecast.budget import Purse
-    from flows.forecast.forecast import forecast
     from flows.plans import make_plan
+    from flows.renting.expected import expected
     from flows.terminal.tables.forecast_table import render
 
     planned = make_plan(name)
     opened = open_store(store_url(store))
     ledger = Ledger(opened, run_id or default_run_id(planned))
-    expected = forecast(planned, ledger.committed_steps() if _is_there(opened) else {})
+    left = expected(planned, ledger if _is_there(opened) else None)
     cloud = planned.cloud
-    budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(expected)
+    budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(left)
     if as_json:
         limits = [fit._asdict() | {"fits": fit.fits} for fit in budgets]
-        print_json(expected.model_dump(mode="json") | {"budgets": limits})
+        print_json(left.model_dump(mode="json") | {"budgets": limits})
     else:
-        terminal().print(render(expected, budgets))
+        terminal().print(render(left, budgets))
 
 
 @app.command(epilog="Examples: sweep demo    sweep demo --store /tmp/mine    sweep demo --sweep tiny-quick")

@@ -64,6 +64,14 @@ class TaskFile(NamedTuple):
         return tuple(self.config.get("secrets") or {})
 
     @property
+    def allows_spot(self) -> bool:
+        """Whether any place may be rented as spot: an entry's own word comes before that of all."""
+        resources = self.config["resources"]
+        lists = [entries for key in ("any_of", "ordered") if isinstance(entries := resources.get(key), list)]
+        entries = [entry for each in lists for entry in each if isinstance(entry, dict)] or [{}]
+        return any({**resources, **entry}.get("use_spot") is not False for entry in entries)
+
+    @property
     def idle_s(self) -> float:
         """Seconds without a job after which a cluster removes itself."""
         return float(self.config["resources"]["autostop"]["idle_minutes"]) * 60

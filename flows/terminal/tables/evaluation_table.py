@@ -24,7 +24,7 @@ LEGEND = (
 )
 
 
-def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool) -> Table:
+def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: bool) -> Table:
     """One row per evaluation: n, tokens, hours, dollars, what n can show, and what its margin would take."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("eval", no_wrap=True)
@@ -45,7 +45,7 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool) -> Tab
             points(one.smallest_difference),
             points(one.carried_margin),
             points(one.margin),
-            _verdict(one, is_free),
+            _verdict(one, is_free, spot),
         )
     return table
 
@@ -80,14 +80,14 @@ def _n(items: int, samples: int) -> str:
     return str(items) if samples == 1 else f"{items}x{samples}"
 
 
-def _verdict(one: EvalForecast, is_free: bool) -> Text:
+def _verdict(one: EvalForecast, is_free: bool, spot: bool) -> Text:
     """Whether n carries the stated margin; if not, what would, and at which price."""
     if one.needed is None:
         return Text("enough", style="green")
     needed = _n(one.needed.items, one.needed.samples)
-    return Text(f"too few, {needed} would do: {_cost(one.needed.cost, is_free)}", style="yellow")
+    return Text(f"too few, {needed} would do: {_cost(one.needed.cost, is_free, spot)}", style="yellow")
 
 
-def _cost(cost: Cost, is_free: bool) -> str:
+def _cost(cost: Cost, is_free: bool, spot: bool) -> str:
     hours = f"{cost.gpu_h:.1f} h"
-    return hours if is_free else f"{hours}, {dollars(cost.usd_spot)}"
+    return hours if is_free else f"{hours}, {dollars(cost.usd_spot if spot else cost.usd_on_demand)}"

@@ -64,15 +64,16 @@ def cells_table(forecast: Forecast) -> Table:
 
 
 def summary(forecast: Forecast) -> str:
-    """The plan in one line: cells, steps left, hours until done, dollars."""
+    """The plan in few lines: cells, steps left, hours until done, dollars, and why they aren't those of spot."""
     states = [step.state for cell in forecast.cells for step in cell.steps]
     left, done = states.count("to measure"), states.count("measured")
     price = dollars(forecast.usd_spot if forecast.spot else forecast.usd_on_demand)
     cost = "free" if forecast.is_free else f"{price} {'spot' if forecast.spot else 'on demand'}"
+    why = f"On demand: {forecast.why_on_demand}.\n" if forecast.why_on_demand else ""
     at_once = f"{forecast.concurrency} at a time" if forecast.concurrency > 1 else "one after another"
     return (
         f"{len(forecast.cells)} cells, {left} steps to measure, {done} measured: about "
-        f"{duration(forecast.wall_h * HOUR_S)}, {at_once}; {cost}.\n{_visits(forecast)}"
+        f"{duration(forecast.wall_h * HOUR_S)}, {at_once}; {cost}.\n{why}{_visits(forecast)}"
     )
 
 
@@ -157,7 +158,7 @@ def _heading(text: str) -> Padding:
 
 def _evaluations(forecast: Forecast) -> list[RenderableType]:
     """What each evaluation costs and can show, what the words mean, and where its items come from."""
-    table = evaluation_table.evaluations_table(forecast.evaluations, forecast.is_free)
+    table = evaluation_table.evaluations_table(forecast.evaluations, forecast.is_free, forecast.spot)
     return [table, Text(evaluation_table.LEGEND), evaluation_table.sources_table(forecast.evaluations)]
 
 
