@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (
@@ -597,6 +597,12 @@ PAIRS = Table(
             "the same, corrected (Holm): of a speed for the ok cells of the run under this condition, of "
             "a placebo for all placebos of the run; null: the row isn't ok, so that it claims nothing",
         ),
+        Column(
+            "ratio_detectable",
+            "f64",
+            "placebo: the smallest ratio above 1 (below 1: its inverse) that could have read as a difference, "
+            "corrected as ratio_p_holm is; 1e6: that, or more; null before schema 13",
+        ),
         Column("machine", "str", "speed: the machine on which both were measured"),
         Column("visits", "i64", "speed: engine starts of the cell"),
         Column("baseline_visits", "i64", "speed: engine starts of AR"),
@@ -604,7 +610,8 @@ PAIRS = Table(
             "drift",
             "f64",
             "speed and placebo: change of a rate from one visit of a machine to the next, share, as fitted over all "
-            "machines of the run; it moves the ratio only where the two have other middles. 0: none could be fitted",
+            "machines of the run; it moves the ratio only where the two have other middles. Null: none could be fitted "
+            "(0 before schema 13)",
         ),
         Column(
             "verdict", "str", "of the cell's row; a speed that isn't ok, or a cell that fails parity, claims nothing"

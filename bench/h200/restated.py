@@ -8,7 +8,7 @@ formulae, which want no more of a visit than its rate and how its repeats scatte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import exp, log, sqrt
+from math import log, sqrt
 from typing import NamedTuple
 
 from configs.visits import Role
@@ -19,7 +19,7 @@ from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
 from warehouse.consolidate.speed.run import Load, arms_of, components_of
 from warehouse.consolidate.speed.settled import Known, claimed, interval_of, speedup_of
 from warehouse.consolidate.speed.visits import SEEN, Seen, Shape
-from warehouse.statistics.visits import VisitRates, placebo_interval, ratio_interval
+from warehouse.statistics.visits import Estimate, VisitRates, placebo_interval, ratio_interval
 
 
 class Restated(NamedTuple):
@@ -79,15 +79,15 @@ def _rates_of(row: Row) -> VisitRates:
     return VisitRates((*scattered, *[rate] * (repeats - len(scattered))), rate, row["position"])
 
 
-def _placebos(known: Known, pairs: Sequence[Row]) -> Iterator[Row]:
+def _placebos(known: Known, pairs: Sequence[Row]) -> Iterator[tuple[Row, Estimate]]:
     for pair in pairs:
         arm = known.arms.get(_arm_of(pair, "control")) or known.arms.get(_arm_of(pair, "cell"))
         if pair["kind"] != "placebo" or arm is None or not arm.is_ok:
             continue
-        estimate = placebo_interval(arm.rates, known.components[_load_of(pair)])
+        found = known.components[_load_of(pair)]
+        estimate = placebo_interval(arm.rates, found)
         if estimate is not None:
-            seen = {"ratio": exp(estimate.log), "ratio_lo": exp(estimate.lo), "ratio_hi": exp(estimate.hi)}
-            yield pair | seen | {"ratio_p": estimate.p}
+            yield pair | {"drift": found.drift_share}, estimate
 
 
 def _load_of(row: Row) -> Load:

@@ -17,7 +17,7 @@ LOAD = ("step", "condition", "mode")
 OF_STARTS = ("start_sd", "tok_s_lo", "tok_s_hi")
 """What only several starts tell of a rate."""
 
-OF_A_PAIR = ("ratio", "ratio_lo", "ratio_hi", "ratio_p", "ratio_p_holm", "drift")
+OF_A_PAIR = ("ratio", "ratio_lo", "ratio_hi", "ratio_p", "ratio_p_holm")
 
 CLAIMED = ("speedup", "speedup_lo", "speedup_hi")
 

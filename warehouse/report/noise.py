@@ -23,7 +23,7 @@ class Noise(NamedTuple):
     repeat_sd: float | None
     """Root mean square over cells."""
     drift: float | None
-    """From one visit to the next, taken out of the comparisons."""
+    """From one visit to the next, taken out of the comparisons; None too where too few visits could tell one."""
     repeats: float | None
     """Per start, as measured: mean over visits."""
     best: float | None
@@ -65,7 +65,8 @@ def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row], wh
     repeat_var = fsum(squares) / len(squares) if squares else None
     cells = {row["cell_key"] for row in rows}
     visits = [each for each in view.visits if _is_of(each, shape, cells) and each["complete"] and each["repeats"]]
-    drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"] is not None)
+    # 0 before schema 13: there was none
+    drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"])
     return Noise(
         *shape,
         start_sd=start_sd,

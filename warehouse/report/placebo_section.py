@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import sqrt
 from statistics import geometric_mean
 
 from configs.steps.load import category_of
@@ -26,9 +25,9 @@ LEAD = (
 
 NOISE_LEAD = (
     "Start sd is the spread from one engine start to the next, pooled over the run; repeat sd that within a start; "
-    "drift what the machine changed by from one start to the next, which the comparisons have taken out. The last "
-    "column is how many repeats per start make the narrowest interval of the same machine time (Kalibera and Jones, "
-    "arXiv 2007.10899): with fewer, starts are wasted; with more, repeats."
+    "drift what the machine changed by from one start to the next, which the comparisons have taken out (a dash: too "
+    "few starts to tell one, so none is). The last column is how many repeats per start make the narrowest interval of "
+    "the same machine time (Kalibera and Jones, arXiv 2007.10899): with fewer, starts are wasted; with more, repeats."
 )
 
 
@@ -65,24 +64,24 @@ def _finding(pairs: Sequence[Row]) -> Markup:
 
 
 def _power(pairs: Sequence[Row]) -> str:
-    """What the placebos could have seen: a difference that is smaller than half their interval stays inside it."""
-    halves = sorted(half for pair in pairs if (half := _half_width(pair)) is not None)
-    if not halves:
+    """The least that the placebos could have seen; nothing of a snapshot that doesn't know."""
+    ratios = sorted(pair["ratio_detectable"] for pair in pairs if pair["ratio_detectable"] is not None)
+    if not ratios:
         return ""
-    least, most = _change(halves[0], "a factor of"), _change(halves[-1], "a factor of")
+    least, most = _change(ratios[0], "a factor of"), _change(ratios[-1], "a factor of")
     by = "" if least == most else f" to {most}, by condition"
-    return f" It could not have seen less than {least}{by}: half the width of its interval."
+    return f" It could not have seen less than {least}{by}: a smaller difference does not survive the correction of p."
 
 
-def _half_width(pair: Row) -> float | None:
-    """Of its interval, as a share; the interval is symmetric on the log scale."""
-    low, high = pair["ratio_lo"], pair["ratio_hi"]
-    return None if low is None or high is None else sqrt(high / low) - 1
+MOST_FACTOR = 100.0
+"""From here on a factor is only called so large: more says nothing of a machine."""
 
 
-def _change(half: float | None, factor: str = "factor") -> str:
-    """A difference as a share; from a doubling on as a factor, since nobody can read 6790.2%."""
-    return share(half) if half is None or half < 1 else f"{factor} {figure(1 + half, 1)}"
+def _change(ratio: float | None, factor: str = "factor") -> str:
+    """A ratio above 1 as a share; from a doubling on as a factor, since nobody can read 6790.2%."""
+    if ratio is None or ratio < 2:
+        return share(None if ratio is None else ratio - 1)
+    return f"{factor} {figure(ratio, 1)}" if ratio < MOST_FACTOR else f"{factor} {figure(MOST_FACTOR, 0)} or more"
 
 
 def _unheld(view: View, pairs: Sequence[Row]) -> Child:
@@ -103,7 +102,7 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
         Heading("condition", load_name, ""),
         Heading("AR over AR", lambda pair: figure(pair["ratio"], 3)),
         Heading("95 % interval", lambda pair: span(pair["ratio_lo"], pair["ratio_hi"], 3)),
-        Heading("could have seen", lambda pair: _change(_half_width(pair))),
+        Heading("could have seen", lambda pair: _change(pair["ratio_detectable"])),
         Heading("p (Holm)", lambda pair: figure(pair["ratio_p_holm"], 3)),
         Heading("conclusion", _conclusion, ""),
         Heading("starts", lambda pair: figure(pair["visits"] + pair["baseline_visits"], 0)),

@@ -54,6 +54,7 @@ def placebo(row: dict[str, Any], **columns: Any) -> dict[str, Any]:
     said = {
         "kind": "placebo", "baseline_cell_key": row["cell_key"], "metric": "tok_s", "n": row["repeats"],
         "ratio": 1.003, "ratio_lo": 0.98, "ratio_hi": 1.027, "ratio_p": 0.41, "ratio_p_holm": 0.82,
+        "ratio_detectable": 1.035,
         "machine": "host/card", "visits": 1, "baseline_visits": 1, "drift": -0.004, "verdict": "ok", "reasons": [],
         "conclusion": "inconclusive",
     }  # fmt: skip

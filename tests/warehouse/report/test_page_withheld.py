@@ -8,6 +8,7 @@ from tests.warehouse.read_page import page_of
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
 from tests.warehouse.visited import VisitedRun
+from warehouse.display.figures import MINUS, NOTHING
 from warehouse.display.view import View
 from warehouse.report.cost_section import cost_section
 from warehouse.report.noise import start_seconds
@@ -42,15 +43,32 @@ def test_a_placebo_of_one_condition_does_not_vouch_for_another() -> None:
 
 
 def test_the_placebo_says_what_it_could_have_seen() -> None:
-    wide = placebo(AR | {"condition": "long c=8"}, ratio_lo=0.8, ratio_hi=1.25)
+    wide = placebo(AR | {"condition": "long c=8"}, ratio_detectable=1.25)
     one = placebo_section(seen(AR, MTP, pairs=(placebo(AR),))) or ""
-    assert "It could not have seen less than 2.4%: half the width of its interval." in one
+    smaller = "a smaller difference does not survive the correction of p."
+    assert f"It could not have seen less than 3.5%: {smaller}" in one and ">3.5%</td>" in one
     two = placebo_section(seen(AR, MTP, pairs=(placebo(AR), wide))) or ""
-    assert "less than 2.4% to 25.0%, by condition: half" in two
-    blind = placebo(AR | {"condition": "load c=1"}, ratio_lo=0.0142, ratio_hi=67.4)
-    three = placebo_section(seen(AR, MTP, pairs=(placebo(AR), blind))) or ""
-    assert "less than 2.4% to a factor of 68.9, by condition: half" in three
-    assert ">factor 68.9</td>" in three and "%" not in three[three.index(">factor 68.9") :].partition("</tr>")[0]
+    assert f"less than 3.5% to 25.0%, by condition: {smaller}" in two
+    for ratio, factor in ((4.8, "4.8"), (1e6, "100 or more")):
+        blind = placebo(AR | {"condition": "load c=1"}, ratio_detectable=ratio)
+        three = placebo_section(seen(AR, MTP, pairs=(placebo(AR), blind))) or ""
+        assert f"less than 3.5% to a factor of {factor}, by condition: {smaller}" in three
+        told = f">factor {factor}</td>"
+        assert told in three and "%" not in three[three.index(told) :].partition("</tr>")[0]
+
+
+def test_a_placebo_of_before_the_column_says_nothing_of_what_it_could_have_seen() -> None:
+    old = placebo_section(seen(AR, MTP, pairs=(placebo(AR, ratio_detectable=None),))) or ""
+    assert "AR against AR: no difference seen under any condition.</p>" in old
+
+
+@pytest.mark.parametrize(("drift", "said"), [(-0.004, f"{MINUS}0.40 %"), (0.0, NOTHING), (None, NOTHING)])
+def test_a_drift_that_nothing_could_tell_is_no_drift_of_nought(drift: float | None, said: str) -> None:
+    """0 is what snapshots of before schema 13 have where there was none."""
+    pairs = (speed_pair(MTP, drift=drift), placebo(AR, drift=drift))
+    noise = (placebo_section(seen(AR, MTP, pairs=pairs)) or "").partition("How much a speed varies")[2]
+    cells = [each.partition("<")[0] for each in noise.partition("<tbody>")[2].split('<td class="n">')[1:]]
+    assert cells[2] == said and "a dash: too few starts to tell one" in noise
 
 
 def test_several_starts_without_an_interval_are_not_called_one_start() -> None:

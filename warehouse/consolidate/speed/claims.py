@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import expm1
 
 from warehouse.consolidate.pairs import shared
 from warehouse.consolidate.rows import Row
@@ -58,7 +57,7 @@ def speed_pair(
         "machine": row["machine"],
         "visits": len(ours.rates),
         "baseline_visits": len(baseline.rates),
-        "drift": None if ratio is None else expm1(found.drift),
+        "drift": None if ratio is None else found.drift_share,
         "verdict": row["verdict"],
         "reasons": [*row["reasons"], *(reason.value for reason in noted)],
         "served_differently": differs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, expm1
+from math import exp, log
 from typing import NamedTuple
 
 from warehouse.consolidate.pairs import shared
@@ -11,15 +11,19 @@ from warehouse.consolidate.rows import Row
 from warehouse.consolidate.speed.run import Arms, Load, baselines_of, load_of
 from warehouse.statistics.holm import holm
 from warehouse.statistics.proportions import ALPHA
-from warehouse.statistics.visits import Components, placebo_interval
+from warehouse.statistics.visits import Components, Estimate, placebo_interval, smallest_seen
 from warehouse.verdicts import Reason
+
+MOST_SEEN = 1e6
+"""Bound of what is stored of `ratio_detectable`: with one degree of freedom and many placebos it has no end."""
 
 
 def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
     """One pair per AR arm and condition; p values are corrected for all of them of the same run."""
-    made: list[Row] = []
+    made: list[tuple[Row, Estimate]] = []
     for key, visits in baselines_of(arms):
-        estimate = placebo_interval(visits.rates, found[load_of(key)])
+        varies = found[load_of(key)]
+        estimate = placebo_interval(visits.rates, varies)
         if estimate is None:
             continue
         before, after = visits.rows[:2]
@@ -30,34 +34,32 @@ def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
             "n": after["repeats"],
             "baseline_value": before["tok_s"],
             "value": after["tok_s"],
-            "ratio": exp(estimate.log),
-            "ratio_lo": exp(estimate.lo),
-            "ratio_hi": exp(estimate.hi),
-            "ratio_p": estimate.p,
             "machine": after["machine"],
             "visits": 1,
             "baseline_visits": 1,
-            "drift": expm1(found[load_of(key)].drift),
+            "drift": varies.drift_share,
             "verdict": "ok",
             "reasons": [],
         }
-        made.append(pair)
+        made.append((pair, estimate))
     return among_placebos(made)
 
 
-def among_placebos(pairs: Sequence[Row]) -> list[Row]:
-    """The placebos with their last word, each as one of all of its run; also of those that had one among fewer."""
-    families: dict[str, list[Row]] = {}
-    for pair in pairs:
-        families.setdefault(pair["run_id"], []).append(pair)
+def among_placebos(made: Sequence[tuple[Row, Estimate]]) -> list[Row]:
+    """The placebos with what was seen and their last word, each as one of all of its run."""
+    families: dict[str, list[tuple[Row, Estimate]]] = {}
+    for pair, estimate in made:
+        families.setdefault(pair["run_id"], []).append((pair, estimate))
     return [pair for family in families.values() for pair in _corrected(family)]
 
 
-def _corrected(family: Sequence[Row]) -> list[Row]:
+def _corrected(family: Sequence[tuple[Row, Estimate]]) -> list[Row]:
     """The placebos of one run, with their last word."""
     done: list[Row] = []
-    for pair, p in zip(family, holm([pair["ratio_p"] for pair in family]), strict=True):
+    corrected = holm([estimate.p for _, estimate in family])
+    for (pair, estimate), p in zip(family, corrected, strict=True):
         differs = p < ALPHA
+        pair = pair | _seen(estimate, len(family))
         wording = (
             f"AR against AR, second start over first: {pair['ratio']:.2f} x [{pair['ratio_lo']:.2f}, "
             f"{pair['ratio_hi']:.2f}], p = {p:.2g} as one of {len(family)}: "
@@ -66,6 +68,16 @@ def _corrected(family: Sequence[Row]) -> list[Row]:
         conclusion = "differs" if differs else "inconclusive"
         done.append(pair | {"ratio_p_holm": p, "conclusion": conclusion, "wording": wording})
     return done
+
+
+def _seen(estimate: Estimate, tests: int) -> Row:
+    return {
+        "ratio": exp(estimate.log),
+        "ratio_lo": exp(estimate.lo),
+        "ratio_hi": exp(estimate.hi),
+        "ratio_p": estimate.p,
+        "ratio_detectable": exp(min(smallest_seen(estimate, tests), log(MOST_SEEN))),
+    }
 
 
 class Placebos(NamedTuple):

@@ -10,7 +10,13 @@ squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
 """
 
 from warehouse.statistics.visits.arms import Arm, VisitRates
-from warehouse.statistics.visits.intervals import Estimate, placebo_interval, rate_interval, ratio_interval
+from warehouse.statistics.visits.intervals import (
+    Estimate,
+    placebo_interval,
+    rate_interval,
+    ratio_interval,
+    smallest_seen,
+)
 from warehouse.statistics.visits.variance import (
     FEWEST_REPEATS,
     MOST_REPEATS,
@@ -21,5 +27,5 @@ from warehouse.statistics.visits.variance import (
 
 __all__ = [
     "FEWEST_REPEATS", "MOST_REPEATS", "Arm", "Components", "Estimate", "VisitRates", "best_repeats", "components",
-    "placebo_interval", "rate_interval", "ratio_interval",
+    "placebo_interval", "rate_interval", "ratio_interval", "smallest_seen",
 ]  # fmt: skip

@@ -109,6 +109,14 @@ def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
     return _interval(second.log_rate - first.log_rate - apart * others.drift, var, others.start_df)
 
 
+def smallest_seen(estimate: Estimate, tests: int) -> float:
+    """The smallest log ratio that reads as a difference where the placebo is one of so many.
+
+    Bonferroni's, which is where Holm begins: nothing below it gives a first p that is small enough.
+    """
+    return (estimate.hi - estimate.log) * student_quantile(ALPHA / 2 / tests, estimate.df) / _quantile(estimate.df)
+
+
 def _repeat_part(arm: Arm, repeats: Repeats) -> tuple[float, float]:
     """What repeats bring into the variance of an arm's mean, and its degrees of freedom."""
     return repeats.var * sum([1 / len(visit.log_rates) for visit in arm]) / len(arm) ** 2, repeats.df

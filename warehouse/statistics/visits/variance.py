@@ -72,6 +72,11 @@ class Components(NamedTuple):
     within: tuple[Within, ...] = ()
     """Of every arm with two visits, so that one can be held against the others."""
 
+    @property
+    def drift_share(self) -> float | None:
+        """Change of a rate per position; None: there was too little to fit one."""
+        return math.expm1(self.drift) if self.drift else None
+
 
 def components(arms: Sequence[Arm]) -> Components:
     """Start variance and drift, pooled over a run's arms in one condition; arms of one visit help with repeats."""
