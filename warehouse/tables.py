@@ -6,6 +6,9 @@ renamed and never reused. What does not apply is null, never 0 or "".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from warehouse.columns import Column, Table
 
 SCHEMA_VERSION = 13
@@ -193,6 +196,18 @@ COUNTING_EXTRACTORS = ("last-letter", "last-in-body", "checker")
 DIAGNOSTIC_EXTRACTORS = ("first-letter", "strict", "flexible", "first", "framework", "reported")
 """Other readers of the same answers, kept to show what they would have published: diagnostics, never results."""
 
+ANY_OF = "any-of-k"
+"""Extractor of pass@k: an item counts as right if one of k answers is. It stands beside the score and is none."""
+
+SMOKE = "smoke"
+"""Metric of the smoke step, whose handful of questions is no evaluation."""
+
+
+def counts(row: Mapping[str, Any]) -> bool:
+    """Whether a row's score is the result of an evaluation."""
+    return row["extractor"] in COUNTING_EXTRACTORS and row["metric"] != SMOKE
+
+
 FIRST_CHUNK = Column(
     "first_chunk_tokens",
     "f64",
@@ -350,7 +365,8 @@ RESULTS_CONSOLIDATED = Table(
         Column(
             "extractor",
             "str",
-            f"how answers were read: {', '.join(DIAGNOSTIC_EXTRACTORS)} are diagnostics, all others count",
+            f"how answers were read: {', '.join((*DIAGNOSTIC_EXTRACTORS, ANY_OF))} don't count; nor does a score of "
+            f"metric {SMOKE}, of a handful of questions; all others do (exact: needles found)",
         ),
         Column("score_lo", "f64", "lower end of the score's 95 % interval over items"),
         Column("score_hi", "f64", "upper end"),

@@ -13,6 +13,7 @@ from warehouse.consolidate.paired import Arm, paired
 from warehouse.consolidate.rows import Judged, Made, Row, base_row, plain_row, verdict_columns
 from warehouse.consolidate.serving import judged_as_served
 from warehouse.statistics.compare import MARGIN, proportion_stderr, wilson_interval
+from warehouse.tables import SMOKE
 from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -69,7 +70,7 @@ def smoke_row(step: CommittedStep, raw: Raw, tried: Mapping[str, Any] | None) ->
         raw: holds its verdict and provenance.
         tried: n, right, truncated, blank of all its answers, and the extractor that read them; None: no questions.
     """
-    row = plain_row(step, raw) | {"metric": "smoke"}
+    row = plain_row(step, raw) | {"metric": SMOKE}
     if tried is None:
         return row
     kept = {name: tried[name] for name in ("n", "truncated", "blank", "extractor")}

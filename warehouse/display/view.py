@@ -11,7 +11,7 @@ from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from warehouse.display.figures import Row
 from warehouse.published.judged import JudgedRow
-from warehouse.tables import COUNTING_EXTRACTORS, CURVE, DIAGNOSTIC_EXTRACTORS
+from warehouse.tables import CURVE, DIAGNOSTIC_EXTRACTORS, counts
 
 DEMO_FAMILY_PREFIX = "tiny-"
 """Prefix of families that this project trains itself, on a laptop."""
@@ -21,9 +21,6 @@ RATE_MODES = ("fixed", "natural", "decode")
 
 PESSIMISM = ("worse", "inconclusive", "non-inferior")
 """Conclusions about accuracy, the least favourable first."""
-
-SMOKE = "smoke"
-"""Metric of the smoke step, whose handful of questions is no evaluation."""
 
 LOAD_STEP, PROMPTS_STEP, DEPTH_STEP, MEMORY_STEP = "load", "prompts", "depth", "memory"
 
@@ -142,7 +139,7 @@ class View:
 
     @cached_property
     def _scores(self) -> list[Row]:
-        return [row for row in self.rows if row["extractor"] in COUNTING_EXTRACTORS and row["metric"] != SMOKE]
+        return [row for row in self.rows if counts(row)]
 
     @cached_property
     def _by_cell(self) -> dict[Cell, list[Row]]:

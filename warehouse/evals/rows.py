@@ -20,6 +20,7 @@ from warehouse.evals.readings import READERS, answered, counted
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.statistics.compare import Z_TWO_SIDED, proportion_stderr, wilson_interval
 from warehouse.statistics.proportions import pass_at_k
+from warehouse.tables import ANY_OF
 from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
@@ -30,9 +31,6 @@ Counts = Mapping[str, Any]
 
 SAME_SCORE = 1e-9
 """Scores closer than this are the same share of right answers, summed in another order."""
-
-ANY_OF = "any-of-k"
-"""Extractor of pass@k: an item counts as right if one of k answers is."""
 
 FEWEST_TRIES = 2
 """Answers per item from which pass@k says more than the score."""

@@ -16,6 +16,7 @@ from configs.steps.throughput import NATURAL
 from warehouse.published import memory
 from warehouse.published.figures import PublishedRow
 from warehouse.published.judged import JudgedRow
+from warehouse.tables import counts
 
 SHORT_CONTEXT_TOKENS = 1024
 """Contexts up to here are alike, whatever their length: a few MB of cache beside GB of weights. Also one that isn't
@@ -104,7 +105,7 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
     if published.k not in (None, row["k"]) or published.extractor is not None:
         return False
     if published.suite is not None:
-        return row.get("score") is not None and _same_suite(row, published)
+        return row.get("score") is not None and counts(row) and _same_suite(row, published)
     if row["step"] == memory.STEP:
         return None not in (published.memory_gb, published.memory_is) and _as_long(row, published)
     if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all

@@ -8,8 +8,9 @@ from math import fsum
 from typing import NamedTuple
 
 from warehouse.display.figures import Row, technique_name
-from warehouse.display.view import MEMORY_STEP, SMOKE, View
+from warehouse.display.view import MEMORY_STEP, View
 from warehouse.statistics.visits import best_repeats
+from warehouse.tables import SMOKE
 
 
 class Noise(NamedTuple):

@@ -15,6 +15,7 @@ from warehouse.published.judged import JudgedRow
 from warehouse.published.read import load_write_up, write_ups
 from warehouse.published.twins import Twin, twins
 from warehouse.report.beside import beside_section
+from warehouse.tables import RESULTS_CONSOLIDATED
 from warehouse.verdicts import Reason
 
 PUBLISHED = tuple(
@@ -275,7 +276,7 @@ def test_long_contexts_are_alike_within_a_tenth() -> None:
 def test_a_score_has_its_twin_by_suite_and_framework_whatever_the_card() -> None:
     scored = {
         "tok_s": None, "mode": None, "condition": None, "metric": "accuracy", "score_lo": 0.77, "score_hi": 0.86,
-        "gpu": "h200", "score": 0.82, "n": 198,
+        "gpu": "h200", "score": 0.82, "n": 198, "extractor": "last-in-body",
     }  # fmt: skip
     lm = found(measured(step="eval-gpqa", framework="lm-eval", **scored))["mtp-diffusion-h100", "score"]
     inspect = found(measured(step="eval-gpqa-inspect", framework="inspect", **scored))["mtp-diffusion-h100", "score"]
@@ -283,6 +284,27 @@ def test_a_score_has_its_twin_by_suite_and_framework_whatever_the_card() -> None
     assert (inspect.theirs, inspect.is_within) == (0.747, False)
     haerae = measured("ar", k=None, step="eval-haerae", framework="hret", **scored)
     assert found(haerae)["mtp-diffusion-h100", "score"].theirs == 0.898
+
+
+@pytest.mark.parametrize(
+    ("step", "metric", "extractor"),
+    [
+        ("eval-ifeval", "pass@8", "any-of-k"),
+        ("eval-ifeval", "inst_level_loose_acc", "reported"),
+        ("eval-ifeval", "prompt_level_strict_acc", "framework"),
+        ("eval-ifeval", "smoke", "checker"),
+    ],
+)
+def test_a_score_that_does_not_count_stands_beside_no_published_one(step: str, metric: str, extractor: str) -> None:
+    scored = {"tok_s": None, "mode": None, "condition": None, "score": 0.95, "n": 541, "framework": "lm-eval"}
+    counts = scored | {"metric": "prompt_level_strict_acc", "extractor": "checker"}
+    assert ("mtp-diffusion-h100", "score") in found(measured("ar", k=None, step=step, **counts))
+    assert not found(measured("ar", k=None, step=step, **scored | {"metric": metric, "extractor": extractor}))
+
+
+def test_the_dictionary_says_which_scores_do_not_count() -> None:
+    [said] = [column.meaning for column in RESULTS_CONSOLIDATED.columns if column.name == "extractor"]
+    assert "any-of-k" in said.partition("don't")[0] and "smoke" in said
 
 
 def test_a_streamed_or_withdrawn_figure_is_nobodys_twin() -> None:
