@@ -10,6 +10,7 @@ import polars as pl
 from warehouse.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row
 from warehouse.display.view import View
 from warehouse.tables import CURVE
+from warehouse.verdicts import Reason
 
 CELL_ON = ("cell_key", "gpu", "step")
 """What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""
@@ -77,14 +78,13 @@ def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:
     """Cell, machine, step and run of what is shown.
 
-    A run's AR stays while a row that was divided by it does, though AR was measured again since.
+    A run that measured only a control stands beside what an earlier one measured, and replaces none of it. A run's AR
+    stays while a row that was divided by it does, though AR was measured again since.
     """
-    newest = (
-        rows.select(*CELL_ON, "run_id", "measured_at")
-        .sort("measured_at", "run_id")
-        .unique(CELL_ON, keep="last")
-        .drop("measured_at")
-    )
+    ordered = rows.sort("measured_at", "run_id")
+    measured = ordered.filter(~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value))
+    latest = [each.unique(CELL_ON, keep="last").select(*CELL_ON, "run_id") for each in (measured, ordered)]
+    newest = pl.concat(latest).unique()
     others = rows.join(newest, on=newest.columns, how="semi").filter(pl.col("technique") != "ar")
     theirs = others.with_columns(model=pl.coalesce("compared_as", "model"))  # null before the column: its own
     baselines = rows.filter(technique="ar").join(theirs, on=(*HELD_AGAINST, "model"), how="semi")

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from tests.warehouse.read_page import Page
-from tests.warehouse.report.rows import AR, MTP, row
+from tests.warehouse.report.rows import AR, MTP, frame, row
+from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.display.figures import Row
 from warehouse.display.view import View
-from warehouse.report.answer import caveats
+from warehouse.report.answer import answers, caveats
+from warehouse.report.newest import make_view
 from warehouse.report.unmeasured import unmeasured_section
-from warehouse.tables import ATTEMPTS
+from warehouse.tables import ATTEMPTS, K_CURVES, PAIRS, RECOMMENDATIONS, RESULTS_CONSOLIDATED
 
 
 def tried(technique: str, attempt: int = 1, outcome: str = "failed", **columns: Any) -> Row:
@@ -70,3 +72,24 @@ def test_cells_of_several_models_are_named_with_theirs_and_the_head_names_only_s
     assert caveats(View([AR], [], attempts, 0))[-1] == (
         "Tried, and not measured or not whole: m0 mtp-0, m0 mtp-2, m0 mtp-4, m1 mtp-1 and 2 others. See Not measured."
     )
+
+
+def test_a_night_that_measured_only_a_control_takes_nothing_off_the_page_and_is_told() -> None:
+    later = {"run_id": "r2", "measured_at": "2026-11-23T10:00:00+00:00"}
+    cut = row("mtp", k=4, condition=None, mode=None, verdict="suspect", reasons=["not_measured"], **later)
+    curve = {name: MTP.get(name) for name in K_CURVES.column_names()} | {"measured_in": "r1"}
+    tables = {
+        "results_consolidated": frame(RESULTS_CONSOLIDATED, AR, MTP, cut),
+        "pairs": frame(PAIRS, speed_pair(MTP), placebo(AR)),
+        "attempts": frame(ATTEMPTS, tried("mtp", k=4, run_id="r2", outcome="lost", unmeasured=["throughput"])),
+        "k_curves": frame(K_CURVES, curve),
+        "recommendations": frame(RECOMMENDATIONS, curve),
+    }
+    view = make_view(tables)
+    assert [each["tok_s"] for each in view.rates()] == [80.0, 160.0] and view.older_rows == 0
+    assert [answer.verdict[:9] for answer in answers(view)] == ["Run mtp K"]
+    assert len(view.k_curves) == len(view.recommendations) == 1
+    assert shown(view) == "mtp K=4 r2 the engine died: mtp throughput lost 1"
+    assert [each["run_id"] for each in view.flagged()] == ["r2"], "its control's seconds stay among the flagged rows"
+    whole = frame(RESULTS_CONSOLIDATED, AR, MTP, MTP | later | {"tok_s": 150.0})
+    assert [each["tok_s"] for each in make_view(tables | {"results_consolidated": whole}).rates()] == [80.0, 150.0]
