@@ -25,7 +25,15 @@ from warehouse.display.figures import (
 )
 from warehouse.display.view import View, bench, headline_shape, load_shape, small_origin
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
-from warehouse.report.reach import by_rule, claimed_elsewhere, elsewhere, is_carried, which_k
+from warehouse.report.reach import (
+    by_rule,
+    claimed_elsewhere,
+    elsewhere,
+    fails_accuracy,
+    is_carried,
+    takes_ar,
+    which_k,
+)
 from warehouse.report.unmeasured import unmeasured_caveats
 
 
@@ -94,9 +102,10 @@ def _answer(view: View, about: str, rows: list[Row]) -> Answer:
         return Answer(about, verdict, " ".join([evidence, *barred, *claimed_elsewhere(view, here)]), is_open=True)
     barred += _withheld(view, known)
     faster = [row for row in drafted if is_faster(view, row)]
-    usable = [row for row in faster if not _fails_accuracy(view, row)]
+    kept = [row for row in faster if not fails_accuracy(view, row)]
+    usable = [row for row in kept if not takes_ar(view, row)]
     if not usable:
-        return _stay(view, about, drafted, faster, barred)
+        return _stay(view, about, drafted, faster, kept, barred)
     sound = [row for row in usable if is_carried(view, row)]
     best = by_rule(view, max(sound or usable, key=lambda row: row["speedup"]), sound or usable)
     skipped = [row for row in drafted if row["speedup"] > best["speedup"]]
@@ -115,15 +124,18 @@ def _by_workload(about: str, rows: list[Row]) -> Answer:
     return Answer(about, "By workload: see Workloads.", said)
 
 
-def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], barred: list[str]) -> Answer:
-    """Nothing is recommended; what was faster but fails in accuracy is told with the reason."""
+def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], kept: list[Row], barred: list[str]) -> Answer:
+    """Nothing is recommended; what was faster but fails in accuracy, or gains too little, is told with the reason."""
     best = max(faster or drafted, key=lambda row: row["speedup"])
     evidence = [f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(view, best)}."]
     if not faster:
         evidence += [*barred, *claimed_elsewhere(view, drafted)]
         return Answer(about, "Stay with AR: nothing else was shown to be faster.", " ".join(evidence))
-    evidence += [_accuracy(view, best), *_unsettled(view, best), *barred]
-    return Answer(about, "Stay with AR: what is faster loses accuracy, or failed in it.", " ".join(evidence))
+    ruled = which_k(view, max(kept, key=lambda row: row["speedup"])) if kept else []
+    evidence += [*ruled, _accuracy(view, best), *_unsettled(view, best), *barred]
+    why = ["loses accuracy", "failed in it"] * (kept != faster) + ["gains too little to count"] * bool(kept)
+    listed = ", ".join([*why[:-1], f"or {why[-1]}"] if len(why) > 1 else why)
+    return Answer(about, f"Stay with AR: what is faster {listed}.", " ".join(evidence))
 
 
 def _evidence(view: View, best: Row, skipped: list[Row]) -> list[str]:
@@ -176,13 +188,6 @@ def _gain(view: View, row: Row) -> str:
     assert pair is not None, "what has no interval is withheld"
     starts = f"{plural(pair['visits'], 'start')} of it and {pair['baseline_visits']} of AR"
     return f"{gain} (95 % interval {span(pair['ratio_lo'], pair['ratio_hi'])} over {starts})"
-
-
-def _fails_accuracy(view: View, row: Row) -> bool:
-    """Whether an evaluation of the cell shows a loss, or was rejected, which is no better."""
-    pair = view.accuracy_pair(row)
-    is_rejected = any(doubt.verdict == "rejected" for doubt in doubts(view, row))
-    return is_rejected or (pair is not None and pair["conclusion"] == "worse")
 
 
 def _accuracy(view: View, row: Row) -> str:

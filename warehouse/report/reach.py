@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from warehouse.display.claims import has_claim, is_faster
-from warehouse.display.doubts import doubts, lost_needles
+from warehouse.display.doubts import doubts, flags, lost_needles
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label
 from warehouse.display.view import View, bench, curve_of, load_name, load_shape, measured_in
+from warehouse.report.no_claim import why_withheld
 from warehouse.speculation.curves import AR_K
 
 MOST_NAMED = 4
@@ -25,20 +26,59 @@ def is_carried(view: View, row: Row) -> bool:
     return shown and not doubts(view, row) and not lost_needles(view, row)
 
 
+def fails_accuracy(view: View, row: Row) -> bool:
+    """Whether an evaluation of the cell shows a loss, or was rejected, which is no better."""
+    pair = view.accuracy_pair(row)
+    is_rejected = any(doubt.verdict == "rejected" for doubt in doubts(view, row))
+    return is_rejected or (pair is not None and pair["conclusion"] == "worse")
+
+
+def takes_ar(view: View, row: Row) -> bool:
+    """Whether "Which K" prefers a draft of no token on the row's curve: what any K of it gains doesn't count."""
+    chosen = _recommendation(view, _points(view, row))
+    return chosen is not None and chosen["k"] == AR_K
+
+
 def by_rule(view: View, best: Row, usable: Sequence[Row]) -> Row:
     """The row of the K that "Which K" recommends on the curve of the best one; that one itself where it says none."""
-    points = _points(view, best)
-    chosen = _recommendation(view, points)
-    cells = {_cell_of(point) for point in points if chosen is not None and point["k"] == chosen["k"]}
-    return next((row for row in usable if (row["run_id"], row["cell_key"]) in cells), best)
+    ruled = _ruled(view, best)
+    return best if ruled is None or ruled not in usable else ruled
 
 
 def which_k(view: View, row: Row) -> list[str]:
-    """What the rule said of the row's curve, where several K were measured."""
+    """What the rule said of the row's curve, where there was a choice, and why it isn't followed where it isn't."""
     points = _points(view, row)
     chosen = _recommendation(view, points)
     measured = {point["k"] for point in points if point["tok_s"] is not None}
-    return [f"Which K: {chosen['wording']}."] if chosen is not None and len(measured - {AR_K}) > 1 else []
+    if chosen is None or (len(measured - {AR_K}) < 2 and chosen["k"] != AR_K):
+        return []
+    said = [f"Which K: {chosen['wording']}."]
+    if chosen["excluded"]:
+        said.append(f"Left out: {'; '.join(chosen['excluded'])}.")
+    ruled = _ruled(view, row)
+    if ruled is not None and ruled is not row:
+        said.append(f"K={ruled['k']} is not run: {_why_not(view, ruled)}.")
+    return said
+
+
+def _ruled(view: View, best: Row) -> Row | None:
+    """The row of the K that the rule recommends on another row's curve, under its load; None: it takes none, or AR."""
+    points = _points(view, best)
+    chosen = _recommendation(view, points)
+    cells = {_cell_of(point) for point in points if chosen is not None and point["k"] == chosen["k"] != AR_K}
+    rates = (row for row in view.rates() if load_shape(row) == load_shape(best))
+    return next((row for row in rates if (row["run_id"], row["cell_key"]) in cells), None)
+
+
+def _why_not(view: View, row: Row) -> str:
+    """Why a row is not run though its K is recommended, in a few words."""
+    if row["verdict"] != "ok":
+        return flags(row)
+    if (withheld := why_withheld(view, row)) is not None:
+        return withheld
+    if not is_faster(view, row):
+        return "it is not surely faster than AR"
+    return "it loses accuracy, or failed in it" if fails_accuracy(view, row) else "its accuracy is not shown to hold"
 
 
 def elsewhere(view: View, row: Row) -> list[str]:

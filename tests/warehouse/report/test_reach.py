@@ -112,6 +112,55 @@ def test_so_is_one_that_another_run_measured_where_leases_were_merged_into_one_c
     assert text.startswith("Run mtp K=2: 1.95 × AR at short c=1")  # noqa: RUF001
 
 
+SMALL = MTP | {"cell_key": "k2", "k": 2, "tok_s": 80.8, "speedup": 1.01}
+AR_RULED = "AR: within noise of K=2, the fastest: 0.99 x [0.98, 0.99]"
+
+
+def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
+    slow = MTP | {"tok_s": 76.0, "speedup": 0.95}
+    gain = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
+    pairs = (gain, speed_pair(slow, conclusion="slower"), HELD, scored("non-inferior", cell="k2"))
+    ruled = recommended(k=0, wording=AR_RULED, excluded=["K=8: parity_failed"])
+    text = text_of(seen(AR, SMALL, slow, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
+    assert text.startswith("Stay with AR: what is faster gains too little to count. The best of 2 others was mtp K=2")
+    assert f"Which K: {AR_RULED}. Left out: K=8: parity_failed." in text and "Run" not in text
+
+
+def test_what_gains_too_little_is_told_apart_from_what_loses_accuracy() -> None:
+    gain = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
+    lossy = row("dflash", 240.0, k=7, speedup=3.0)
+    pairs = (gain, speed_pair(lossy), HELD, scored("worse", cell="dflash"))
+    ruled = recommended(k=0, wording=AR_RULED)
+    view = seen(AR, SMALL, lossy, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled])
+    said = "Stay with AR: what is faster loses accuracy, failed in it, or gains too little to count."
+    assert text_of(view).startswith(f"{said} The best of 2 others was dflash K=7")
+    assert f"Which K: {AR_RULED}." in text_of(view)
+    view = seen(AR, SMALL, lossy, pairs=pairs[:3], k_curves=curve(0, 2, 4), recommendations=[ruled])
+    assert text_of(view).startswith("Run dflash K=7: 3.00 × AR"), "the rule of one curve says nothing of another"  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    ("columns", "pair", "scores", "why"),
+    [
+        ({}, {}, (scored("worse", cell="k2"),), "it loses accuracy, or failed in it"),
+        ({}, {}, (scored("non-inferior"),), "its accuracy is not shown to hold"),
+        ({}, {"conclusion": "inconclusive"}, (), "it is not surely faster than AR"),
+        ({}, {"ratio_lo": None, "ratio_hi": None}, (), "no interval"),
+        ({"verdict": "suspect", "reasons": ["unsteady"]}, {}, (), "suspect: unsteady"),
+    ],
+    ids=["worse", "not carried", "not faster", "no interval", "flagged"],
+)
+def test_where_the_k_of_the_rule_can_not_be_run_the_answer_says_why(
+    columns: Row, pair: Row, scores: tuple[Row, ...], why: str
+) -> None:
+    smaller = {**MTP, "cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95, **columns}
+    pairs = (PAIR, speed_pair(smaller, **pair), HELD, *scores)
+    ruled = recommended(k=2, wording="K=2: within noise of K=4")
+    text = text_of(seen(AR, MTP, smaller, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
+    assert text.startswith("Run mtp K=4: 2.00 × AR")  # noqa: RUF001
+    assert f"Which K: K=2: within noise of K=4. K=2 is not run: {why}." in text
+
+
 def test_where_no_k_can_be_told_from_the_next_the_answer_says_so() -> None:
     noisy = recommended(k=None, wording="no recommendation: too noisy: K=2 is within noise of K=4")
     view = seen(AR, MTP, pairs=(PAIR, HELD), k_curves=curve(0, 2, 4), recommendations=[noisy])
