@@ -18,9 +18,14 @@ FEWEST_BARS = 2
 
 def apart(rows: Sequence[Row], ratios: str) -> str:
     """A word for a drawing whose bars are not of one machine in one run, and what there is to compare instead."""
+    places = several(rows)
+    return f" Of {places}: compare {ratios}, not bars." if places else ""
+
+
+def several(rows: Sequence[Row]) -> str:
+    """`2 runs`, or `2 machines` of one; empty: all are of one machine in one run."""
     runs, machines = ({row[name] for row in rows} for name in ("run_id", "machine"))
-    several = f"{len(runs)} runs" if len(runs) > 1 else f"{len(machines)} machines" if len(machines) > 1 else ""
-    return f" Of {several}: compare {ratios}, not bars." if several else ""
+    return f"{len(runs)} runs" if len(runs) > 1 else f"{len(machines)} machines" if len(machines) > 1 else ""
 
 
 class Section(NamedTuple):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from configs.steps.load import category_of
 from warehouse.display.figures import NOTHING, TIMES, Row, figure, plural, rate, signed, span
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.rate_columns import share
-from warehouse.display.section import plot, section
+from warehouse.display.section import plot, section, several
 from warehouse.display.speed_sections import plots_of
 from warehouse.display.tables import Heading, fair_share, more, table, verdict_mark
-from warehouse.display.view import LOAD_STEP, View, curve_of, load_name
+from warehouse.display.view import LOAD_STEP, View, curve_of, load_name, measured_in
 from warehouse.speculation.curves import AR_K
-from warehouse.speculation.plots import k_plot
+from warehouse.speculation.plots import GAIN, RATE, k_plot
 from warehouse.statistics.speculation.smallest import MOST_HIDDEN
 
 LEAD = (
@@ -42,6 +42,9 @@ FEWEST_POINTS = 2
 MOST_PLOTS = 24
 """Most curves drawn on a page; the tables have all of them."""
 
+SHAPE = ("step", "condition", "mode")
+"""What a point was measured under."""
+
 
 def which_k_section(view: View) -> Markup | None:
     """Curves of the conditions that aren't single categories, and both tables of all; one point is no curve yet."""
@@ -49,14 +52,14 @@ def which_k_section(view: View) -> Markup | None:
     recommended = [row for row in view.recommendations if lengths[curve_of(row)] >= FEWEST_POINTS]
     chosen = {(curve_of(row), row["k"]) for row in recommended}
     points = [
-        dict(row) | {"is_recommended": (curve_of(row), row["k"]) in chosen}
+        {**row, **_beside(view, row), "is_recommended": (curve_of(row), row["k"]) in chosen}
         for row in view.k_curves
         if lengths[curve_of(row)] >= FEWEST_POINTS
     ]
     if not points:
         return None
     single = len(view.recommendations) - len(recommended)
-    drawings = [_drawn(rows) for rows in _plots(points)[:MOST_PLOTS]]
+    drawings = [drawing for rows in _plots(points)[:MOST_PLOTS] if (drawing := _drawn(rows)) is not None]
     drafting = [row for row in points if row["k"] != AR_K]
     shown = fair_share(drafting, _of_one_technique)
     return section(
@@ -71,6 +74,14 @@ def which_k_section(view: View) -> Markup | None:
         table("Theory beside measurement", BESIDE, shown),
         more(drafting, "k_curves"),
     )
+
+
+def _beside(view: View, point: Row) -> Row:
+    """Of the row that a point is: its machine, and the interval of its speedup; AR's over itself is 1."""
+    of_cell = view.of(run_id=measured_in(point), cell_key=point["cell_key"])
+    row = next((each for each in of_cell if all(each[name] == point[name] for name in SHAPE)), {})
+    speedup = 1.0 if point["k"] == AR_K else point["speedup"]
+    return {"speedup": speedup, **{name: row.get(name) for name in ("machine", "speedup_lo", "speedup_hi")}}
 
 
 def _of_one_technique(row: Row) -> tuple[str, str]:
@@ -143,12 +154,26 @@ def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
             continue
         place = tuple(row[name] for name in ("run_id", "model", "precision", "engine", "gpu", "condition", "mode"))
         groups.setdefault(place, {}).setdefault(curve_of(row), []).append(row)
-    drawable = [[curve for curve in curves.values() if curve[-1]["k"] != AR_K] for curves in groups.values()]
+    drawable = [_drawable(curves.values()) for curves in groups.values()]
     return [curves for curves in drawable if curves]
 
 
-def _drawn(curves: Sequence[Sequence[Row]]) -> Markup:
+def _drawn(curves: Sequence[Sequence[Row]]) -> Markup | None:
+    """Rates of one machine in one run; of several what each gains over its own AR. None: nothing is known of that."""
     first = curves[0][0]
-    bench = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
-    title = f"Speed over K, {load_name(first)}"
-    return plot(title, f"{bench} {plural(len(curves), 'technique')}." if len(curves) > 1 else bench, k_plot(curves))
+    note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+    places = several([{"run_id": measured_in(row), "machine": row["machine"]} for curve in curves for row in curve])
+    measure, kind = RATE, "Speed"
+    if places:
+        measure, kind = GAIN, "Speedup"
+        curves = _drawable([[row for row in curve if row["speedup"] is not None] for curve in curves])
+        note += f" Of {places}: each point over AR on its own machine."
+    if not curves:
+        return None
+    note += f" {plural(len(curves), 'technique')}." if len(curves) > 1 else ""
+    return plot(f"{kind} over K, {load_name(first)}", note, k_plot(curves, measure))
+
+
+def _drawable(curves: Iterable[list[Row]]) -> list[list[Row]]:
+    """Without those that have no point but AR's."""
+    return [curve for curve in curves if curve and curve[-1]["k"] != AR_K]

@@ -11,6 +11,8 @@ import pytest
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
 from tests.warehouse.read_page import page_of
+from tests.warehouse.report.rows import AR as AR_ROW
+from tests.warehouse.report.rows import MTP as MTP_ROW
 from tests.warehouse.report.rows import seen
 from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
 from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
@@ -373,3 +375,24 @@ def test_points_that_differ_in_more_than_k_are_of_two_curves(name: str) -> None:
     points = [dict.fromkeys(K_CURVES.column_names()) | known | {"k": k} for k in (0, 4)]
     assert "Speed over K, same" in (which_k_section(seen(k_curves=points)) or "")
     assert which_k_section(seen(k_curves=[points[0], points[1] | {name: "another"}])) is None
+
+
+def test_points_of_several_machines_are_drawn_as_what_each_gains_over_ar_on_its_own() -> None:
+    """A line through rates of two cards is the cards' as much as the technique's."""
+    named = {name: AR_ROW.get(name) for name in K_CURVES.column_names()} | {"technique": "mtp", "cell_key": "mtp"}
+    points = [
+        named | {"k": k, "cell_key": f"k{k}", "tok_s": 100.0 * k, "tok_s_lo": 90.0, "tok_s_hi": 99.0, "speedup": gain}
+        for k, gain in ((2, 1.5), (4, 1.25), (8, None))
+    ]
+    rows = [MTP_ROW | {"cell_key": each["cell_key"], "k": each["k"], "machine": "host/card 1"} for each in points]
+    rates = which_k_section(seen(*rows, k_curves=points)) or ""
+    assert "Speed over K, short c=1" in rates and "tokens per second" in rates
+    for elsewhere, places in (({"machine": "host/card 2"}, "2 machines"), ({"run_id": "r2"}, "2 runs")):
+        apart = [*rows[::2], rows[1] | elsewhere | {"speedup_lo": None, "speedup_hi": None}]
+        moved = [each | {"measured_in": elsewhere.get("run_id") if each["k"] == 4 else None} for each in points]
+        gains = which_k_section(seen(*apart, k_curves=moved)) or ""
+        assert "Speedup over K, short c=1" in gains
+        assert f"Of {places}: each point over AR on its own machine." in gains
+        assert "mtp K=2 1.50; mtp K=4 1.25</desc>" in gains and "tokens per second" not in gains
+        assert gains.count('class="whisker"') == 1, "the interval of the speedup that has one"
+    assert "<svg" not in (which_k_section(seen(*apart, k_curves=[each | {"speedup": None} for each in moved])) or "")
