@@ -16,10 +16,11 @@ from warehouse.consolidate.rows import Row
 from warehouse.consolidate.speed.arms import ArmKey
 from warehouse.consolidate.speed.claims import WITHHELD, among_others, concluded, speed_pair
 from warehouse.consolidate.speed.placebo import among_placebos, placebos_of
-from warehouse.consolidate.speed.run import Load, arms_of, components_of
+from warehouse.consolidate.speed.run import Load, Visits, arms_of, components_of
 from warehouse.consolidate.speed.settled import Known, claimed, interval_of, speedup_of
 from warehouse.consolidate.speed.visits import SEEN, Seen, Shape
 from warehouse.statistics.visits import Estimate, VisitRates, placebo_interval, ratio_interval
+from warehouse.verdicts import Reason
 
 
 class Restated(NamedTuple):
@@ -49,21 +50,34 @@ def restated(results: Sequence[Row], pairs: Sequence[Row], visits: Sequence[Row]
         if ours is None or row["tok_s"] is None:
             rows.append(row)
             continue
-        load = _load_of(row)
-        found = known.components[load]
-        row = _without_speed(row) | interval_of(ours, found)
-        pair, baseline = compared.get(_cell_of(row)), arms.get(_arm_of(row, "control"))
-        if pair is not None and baseline is not None and row["verdict"] == "ok" and baseline.is_ok:
-            ratio = ratio_interval(ours.rates, baseline.rates, found)
-            withheld = None if ratio is None else known.placebos.withholds(load)
-            row |= speedup_of(ours, baseline, ratio)
-            made = speed_pair(row, ours, baseline, ratio, found, pair["served_differently"] or [], withheld)
-            speeds.append(pair | made)
-            row = claimed(row, withheld)
+        row = _without_speed(row) | interval_of(ours, known.components[_load_of(row)])
+        pair = compared.get(_cell_of(row))
+        if pair is not None and row["verdict"] == "ok":
+            row, made = _held_against_ar(row, ours, pair, known)
+            speeds += made
         rows.append(row)
     claims = among_others(speeds)
     others = [pair for pair in pairs if pair["kind"] not in ("placebo", "speed")]
     return Restated(concluded(rows, claims), [*others, *claims, *placebos], known)
+
+
+def _held_against_ar(row: Row, ours: Visits, pair: Row, known: Known) -> tuple[Row, list[Row]]:
+    """The row with its speedup, and the comparison; where AR's starts are gone, or not ok, it says so and has neither.
+
+    AR is the control that the cell brought along, else the AR cell of its run, on the same machine.
+    """
+    load, of_its_own = _load_of(row), row | {"cell_key": pair["baseline_cell_key"]}
+    baseline = known.arms.get(_arm_of(row, "control")) or known.arms.get(_arm_of(of_its_own, "cell"))
+    if baseline is None or not baseline.is_ok:
+        why = "is not ok" if baseline is not None else "stands in the dataset no longer"
+        said = f"{Reason.NO_BASELINE}: AR on this machine {why}, so there is no speedup"
+        return row | {"details": [*row["details"], said]}, []
+    found = known.components[load]
+    ratio = ratio_interval(ours.rates, baseline.rates, found)
+    withheld = None if ratio is None else known.placebos.withholds(load)
+    row = row | speedup_of(ours, baseline, ratio)
+    made = speed_pair(row, ours, baseline, ratio, found, pair["served_differently"] or [], withheld)
+    return claimed(row, withheld), [pair | made]
 
 
 def _seen(row: Row) -> Seen:
