@@ -64,13 +64,19 @@ def _finding(pairs: Sequence[Row]) -> Markup:
 
 
 def _power(pairs: Sequence[Row]) -> str:
-    """The least that the placebos could have seen; nothing of a snapshot that doesn't know."""
-    ratios = sorted(pair["ratio_detectable"] for pair in pairs if pair["ratio_detectable"] is not None)
-    if not ratios:
-        return ""
-    least, most = _change(ratios[0], "a factor of"), _change(ratios[-1], "a factor of")
-    by = "" if least == most else f" to {most}, by condition"
-    return f" It could not have seen less than {least}{by}: a smaller difference does not survive the correction of p."
+    """The least that the placebos of each run could have seen; nothing of a snapshot that doesn't know."""
+    known: dict[str, list[float]] = {}
+    for pair in pairs:
+        if pair["ratio_detectable"] is not None:
+            known.setdefault(pair["run_id"], []).append(pair["ratio_detectable"])
+    told = [_least(ratios) + (f" in run {run_id}" if len(known) > 1 else "") for run_id, ratios in known.items()]
+    smaller = "a smaller difference does not survive the correction of p"
+    return f" It could not have seen less than {'; '.join(told)}: {smaller}." if told else ""
+
+
+def _least(ratios: Sequence[float]) -> str:
+    least, most = _change(min(ratios), "a factor of"), _change(max(ratios), "a factor of")
+    return least if least == most else f"{least} to {most}, by condition"
 
 
 MOST_FACTOR = 100.0

@@ -22,6 +22,8 @@ class Measure(NamedTuple):
     title: str
     unit: str
     said: Callable[[float], str]
+    level: float | None = None
+    """Where AR is, whatever K."""
 
     def of(self, row: Row, ending: str = "") -> float | None:
         """The point's figure, or another one of it."""
@@ -30,7 +32,7 @@ class Measure(NamedTuple):
 
 
 RATE = Measure("tok_s", "Tokens per second", "tokens per second", rate)
-GAIN = Measure("speedup", "Speedup", f"{TIMES} AR", figure)
+GAIN = Measure("speedup", "Speedup", f"{TIMES} AR", figure, level=1.0)
 """Of points of several machines, whose rates are not to be joined by a line: each over AR on its own."""
 
 
@@ -41,7 +43,8 @@ def k_plot(curves: Sequence[Sequence[Row]], measure: Measure = RATE) -> Markup:
     """
     rows = [row for curve in curves for row in curve]
     most_k = max(row["k"] for row in rows)
-    highest = max(measure.of(row, ending) or 0.0 for row in rows for ending in ("", "_hi", "_expected"))
+    tops = [measure.of(row, ending) or 0.0 for row in rows for ending in ("", "_hi", "_expected")]
+    highest = max([*tops, measure.level or 0.0])
     names = room_for_names([curve[-1]["technique"] for curve in curves])
     across, up = Scale(0, max(most_k, 1), LEFT + 8, WIDTH - names), Scale(0, highest * 1.06, BOTTOM, 20)
     ticks = sorted({row["k"] for row in rows})
@@ -49,6 +52,7 @@ def k_plot(curves: Sequence[Sequence[Row]], measure: Measure = RATE) -> Markup:
         axis_left(up, LEFT, WIDTH - 4),
         axis_below(across, BOTTOM, None, "tokens drafted per step (K)", list(map(float, ticks)), _labels(ticks)),
         text(LEFT + 4, 12, measure.unit, "axis"),
+        None if measure.level is None else line(LEFT, up.at(measure.level), WIDTH - 4, up.at(measure.level), "one"),
     ]
     ends = apart([up.at(curve[-1][measure.column]) + 4 for curve in curves], 13, 16, BOTTOM - 2)
     for curve, end in zip(curves, ends, strict=True):

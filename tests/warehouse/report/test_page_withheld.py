@@ -57,6 +57,12 @@ def test_the_placebo_says_what_it_could_have_seen() -> None:
         assert told in three and "%" not in three[three.index(told) :].partition("</tr>")[0]
 
 
+def test_what_placebos_could_have_seen_is_told_of_each_run() -> None:
+    blind = placebo(AR | {"run_id": "r2"}, ratio_detectable=4.8)
+    shown = placebo_section(seen(AR, MTP, AR | {"run_id": "r2"}, pairs=(placebo(AR), blind))) or ""
+    assert "It could not have seen less than 3.5% in run r1; a factor of 4.8 in run r2: a smaller" in shown
+
+
 def test_a_placebo_of_before_the_column_says_nothing_of_what_it_could_have_seen() -> None:
     old = placebo_section(seen(AR, MTP, pairs=(placebo(AR, ratio_detectable=None),))) or ""
     assert "AR against AR: no difference seen under any condition.</p>" in old
