@@ -71,12 +71,13 @@ def _corrected(family: Sequence[tuple[Row, Estimate]]) -> list[Row]:
 
 
 def _seen(estimate: Estimate, tests: int) -> Row:
+    seen = smallest_seen(estimate, tests)
     return {
         "ratio": exp(estimate.log),
         "ratio_lo": exp(estimate.lo),
         "ratio_hi": exp(estimate.hi),
         "ratio_p": estimate.p,
-        "ratio_detectable": exp(min(smallest_seen(estimate, tests), log(MOST_SEEN))),
+        "ratio_detectable": MOST_SEEN if seen > log(MOST_SEEN) else exp(seen),
     }
 
 
