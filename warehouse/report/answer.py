@@ -125,7 +125,7 @@ def _by_workload(about: str, rows: list[Row]) -> Answer:
 
 
 def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], kept: list[Row], barred: list[str]) -> Answer:
-    """Nothing is recommended; what was faster but fails in accuracy, or gains too little, is told with the reason."""
+    """Nothing is recommended; what was faster but fails in accuracy, or is passed over, is told with the reason."""
     best = max(faster or drafted, key=lambda row: row["speedup"])
     evidence = [f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(view, best)}."]
     if not faster:
@@ -133,7 +133,7 @@ def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], kept: l
         return Answer(about, "Stay with AR: nothing else was shown to be faster.", " ".join(evidence))
     ruled = which_k(view, max(kept, key=lambda row: row["speedup"])) if kept else []
     evidence += [*ruled, _accuracy(view, best), *_unsettled(view, best), *barred]
-    why = ["loses accuracy", "failed in it"] * (kept != faster) + ["gains too little to count"] * bool(kept)
+    why = ["loses accuracy", "failed in it"] * (kept != faster) + ["is passed over by the rule for K"] * bool(kept)
     listed = ", ".join([*why[:-1], f"or {why[-1]}"] if len(why) > 1 else why)
     return Answer(about, f"Stay with AR: what is faster {listed}.", " ".join(evidence))
 

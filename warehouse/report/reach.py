@@ -34,7 +34,7 @@ def fails_accuracy(view: View, row: Row) -> bool:
 
 
 def takes_ar(view: View, row: Row) -> bool:
-    """Whether "Which K" prefers a draft of no token on the row's curve: what any K of it gains doesn't count."""
+    """Whether "Which K" takes no draft at all on the row's curve: what any K gains there is too little, or in doubt."""
     chosen = _recommendation(view, _points(view, row))
     return chosen is not None and chosen["k"] == AR_K
 

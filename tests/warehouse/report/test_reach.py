@@ -122,17 +122,19 @@ def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
     pairs = (gain, speed_pair(slow, conclusion="slower"), HELD, scored("non-inferior", cell="k2"))
     ruled = recommended(k=0, wording=AR_RULED, excluded=["K=8: parity_failed"])
     text = text_of(seen(AR, SMALL, slow, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
-    assert text.startswith("Stay with AR: what is faster gains too little to count. The best of 2 others was mtp K=2")
+    assert text.startswith(
+        "Stay with AR: what is faster is passed over by the rule for K. The best of 2 others was mtp K=2"
+    )
     assert f"Which K: {AR_RULED}. Left out: K=8: parity_failed." in text and "Run" not in text
 
 
-def test_what_gains_too_little_is_told_apart_from_what_loses_accuracy() -> None:
+def test_what_the_rule_passes_over_is_told_apart_from_what_loses_accuracy() -> None:
     gain = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
     lossy = row("dflash", 240.0, k=7, speedup=3.0)
     pairs = (gain, speed_pair(lossy), HELD, scored("worse", cell="dflash"))
     ruled = recommended(k=0, wording=AR_RULED)
     view = seen(AR, SMALL, lossy, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled])
-    said = "Stay with AR: what is faster loses accuracy, failed in it, or gains too little to count."
+    said = "Stay with AR: what is faster loses accuracy, failed in it, or is passed over by the rule for K."
     assert text_of(view).startswith(f"{said} The best of 2 others was dflash K=7")
     assert f"Which K: {AR_RULED}." in text_of(view)
     view = seen(AR, SMALL, lossy, pairs=pairs[:3], k_curves=curve(0, 2, 4), recommendations=[ruled])
