@@ -29,6 +29,9 @@ REPLAY_ERRORS = 4
 TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
 
+FEWER = ("num_speculative_tokens_per_batch_size", "enable_adaptive_verification")
+"""vLLM's keys of `speculative_config` that let a step draft fewer than K tokens."""
+
 
 def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
     """The technique is speculative, yet (almost) nothing is drafted or accepted.
@@ -84,15 +87,18 @@ def acceptance_out_of_range(k: int | None, counted: Counters) -> Finding | None:
     return None if impossible is None else Finding(Reason.ACCEPTANCE_OUT_OF_RANGE, "rejected", impossible)
 
 
-def replay_missed(replayed: ReplayedAcceptance | None, counted: Counters) -> Finding | None:
-    """What the engine accepted must be what the row says was replayed, of as many tokens as it drafted.
+def replay_missed(technique: Technique, replayed: ReplayedAcceptance | None, counted: Counters) -> Finding | None:
+    """What the engine accepted must be what the row says was replayed.
 
-    With rates r_i of at least i tokens, a step of n drafted ones accepts S(n) = sum(r_1 ... r_n) on average; the mean
-    of their squares is at most sum((2i - 1) r_i).
+    That is of K tokens a step, and of as many as it drafted only where the technique may draft fewer. With rates r_i of
+    at least i tokens, a step of n drafted ones accepts S(n) = sum(r_1 ... r_n) on average; the mean of their squares is
+    at most sum((2i - 1) r_i).
     """
     if replayed is None or not counted.drafts or counted.accepted_tokens is None:
         return None
-    (least, most), seen = _replayed(replayed.rates, counted), counted.accepted_tokens / counted.drafts
+    drafted = counted.draft_tokens if _may_draft_fewer(technique) else None
+    mean_drafted = len(replayed.rates) if drafted is None else drafted / counted.drafts
+    (least, most), seen = _replayed(replayed.rates, mean_drafted), counted.accepted_tokens / counted.drafts
     squares = sum((2 * place - 1) * rate for place, rate in enumerate(replayed.rates, 1))
     chance = REPLAY_ERRORS * sqrt(max(squares - least**2, 0.0) / counted.drafts)
     off, bound = max((least - seen, least), (seen - most, most))
@@ -103,15 +109,18 @@ def replay_missed(replayed: ReplayedAcceptance | None, counted: Counters) -> Fin
     return Finding(Reason.REPLAY_MISSED, "rejected", sentence)
 
 
-def _replayed(rates: Sequence[float], counted: Counters) -> tuple[float, float]:
+def _may_draft_fewer(technique: Technique) -> bool:
+    return technique.method not in TRAINED_DRAFTS or any(key in technique.speculative_config for key in FEWER)
+
+
+def _replayed(rates: Sequence[float], mean_drafted: float) -> tuple[float, float]:
     """The least and the most that a step accepts on average; the same where all steps drafted K tokens.
 
     Only the mean n of what they drafted is known (1 to K; it may vary with the batch or the text). S is concave: most
     is accepted where all steps drafted n, S(n) interpolated; least where each drafted 1 or K.
     """
     k = len(rates)
-    drafted = k if counted.draft_tokens is None else counted.draft_tokens / (counted.drafts or 1)
-    n = min(max(drafted, 1.0), float(k))
+    n = min(max(mean_drafted, 1.0), float(k))
     most = sum(rate * min(max(n - place, 0.0), 1.0) for place, rate in enumerate(rates))
     return sum(rates) - (k - n) * fmean(rates[1:] or (0.0,)), most
 

@@ -190,7 +190,7 @@ def drafting_findings(served: Cell, counted: Counters) -> list[Finding | None]:
         dead_draft(served.technique, counted),
         baseline_drafts(served.technique, counted),
         acceptance_out_of_range(served.k, counted),
-        replay_missed(served.acceptance, counted),
+        replay_missed(served.technique, served.acceptance, counted),
     ]
 
 

@@ -74,10 +74,11 @@ def test_a_draft_that_guesses_is_dead_however_many_tokens_it_proposes(k: int) ->
 @pytest.mark.parametrize(("per_draft", "fires"), [(2.1, False), (2.3, False), (1.6, True), (3.0, True), (0.0, True)])
 def test_a_replay_accepts_what_its_table_says(per_draft: float, fires: bool) -> None:
     replayed = load_replay("mtp-gb10-31b").at(4)
-    found = replay_missed(replayed, counted(drafts=480, accepted_tokens=480 * per_draft))
+    mtp = load_technique("mtp")
+    found = replay_missed(mtp, replayed, counted(drafts=480, accepted_tokens=480 * per_draft))
     assert (found is not None) == fires
     assert found is None or (found.reason, found.severity) == (Reason.REPLAY_MISSED, "rejected")
-    assert replay_missed(None, counted(drafts=480, accepted_tokens=1)) is None
+    assert replay_missed(mtp, None, counted(drafts=480, accepted_tokens=1)) is None
 
 
 @pytest.mark.parametrize(
@@ -88,12 +89,13 @@ def test_a_replay_accepts_what_its_table_says(per_draft: float, fires: bool) -> 
 def test_a_replay_that_drafts_fewer_tokens_than_k_accepts_what_its_table_has_for_those(
     per_batch: dict[int, int], accepted: float, fires: bool
 ) -> None:
-    """As `mtp-dynamic-k` and `mtp-adaptive` do."""
+    """As `mtp-dynamic-k` and `mtp-adaptive` do; one with a K of its own may not."""
     replayed = load_replay("mtp-gb10-31b").at(4)
     told = accepted * sum(steps * sum(replayed.rates[:drafted]) for drafted, steps in per_batch.items())
     drafted = sum(each * steps for each, steps in per_batch.items())
-    found = replay_missed(replayed, counted(drafts=4800, draft_tokens=drafted, accepted_tokens=told))
-    assert (found is not None) == fires
+    counts = counted(drafts=4800, draft_tokens=drafted, accepted_tokens=told)
+    for name, is_missed in (("mtp-dynamic-k", fires), ("mtp-adaptive", fires), ("mtp", True)):
+        assert (replay_missed(load_technique(name), replayed, counts) is not None) == is_missed, name
 
 
 def test_more_accepted_than_drafted_is_impossible() -> None:
