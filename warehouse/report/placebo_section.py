@@ -76,7 +76,7 @@ def _power(pairs: Sequence[Row]) -> str:
 
 def _least(ratios: Sequence[float]) -> str:
     least, most = _change(min(ratios), "a factor of"), _change(max(ratios), "a factor of")
-    return least if least == most else f"{least} to {most}, by condition"
+    return least if least == most else f"{least} to {most} by condition"
 
 
 MOST_FACTOR = 100.0
