@@ -62,7 +62,7 @@ def test_other_than_eight_cards_for_a_cell_of_eight_are_refused(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("resources", "gpu"),
     [
-        ("accelerators: H100:1", "l4"),
+        ("accelerators: H100:1", "l40s"),
         ("accelerators: A100", "h100"),
         ("accelerators: A100", "a100-80gb"),
         ("accelerators: [H100, A100-80GB]", "h100"),
