@@ -31,7 +31,7 @@ def require_cards(file: TaskFile, plan: Plan) -> None:
     Raises:
         TaskFileError: so it does, in one of the places that it allows.
     """
-    for field, asked in _asked(file.config["resources"]):
+    for field, asked in _asked(file):
         try:
             problems = [_other(rented, planned) for rented in _cards(asked) for planned in plan.cells]
         except ValueError:
@@ -56,16 +56,14 @@ def _other(rented: _Cards, planned: PlannedCell) -> str | None:
     return None
 
 
-def _asked(resources: dict[str, object]) -> Iterator[tuple[str, object]]:
+def _asked(file: TaskFile) -> Iterator[tuple[str, object]]:
     """What each place that the task allows is asked to have, by the field that says so."""
-    lists = {key: entries for key in ("any_of", "ordered") if isinstance(entries := resources.get(key), list)}
-    places = [(f".{key}[{i}]", entry) for key, entries in lists.items() for i, entry in enumerate(entries)]
-    for where, entry in places or [("", resources)]:
-        own = {"accelerators", "gpus"} & set(entry) if isinstance(entry, dict) else set()
-        place, inside = (entry, where) if own else (resources, "")
+    of_all = ("resources", file.config["resources"])
+    for entry in file.entries:
+        field, place = entry if {"accelerators", "gpus"} & set(entry[1]) else of_all
         for name in ("accelerators", "gpus"):
             if place.get(name):
-                yield f"resources{inside}.{name}", place[name]
+                yield f"{field}.{name}", place[name]
 
 
 def _cards(asked: object) -> Iterator[_Cards]:

@@ -11,12 +11,11 @@ import pytest
 
 from configs.schema import Cloud
 from flows.cell import CellOutcome, measure_cell
-from flows.clock import StoppableClock
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, Wait
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
-from tests.fake_cloud import FakeCluster, FakeSite, context, offer, wait_for
+from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer, wait_for
 from tests.fake_run import FakeRun
 from warehouse.clock import SYSTEM
 from warehouse.lease import Attempt
@@ -112,21 +111,6 @@ def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun,
     site = FakeSite([FakeCluster(run, node_python)], [Wait(0, "no capacity in east-1a and east-1b since 02:00")])
     outcome = measured(run, context(run, site, wait_h=0.0))
     assert outcome.ended == "failed" and "east-1a and east-1b" in outcome.reason
-
-
-class JumpingClock(StoppableClock):
-    """A clock whose pauses take no time; a night that nobody ends is ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun_s = self.at_s = 1.8e9
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def sleep(self, seconds: float) -> None:
-        self.at_s += max(0.01, seconds)
-        assert self.at_s - self.begun_s < 6 * 3600, "it waits for ever"
 
 
 def test_places_asked_in_vain_are_part_of_the_wait_that_a_sweep_allows(run: FakeRun, node_python: Path) -> None:

@@ -8,10 +8,9 @@ import pytest
 
 from flows.attempt import AttemptRun
 from flows.attempts.taking_back import TAKEN_WITHIN_S
-from flows.clock import StoppableClock
 from flows.clusters.protocol import CellJob, Ending
 from flows.flow_heartbeat import CellTaken
-from tests.fake_cloud import FakeCluster, FakeSite, context, offer
+from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.test_ledger import elsewhere
 from warehouse.bill.bill import is_free
@@ -23,19 +22,20 @@ NOTICE_S = 120.0
 NEVER_S = 1e6
 
 
-class JumpingClock(StoppableClock):
-    """A clock whose pauses take no time, and which may be stopped in one of them."""
+class EndedClock(JumpingClock):
+    """One that may be stopped in one of its pauses."""
 
-    def __init__(self, stopped_at_s: float = NEVER_S) -> None:
+    def __init__(self, stopped_after_s: float = NEVER_S) -> None:
         super().__init__()
-        self.at_s, self.stopped_at_s = 0.0, stopped_at_s
+        self.stopped_after_s = stopped_after_s
 
-    def now_s(self) -> float:
-        return 1.8e9 + self.at_s
+    @property
+    def passed_s(self) -> float:
+        return self.at_s - self.begun_s
 
     def sleep(self, seconds: float) -> None:
-        self.at_s += seconds
-        if self.at_s >= self.stopped_at_s:
+        super().sleep(seconds)
+        if self.passed_s >= self.stopped_after_s:
             self.stop("Ctrl-C")
         self.require_going()
 
@@ -43,7 +43,7 @@ class JumpingClock(StoppableClock):
 class Noticed(FakeCluster):
     """A machine whose runner leaves with a notice at some age; its cloud takes it so much later."""
 
-    def __init__(self, run: FakeRun, clock: JumpingClock, age_s: float, taken_after_s: float) -> None:
+    def __init__(self, run: FakeRun, clock: EndedClock, age_s: float, taken_after_s: float) -> None:
         super().__init__(run, Path("no-python"))
         self.clock, self.age_s, self.taken_after_s = clock, age_s, taken_after_s
         self.down_after_s: float | None = None
@@ -58,10 +58,10 @@ class Noticed(FakeCluster):
         return None
 
     def down(self) -> None:
-        self.down_after_s = self.down_after_s or self.clock.at_s - self.age_s
+        self.down_after_s = self.down_after_s or self.clock.passed_s - self.age_s
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
-        if self.clock.at_s - self.age_s >= self.taken_after_s:
+        if self.clock.passed_s - self.age_s >= self.taken_after_s:
             return MachineEnd(interrupted=True)
         return None if self.down_after_s is None else MachineEnd(self.clock.now_s())
 
@@ -87,7 +87,7 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
     down_after_s: float,
     free: bool,
 ) -> None:
-    run, clock = FakeRun(tmp_path), JumpingClock(age_s + stopped_after_s)
+    run, clock = FakeRun(tmp_path), EndedClock(age_s + stopped_after_s)
     node = Noticed(run, clock, age_s, taken_after_s)
     where = offer(spot=spot).model_copy(update={"cloud": cloud})
     attempt = AttemptRun(run.ledger, run.planned, context(run, FakeSite([node]), clock=clock, poll_s=3.0), where)
@@ -99,11 +99,11 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
 
 
 def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(tmp_path: Path) -> None:
-    run, clock = FakeRun(tmp_path), JumpingClock()
+    run, clock = FakeRun(tmp_path), EndedClock()
     node = Noticed(run, clock, 2400, NEVER_S)
 
     def require_held(cell_key: str) -> None:
-        if clock.at_s > 2400 + NOTICE_S:
+        if clock.passed_s > 2400 + NOTICE_S:
             raise CellTaken(cell_key)
 
     hands = context(run, FakeSite([node]), clock=clock, require_held=require_held)

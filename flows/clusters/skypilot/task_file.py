@@ -64,12 +64,21 @@ class TaskFile(NamedTuple):
         return tuple(self.config.get("secrets") or {})
 
     @property
+    def entries(self) -> list[tuple[str, dict[str, Any]]]:
+        """What each entry of `any_of` or `ordered` says for itself, by its field; of a task without any: nothing."""
+        resources = self.config["resources"]
+        lists = {key: entries for key in ("any_of", "ordered") if isinstance(entries := resources.get(key), list)}
+        return [
+            (f"resources.{key}[{i}]", entry if isinstance(entry, dict) else {})
+            for key, entries in lists.items()
+            for i, entry in enumerate(entries)
+        ] or [("resources", {})]
+
+    @property
     def allows_spot(self) -> bool:
         """Whether any place may be rented as spot: an entry's own word comes before that of all."""
         resources = self.config["resources"]
-        lists = [entries for key in ("any_of", "ordered") if isinstance(entries := resources.get(key), list)]
-        entries = [entry for each in lists for entry in each if isinstance(entry, dict)] or [{}]
-        return any({**resources, **entry}.get("use_spot") is not False for entry in entries)
+        return any({**resources, **entry}.get("use_spot") is not False for _, entry in self.entries)
 
     @property
     def idle_s(self) -> float:
