@@ -135,11 +135,12 @@ def load_suite(name: str, library: Library = SHIPPED) -> Suite:
     return suite
 
 
-def load_sweep(name_or_path: str) -> Sweep:
+def load_sweep(name_or_path: str, gpu: str | None = None) -> Sweep:
     """Read a sweep and check everything it refers to.
 
     Args:
         name_or_path: A shipped name, or the path of a YAML file (has a slash, or ends in .yaml or .yml).
+        gpu: In place of the file's own; None: that one.
 
     Returns:
         The sweep; every name in it exists, and every row makes a cell.
@@ -151,6 +152,8 @@ def load_sweep(name_or_path: str) -> Sweep:
     library = Library.beside(folder)
     sweep = _with_its_task(parse(document, Sweep, stem=None if folder else name_or_path), folder)
     sweep._own_folder = folder
+    if gpu is not None:
+        sweep = sweep.model_copy(update={"gpu": gpu})
     _check_with_its_files(document, sweep, library)
     return sweep
 

@@ -30,16 +30,20 @@ def store_url(asked: str | None) -> str:
     return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / DEFAULT_STORE)
 
 
-def make_plan(name_or_path: str) -> Plan:
+def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
     """The expanded plan of a sweep.
+
+    Args:
+        name_or_path: As of `load_sweep`.
+        gpu_name: A file of gpus/ in place of the sweep's own.
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
         TaskFileError: its `cloud.task` is, or rents other cards than its cells are served on.
     """
-    sweep = load_sweep(name_or_path)
+    sweep = load_sweep(name_or_path, gpu_name)
     task = None if sweep.cloud is None else load_task(sweep.cloud.task)
-    card = _card_here() if sweep.gpu == AUTO_GPU else None
+    card = gpu.name_here() if sweep.gpu == AUTO_GPU else None
     plan = expand(sweep, recipe=recipe_hash(), available=_lacking(sweep), card=card)
     if task is not None:
         require_cards(task, plan)
@@ -83,12 +87,6 @@ def framework_environments(plan: Plan) -> list[str]:
     """Environments of the frameworks that ask the plan's evaluations, sorted."""
     evals = (step for planned in plan.cells for step in planned.steps if isinstance(step, EvalStep))
     return sorted({step.framework for step in evals})
-
-
-def _card_here() -> str | None:
-    """Name by the driver of the first card that an engine would use; None: there is no card."""
-    shown = gpu.visible(gpu.cards() or [], os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return shown[0].name if shown else None
 
 
 def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # pack.sh OUT STORE SWEEP...: here, record the sweeps' runs in a store and put it into OUT/store for the GPU host, with
-# all that earlier leases measured; the demo's family goes along if it is trained.
+# all that earlier leases measured; the demo's family goes along if it is trained. Which card will be lent may not be
+# known: GPUS="h200 h100" records a run for each, and the worker measures those of the card that it finds.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(realpath -m "$1")/store store=$(realpath -m "$2")
 shift 2
 mkdir -p "$out" "$store"
 cd "$here"
-for sweep in "$@"; do PYTHONPATH=. "$(bin/environment control)" bench/h200/record.py "$store" "$sweep"; done |
-    tee "$out/cells"
+for sweep in "$@"; do
+    for gpu in ${GPUS:-""}; do
+        PYTHONPATH=. "$(bin/environment control)" bench/h200/record.py "$store" "$sweep" ${gpu:+"$gpu"}
+    done
+done | tee "$out/cells"
 cut -d' ' -f1 "$out/cells" | uniq >"$out/runs"
 tar czf "$out/store.tar.gz" -C "$store" .
 family=$(PYTHONPATH=. python3 -c 'from tasks.family.recipe import family_dir; print(family_dir())')

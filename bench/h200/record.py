@@ -1,4 +1,4 @@
-"""Records the run of a sweep in a store without measuring anything: `record.py STORE SWEEP`; prints its cells."""
+"""Records the run of a sweep without measuring anything: `record.py STORE SWEEP [GPU]`; prints its cells."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from warehouse.store import open_store
 from warehouse.store.proof import require_create_only
 
 
-def main(store_url: str, sweep: str) -> None:
-    """Record the run under the name that `sweep run` would give it."""
+def main(store_url: str, sweep: str, gpu: str | None = None) -> None:
+    """Record the run under the name that `sweep run` would give it; on GPU, if one is named, for the sweep's own."""
     store = open_store(store_url)
     require_create_only(store)
-    plan = make_plan(sweep)
+    plan = make_plan(sweep, gpu)
     run_id = default_run_id(plan)
     record_run(Ledger(store, run_id), plan)
     for planned in plan.cells:
@@ -25,6 +25,6 @@ def main(store_url: str, sweep: str) -> None:
 
 if __name__ == "__main__":
     try:
-        main(*sys.argv[1:3])
+        main(*sys.argv[1:4])
     except SpecsweepError as error:
         sys.exit(leave("record", error))

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.schema import PlannedCell
+from tasks.guards.machine import other_gpu
+from tasks.place import gpu
 from tasks.runner import LOG_TAIL_LINES, CellRejected, todo
 from warehouse.lease import Lease, Leases, gone_attempt
 from warehouse.ledger import Ledger
@@ -26,8 +28,15 @@ STOP_S = 60.0
 
 
 def cells_left(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
-    """Runs, their cells in order and how many engine starts each still needs; without those that need none."""
+    """Runs, their cells in order and how many engine starts each still needs; without those that need none.
+
+    Runs for another card than this one are for another lease: what is lent is known when it is there.
+    """
+    card = gpu.name_here()
     for run_id, planned in chosen(store, runs, words):
+        if (other := other_gpu(planned.gpu, card)) is not None:
+            say(f"{run_id} {planned.cell.label}: {other.sentence}")
+            continue
         try:
             starts = todo(Ledger(store, run_id), planned)
         except CellRejected as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -93,6 +94,12 @@ def visible(found: Sequence[Card], said: str | None) -> list[Card]:
             break
         shown += named
     return shown
+
+
+def name_here() -> str | None:
+    """Name by the driver of the first card that this process would use; None: there is no card."""
+    shown = visible(cards() or [], os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return shown[0].name if shown else None
 
 
 def _number(text: str) -> float | None:

@@ -177,6 +177,20 @@ def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earl
     assert "K=4 (" in said and "is for the next lease" in said and "K=2 (" not in said
 
 
+def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_measured(
+    tmp_path: Path, carried: Path, run: Run
+) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"), GPUS="h100 h200")
+    run("keep.sh", str(carried), str(tmp_path / "store"))
+    run("unpack.sh")
+    said = run("work.sh", "60", "mtp", LEASE_S="1")
+    assert "h100 was planned (NVIDIA H100 80GB HBM3), this is NVIDIA H200" in said
+    assert "is for the next lease" in said, "the other run is this card's"
+
+
 def test_a_cell_that_never_starts_goes_into_the_merged_dataset_with_its_reason(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
