@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(realpath -m "$1")
-part_bytes=60000000 # with the working tree (3 MB) below 64 MiB
+part_bytes=55000000 # with the working tree (7 MB as it travels) below 64 MiB: pack.sh asks
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$out"

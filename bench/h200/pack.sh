@@ -25,3 +25,12 @@ fi
 dirty=$([ -z "$(git status --porcelain --untracked-files=no)" ] && echo 0 || echo 1)
 echo "$(git rev-parse HEAD) $dirty" >"$out/commit"
 ls -l "$out"
+tree_bytes=$(git ls-files -z --cached --others --exclude-standard | tar c --null --ignore-failed-read -T - | wc -c)
+for part in "$out"/../[0-9]; do
+    [ -d "$part" ] || continue
+    travel_bytes=$((tree_bytes + $(tar c -C "$out/.." "${part##*/}" store | wc -c)))
+    if [ "$travel_bytes" -gt $((64 << 20)) ]; then
+        echo "pack: $part and the tree are $travel_bytes bytes, and 64 MiB travel: bundle.sh in smaller parts" >&2
+        exit 1
+    fi
+done

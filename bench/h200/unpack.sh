@@ -25,3 +25,4 @@ wait "$unpacking"
 echo "unpacked after $SECONDS s"
 "$root/bin/vllm" --version
 echo "vLLM answers after $SECONDS s"
+touch "$root/ready"

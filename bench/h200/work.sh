@@ -27,6 +27,7 @@ start() { # start CARD [WORD...]
     echo $! >"$root/worker-$card.pid"
 }
 
+[ -e "$root/ready" ] || { echo "work: this host is not ready, unpack.sh has not come to its end" >&2; exit 1; }
 if ! alive; then
     cd "$root/project"
     card=0 words=()
