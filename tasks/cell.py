@@ -153,7 +153,7 @@ def main() -> int:
     for name, meaning in (("store", "folder or s3://bucket/prefix"), ("run", "run id"), ("cell", "key, 16 hex digits")):
         parser.add_argument(f"--{name}", required=True, help=meaning)
     parser.add_argument("--leg", type=int, help="of a mirrored design: 1 forwards, 2 back; without it: both")
-    parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="pause between heartbeats")
+    parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="from one heartbeat to the next")
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
     parser.add_argument("--secrets-fd", type=int, help="descriptor with keys and tokens, as one JSON object")
     parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")
