@@ -82,14 +82,20 @@ def _why_not(view: View, row: Row) -> str:
 
 
 def elsewhere(view: View, row: Row) -> list[str]:
-    """Under how many of its loads the cell was shown to be faster, where it wasn't under all; else nothing."""
+    """Under how many of its loads the cell was shown to be faster, and what other steps say; nothing where under all."""
+    rated = [each for each in view.of(run_id=row["run_id"], cell_key=row["cell_key"]) if each["speedup"] is not None]
     loads = [each for each in view.rates() if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
+    others = [each for each in rated if each not in loads]
+    return [*_under(view, loads, "of its {} loads"), *_under(view, others, "of {} conditions of other steps")]
+
+
+def _under(view: View, loads: Sequence[Row], of_them: str) -> list[str]:
     faster = [each for each in loads if is_faster(view, each)]
     if len(faster) == len(loads):
         return []
     slower = [each for each in loads if (pair := view.speed_pair(each)) is not None and pair["conclusion"] == "slower"]
     open_ones = [load_name(each) for each in loads if each not in (*faster, *slower)]
-    said = f"Shown to be faster under {len(faster)} of its {len(loads)} loads"
+    said = f"Shown to be faster under {len(faster)} {of_them.format(len(loads))}"
     if 0 < len(open_ones) <= MOST_NAMED:
         said += f", not at {', '.join(open_ones)}"
     if slower:

@@ -80,6 +80,17 @@ def test_the_loads_under_which_it_was_not_faster_are_told_with_what_it_costs_the
     assert "of its" not in text_of(seen(AR, MTP, pairs=(PAIR, HELD))), "one load: the verdict names it"
 
 
+def test_conditions_of_other_steps_are_told_where_it_was_not_shown_to_be_faster_there() -> None:
+    suite = {"step": "load", "mode": "natural", "condition": "load c=8", "concurrency": 8}
+    base, slow = AR | suite, MTP | suite | {"tok_s": 60.0, "speedup": 0.81}
+    open_one = slow | {"condition": "load c=8, coding", "speedup": 0.9}
+    pairs = (PAIR, HELD, speed_pair(slow, conclusion="slower"), placebo(base))
+    text = text_of(seen(AR, MTP, base, slow, open_one, pairs=pairs))
+    said = "Shown to be faster under 0 of 2 conditions of other steps, not at load c=8, coding, and slower under others: "
+    assert f"{said}0.81 × AR at load c=8." in text  # noqa: RUF001
+    assert "of its" not in text
+
+
 def curve(*ks: int) -> list[Row]:
     named = {
         "run_id": "r1", "model": "m", "precision": "bf16", "technique": "mtp", "engine": "e", "gpu": "h100",
