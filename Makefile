@@ -2,7 +2,7 @@
 # Another Python: PYTHON=python3.12 make demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo family test test-beside test-parts test-cloud test-engine test-slurm lint format pins clean-cache
+.PHONY: help demo family test test-beside test-parts test-cloud test-lab test-engine test-slurm lint format pins clean-cache
 
 # Where it is set, each of the thousands of processes that a test run starts would compile our code again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,12 +33,16 @@ test-beside:
 	@bin/environment s3servers engine-cpu lm-eval inspect hret >/dev/null
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 family test-parts
+	@$(MAKE) --no-print-directory test-lab
 
 test-parts: ## the tests without an engine or a cloud, side by side
 	@"$$(bin/environment dev)" -m pytest -n 4 --dist worksteal -m "not engine and not cloud and not slurm"
 
-test-cloud: ## the tests on pocket clouds, by twos: the real SkyPilot, nodes made of namespaces, an engine that is a fake
-	@"$$(bin/environment dev)" -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "cloud and not engine"
+test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
+	@"$$(bin/environment dev)" -m pytest -m "cloud and not engine and not lab"
+
+test-lab: ## the pocket cloud's own tests: shorter than its nights, and done meanwhile
+	@"$$(bin/environment dev)" -m pytest -m lab
 
 test-engine: ## the tests with the real vLLM: by twos, those that want quiet rates alone
 	@"$$(bin/environment dev)" -m pytest -m "engine and quiet"

@@ -19,14 +19,6 @@ from tests.cloud.checks import SHORT, Sky, nothing_left
 from tests.cloud.reclaims import ReclaimedNight
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side, each worker with a lab of its own: a file stays whole, and so do all who look at one night."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            night = "survived" if "survived" in getattr(item, "fixturenames", ()) else item.path.stem
-            item.add_marker(pytest.mark.xdist_group(night))
-
-
 @pytest.fixture(scope="session")
 def lab_allowed() -> None:
     """Skips where this machine can't run a lab."""

@@ -28,7 +28,7 @@ from tasks.host.environment_spec import user_cache
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
 
-pytestmark = pytest.mark.cloud
+pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
 Boot = Callable[..., BodyShell]
 
@@ -172,16 +172,13 @@ class TestCleaningUp:
         with pytest.raises(LabError, match=r"no lab is up in .*sweep cloud-lab up"):
             lab.instances()
 
-    def test_a_folder_that_is_no_labs_is_left_alone(self, new_lab: Callable[[], Lab]) -> None:
-        lab = new_lab()
-        precious = lab.places.root / "precious"
-        lab.places.root.mkdir()
+    def test_a_folder_that_is_no_labs_is_left_alone(self, tmp_path: Path) -> None:
+        precious = tmp_path / "precious"
         precious.write_text("mine")
-        for act in (lab.down, lambda: lab.up(silent)):
+        for act in (Lab(tmp_path).down, lambda: Lab(tmp_path).up(silent)):
             with pytest.raises(LabError, match=r"is not a lab's folder.*--root"):
                 act()
         assert precious.read_text() == "mine"
-        shutil.rmtree(lab.places.root)
 
 
 class TestBody:

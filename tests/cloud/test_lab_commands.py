@@ -19,7 +19,7 @@ from lab.cloud import Lab
 from lab.home import user_hash
 from tests.cloud.body_shell import BodyShell
 
-pytestmark = pytest.mark.cloud
+pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
 NAME = "specsweep-1d70d-fd7c376ff3"
 
@@ -102,10 +102,9 @@ def test_env_points_a_shell_at_the_lab(lab: Lab, typed: Typed) -> None:
     assert exported["SPECSWEEP_SKY_HOME"] == str(lab.places.home)
 
 
-def test_without_a_lab_it_says_how_to_get_one(typed: Typed, new_lab: Callable[[], Lab]) -> None:
-    none_up = new_lab().places.root
+def test_without_a_lab_it_says_how_to_get_one(typed: Typed, tmp_path: Path) -> None:
     for words in (["env"], ["preempt", NAME], ["capacity", "us-east-1a", "0"]):
-        said = typed(*words, root=none_up)
+        said = typed(*words, root=tmp_path / "lab")
         assert said.returncode == 1
         assert "sweep cloud-lab up" in said.stdout
         assert "Traceback" not in said.stdout
