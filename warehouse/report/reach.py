@@ -82,7 +82,7 @@ def _why_not(view: View, row: Row) -> str:
 
 
 def elsewhere(view: View, row: Row) -> list[str]:
-    """Under how many of its loads the cell was shown to be faster, and what other steps say; nothing where under all."""
+    """Under how many of its loads the cell was shown to be faster, where not under all; so, too, of other steps."""
     rated = [each for each in view.of(run_id=row["run_id"], cell_key=row["cell_key"]) if each["speedup"] is not None]
     loads = [each for each in view.rates() if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
     others = [each for each in rated if each not in loads]
