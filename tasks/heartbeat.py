@@ -76,8 +76,7 @@ class HeartbeatSender:
         told = ""
         while True:
             self._changed.clear()
-            # a lost machine's bill stands at its last heartbeat: none comes later by what the store takes for one
-            next_at = time.monotonic() + self._interval_s
+            began = time.monotonic()
             try:
                 if not await asyncio.to_thread(self._leases.still_mine, self._lease):
                     on_lost()
@@ -93,8 +92,11 @@ class HeartbeatSender:
                 if told != str(error):
                     told = str(error)
                     print(f"no heartbeat was stored: {told}", flush=True)
+            # a lost machine's bill stands at its last heartbeat: a beat comes no later by what the store took for one,
+            # unless that is so long that it would come at once
+            pause_s = self._interval_s - min(time.monotonic() - began, self._interval_s / 2)
             try:
-                await asyncio.wait_for(self._changed.wait(), next_at - time.monotonic())
+                await asyncio.wait_for(self._changed.wait(), pause_s)
             except TimeoutError:
                 continue
 
