@@ -11,13 +11,14 @@ that nobody knows), insane (it answers what nobody asked, where questions are so
 drafts_apart (requests say other drafts than the counters), counts_chunks (a stream's usage takes a chunk for a token;
 an engine that drafts has all of its drafts accepted then, so that a chunk has K + 1 tokens), wrong_program (the program
 that it was asked for prints something else), deaf (SIGTERM does not end it). After FAKE_ENGINE_AFTER chat requests,
-dies_later dies and hangs_later never answers again. A token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each
-mark is one, too, the chat template adds some, and what exceeds --max-model-len is refused. It counts every chat request
-in the file FAKE_ENGINE_COUNT, so that a test can ask whether something was measured twice, and writes whole ones to the
-file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as "1 1.5 2", makes a request as slow as the slot that it finds free.
-While the file FAKE_ENGINE_HOLD exists it does not get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the
-file FAKE_ENGINE_HURRY exists. As vLLM does, it looks for stop strings inside the thinking, too. It logs its memory as a
-vLLM on a card does; reworded_log does so in words that nobody knows. Further lies: fake_faults.py.
+dies_later dies and hangs_later never answers again, or once the file FAKE_ENGINE_HANG, if it is named one, exists. A
+token is a word; with FAKE_ENGINE_DIGITS=1 each digit and each mark is one, too, the chat template adds some, and what
+exceeds --max-model-len is refused. It counts every chat request in the file FAKE_ENGINE_COUNT, so that a test can ask
+whether something was measured twice, and writes whole ones to the file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as
+"1 1.5 2", makes a request as slow as the slot that it finds free. While the file FAKE_ENGINE_HOLD exists it does not
+get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the file FAKE_ENGINE_HURRY exists. As vLLM does, it
+looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in
+words that nobody knows. Further lies: fake_faults.py.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ LIE = os.environ.get("FAKE_ENGINE", "honest")
 HURRIED_TOKEN_S = 0.002
 TOKEN_S = float(os.environ.get("FAKE_ENGINE_TOKEN_S", HURRIED_TOKEN_S))
 AFTER = int(os.environ.get("FAKE_ENGINE_AFTER", "0"))
+HANG = os.environ.get("FAKE_ENGINE_HANG")
 CHUNK_TOKENS = 2
 DIGITS = bool(os.environ.get("FAKE_ENGINE_DIGITS"))
 TEMPLATE_TOKENS = 11
@@ -201,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
         if LIE == "error":
             self.reply(500, "application/json", json.dumps({"error": {"message": "the fake engine fails on purpose"}}))
             return
-        if LIE == "hangs_later" and number > AFTER:
+        if LIE == "hangs_later" and (os.path.exists(HANG) if HANG else number > AFTER):  # noqa: PTH110
             threading.Event().wait()
         if (LIE == "dies" and body.get("ignore_eos")) or (LIE == "dies_later" and number > AFTER):
             print("RuntimeError: the fake engine dies on purpose", flush=True)

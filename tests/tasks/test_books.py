@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from configs.steps.throughput import WARM_UP_LENGTHS
 from tasks import outbox
 from tasks.heartbeat import HeartbeatSender
 from tasks.outbox import Outbox
@@ -39,10 +38,14 @@ def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) ->
         time.sleep(0.02)
 
 
+def stored(run: FakeRun, parts: str) -> list[Path]:
+    """What is stored of the cell's steps."""
+    return list((run.folder / f"store/runs/r1/cells/{run.key}/steps").glob(parts))
+
+
 def wait_until_stuck(run: FakeRun, parts: str, after: int) -> None:
     """Return when the engine hangs behind stored rows, and the runner has said so for a while."""
-    steps = run.folder / f"store/runs/r1/cells/{run.key}/steps"
-    wait_until(lambda: list(steps.glob(parts)) and len(run.prompts_sent()) > after, "an engine that hangs behind rows")
+    wait_until(lambda: stored(run, parts) and len(run.prompts_sent()) > after, "an engine that hangs behind rows")
     hung_s = heard_s(run)
     wait_until(lambda: heard_s(run) > hung_s + STUCK_S, "a book that knows of it")
 
@@ -64,11 +67,13 @@ def carried_s(run: FakeRun) -> float:
 
 
 def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+    run, hang, windows = FakeRun(tmp_path), tmp_path / "hang", "throughput/parts/windows-*"
     often = ("--heartbeat-s", "0.1")
-    after = 25 + WARM_UP_LENGTHS
-    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER=str(after), FAKE_ENGINE_TOKEN_S="0.002")
-    wait_until_stuck(run, "throughput/parts/windows-*", after)
+    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_HANG=str(hang), FAKE_ENGINE_TOKEN_S="0.01")
+    wait_until(lambda: stored(run, windows), "rows")  # behind no number of requests: a starved client measures again
+    sent = len(run.prompts_sent())
+    hang.touch()
+    wait_until_stuck(run, windows, sent)
     first.kill()
     first.communicate(timeout=240)
     code, said = run.finish(node_python, arguments=often)
