@@ -116,6 +116,14 @@ def run(tmp_path: Path, node_python: Path) -> Run:
     return call
 
 
+def sweep_in(folder: Path, text: str = SWEEP) -> str:
+    """A sweep of one's own, with its suite beside it; its path."""
+    (folder / "suites").mkdir(exist_ok=True)
+    (folder / "suites" / "quick.yaml").write_text(SUITE)
+    (folder / "mine.yaml").write_text(text)
+    return str(folder / "mine.yaml")
+
+
 def merge(*folders: Path) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, str(SCRIPTS / "merge.py"), *map(str, folders)]
     return subprocess.run(
@@ -124,11 +132,8 @@ def merge(*folders: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
-    (tmp_path / "mine.yaml").write_text(SWEEP)
     here = tmp_path / "here"
-    assert "acceptance=replayed:mtp-gb10-31b" in run("pack.sh", str(tmp_path), str(here), str(tmp_path / "mine.yaml"))
+    assert "acceptance=replayed:mtp-gb10-31b" in run("pack.sh", str(tmp_path), str(here), sweep_in(tmp_path))
     run("keep.sh", str(carried), str(tmp_path / "store"))
     assert "vLLM answers" in run("unpack.sh")
     assert "is for the next lease" in run("work.sh", "60", LEASE_S="900"), "a bracket is not begun to be cut"
@@ -165,11 +170,9 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
 def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earlier_ones(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
     for k in (2, 4):
-        (tmp_path / "mine.yaml").write_text(SWEEP.replace("k: 2", f"k: {k}"))
-        run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"))
+        sweep = sweep_in(tmp_path, SWEEP.replace("k: 2", f"k: {k}"))
+        run("pack.sh", str(tmp_path), str(tmp_path / "here"), sweep)
     run("keep.sh", str(carried), str(tmp_path / "store"))
     run("unpack.sh")
     assert len(run_ids(open_store(str(tmp_path / "host" / "store")))) == 2
@@ -180,10 +183,7 @@ def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earl
 def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_measured(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
-    (tmp_path / "mine.yaml").write_text(SWEEP)
-    run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"), GPUS="h100 h200")
+    run("pack.sh", str(tmp_path), str(tmp_path / "here"), sweep_in(tmp_path), GPUS="h100 h200")
     run("keep.sh", str(carried), str(tmp_path / "store"))
     run("unpack.sh")
     said = run("work.sh", "60", "mtp", LEASE_S="1")
@@ -191,14 +191,25 @@ def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_me
     assert "is for the next lease" in said, "the other run is this card's"
 
 
+def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_measures_nothing(
+    tmp_path: Path, run: Run
+) -> None:
+    run("pack.sh", str(tmp_path), str(tmp_path / "here"), sweep_in(tmp_path))
+    run("keep.sh", str(tmp_path / "store"))
+    with pytest.raises(AssertionError, match=r"not ready, unpack\.sh has not come to its end"):
+        run("work.sh", "60")
+    (tmp_path / "1").mkdir()
+    with (tmp_path / "1" / "engine.part.1").open("wb") as part:
+        part.truncate(64 << 20)
+    with pytest.raises(AssertionError, match=r"and 64 MiB travel: bundle\.sh in smaller parts"):
+        run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"))
+
+
 def test_a_cell_that_never_starts_goes_into_the_merged_dataset_with_its_reason(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "quick.yaml").write_text(SUITE)
-    (tmp_path / "mine.yaml").write_text(SWEEP)
     here = tmp_path / "here"
-    run("pack.sh", str(tmp_path), str(here), str(tmp_path / "mine.yaml"))
+    run("pack.sh", str(tmp_path), str(here), sweep_in(tmp_path))
     run("keep.sh", str(carried), str(tmp_path / "store"))
     run("unpack.sh")
     assert "ended with 1" in run("work.sh", "240", "mtp", FAKE_ENGINE_BROKEN="serve")
