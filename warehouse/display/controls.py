@@ -26,7 +26,7 @@ def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -
     shown = fair_share(found, lambda control: control["run_id"])
     cells, named = beside(view.rows, shown)
     columns = (
-        Heading("model", lambda control: f"{control['model']} {control['precision']}", ""),
+        _served(shown),
         Heading("condition", lambda control: control["condition"], ""),
         *figures,
         Heading("repeats", lambda control: figure(control["repeats"], 0)),
@@ -40,6 +40,17 @@ def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -
 def of_each(name: str, shown: Callable[[float | None], str]) -> Callable[[Row], str]:
     """What each start of a control measured, in their order."""
     return lambda control: ", ".join(shown(start[name]) for start in control["starts"])
+
+
+def _served(controls: Sequence[Row]) -> Heading:
+    """The column that names what a control serves; with its card where they have several."""
+    is_one_card = len({control["gpu"] for control in controls}) == 1
+
+    def cell(control: Row) -> str:
+        named = f"{control['model']} {control['precision']}"
+        return named if is_one_card else f"{named} on {control['gpu']}"
+
+    return Heading("model", cell, "")
 
 
 def _start_by_start(starts: Sequence[Row]) -> list[Row]:

@@ -35,8 +35,9 @@ def accuracy_section(view: View) -> Markup:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in shown:
         groups.setdefault((row["step"], *bench(row)), []).append(row)
-    compared = [(step, model, rows) for (step, model, *_), rows in groups.items() if len(rows) >= FEWEST_BARS]
-    drawings = [_plot(*each) for each in compared[:MOST_PLOTS]]
+    compared = [rows for rows in groups.values() if len(rows) >= FEWEST_BARS]
+    is_one_card = len({row["gpu"] for row in shown}) == 1
+    drawings = [_plot(rows, is_one_card) for rows in compared[:MOST_PLOTS]]
     undrawn = len(compared) - MOST_PLOTS
     is_decided = any(pair["kind"] == "accuracy" for pair in view.pairs)
     return section(
@@ -52,10 +53,11 @@ def accuracy_section(view: View) -> Markup:
     )
 
 
-def _plot(step: str, model: str, rows: list[Row]) -> Markup:
-    left = len(rows) - MOST_DOTS
+def _plot(rows: list[Row], is_one_card: bool) -> Markup:
+    first, left = rows[0], len(rows) - MOST_DOTS
+    card = "" if is_one_card else f" on {first['gpu']}"
     rest = f" {plural(left, 'score')} more in results_consolidated.parquet." if left > 0 else ""
-    return plot("Scores", f"{step}: {model}.{rest}", score_dots(rows[:MOST_DOTS]))
+    return plot("Scores", f"{first['step']}: {first['model']}{card}.{rest}", score_dots(rows[:MOST_DOTS]))
 
 
 def _columns(view: View, rows: list[Row]) -> list[Heading]:

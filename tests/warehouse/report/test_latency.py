@@ -43,6 +43,15 @@ def test_the_page_has_them_below_the_cells() -> None:
     assert "As the control" not in (latency_section(seen(STREAM)) or "")
 
 
+def test_controls_of_several_cards_say_of_which_each_is() -> None:
+    named = {"role": "control", "model": "m", "precision": "bf16", "mode": "stream"}
+    here = visit(1, ttft_ms=41.0, gpu="h100", run_id="r1", cell_key="mtp", **named)
+    there = visit(1, ttft_ms=30.0, gpu="h200", run_id="r2", cell_key="mtp", **named)
+    shown = latency_section(seen(STREAM, visits=(here, there))) or ""
+    assert "m bf16 on h100" in shown and "m bf16 on h200" in shown
+    assert "m bf16 on" not in (latency_section(seen(STREAM, visits=(here,))) or ""), "the head says it"
+
+
 def test_the_page_says_where_the_requests_of_ar_wait_for_one_another() -> None:
     assert "TTFT is the one to compare" in (latency_section(seen(STREAM | {"concurrency": 8})) or "")
     assert "to compare" not in (latency_section(seen(STREAM | {"concurrency": 1})) or "")
