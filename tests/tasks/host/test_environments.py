@@ -260,13 +260,32 @@ def test_no_python_is_said_in_one_line(repo_root: Path) -> None:
     assert "(/nowhere/python3)" in refused(repo_root, Path("/nowhere/python3"))
 
 
+def pretending(python: Path, what: str) -> Path:
+    """A Python that answers `-c` as if `what` were so, and otherwise says its own name."""
+    answer = f'exec {sys.executable} -c "{what}; $2"'
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && {answer}\necho {python.name}; exit 3\n')
+    python.chmod(0o755)
+    return python
+
+
 @pytest.mark.parametrize("version", ["3.10", "3.14"])
 def test_a_python_that_was_not_tried_is_refused_by_its_version(repo_root: Path, tmp_path: Path, version: str) -> None:
-    python = tmp_path / "python3"
     pretend = f"import sys; sys.version_info = ({version.replace('.', ', ')}, 0, 'final', 0)"
-    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -c "{pretend}; $2"\necho asked >&2; exit 3\n')
-    python.chmod(0o755)
+    python = pretending(tmp_path / "python3", pretend)
     assert f"{python} is {version}" in refused(repo_root, python)
+
+
+BUILT = "import sys, sysconfig; sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '{}'"
+
+
+@pytest.mark.parametrize(("flags", "taken"), [("--enable-optimizations", "second"), ("", "first")])
+def test_an_optimized_python_goes_before_those_that_are_not(
+    repo_root: Path, tmp_path: Path, flags: str, taken: str
+) -> None:
+    pythons = [pretending(tmp_path / "first", BUILT.format("")), pretending(tmp_path / "second", BUILT.format(flags))]
+    env = {**os.environ, "PYTHON": " ".join(map(str, pythons))}
+    asked = subprocess.run([repo_root / "bin" / "environment", "node"], env=env, capture_output=True, text=True)
+    assert (asked.returncode, asked.stdout) == (3, f"{taken}\n"), asked.stderr
 
 
 UNHASHED = {"engine-suffix.txt", "hret-overrides.txt", "lab-runtime.txt", "torch-cpu.txt"}
