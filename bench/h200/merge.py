@@ -21,7 +21,7 @@ from bench.h200.curves import over_leases
 from bench.h200.restated import restated
 from configs.expand import expand
 from configs.load import load_model, load_sweep, load_technique
-from tasks.guards.experts import same_experts
+from tasks.guards.experts import SHARED, same_experts
 from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
 from warehouse.consolidate.raw import polars_schema
@@ -138,7 +138,7 @@ def _held(row: Row, at_a_time: Mapping[tuple[object, ...], int | None]) -> Row:
     noted: dict[str, object] = {"verdict": worst([row["verdict"], "suspect"])}
     noted["reasons"] = list(dict.fromkeys([*row["reasons"], Reason.SAME_EXPERTS.value]))
     if "details" in row:
-        noted["details"] = list(dict.fromkeys([*row["details"], sentence]))
+        noted["details"] = [*(each for each in row["details"] if SHARED not in each), sentence]
     return row | noted
 
 

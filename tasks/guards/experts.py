@@ -6,6 +6,9 @@ from configs.cell import Model, Technique
 from tasks.guards.finding import Finding
 from warehouse.verdicts import Reason
 
+SHARED = "share their experts"
+"""In each wording of the finding so far, by which a rate that is judged again is found to have one."""
+
 
 def same_experts(model: Model, technique: Technique, k: int | None, concurrency: int | None) -> Finding | None:
     """The tokens of a step must read about as many experts as those of real weights would.
@@ -33,5 +36,5 @@ def same_experts(model: Model, technique: Technique, k: int | None, concurrency:
         return None
     tokens = "canvas" if technique.denoises else "tokens" if k is None else f"{1 + k} tokens"
     of_each = "" if technique.is_baseline else f", the {tokens} of each,"
-    said = f"{requests} request{'s' * (requests > 1)} at a time of dummy weights{of_each} share their experts"
+    said = f"{requests} request{'s' * (requests > 1)} at a time of dummy weights{of_each} {SHARED}"
     return Finding(Reason.SAME_EXPERTS, "suspect", f"{said}; remedy: `routing: random` in the file of {model.name}")

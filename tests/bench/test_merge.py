@@ -153,6 +153,8 @@ def test_requests_that_shared_their_experts_make_no_claim_and_merging_again_chan
     many = before.filter(moe & (pl.col("concurrency") > 1) & (pl.col("mode") == "fixed"))
     assert len(many) and set(many["verdict"]) == {"suspect"} and many["speedup"].null_count() == len(many)
     assert all("same_experts" in reasons for reasons in many["reasons"].to_list())
+    accused = before.filter(pl.col("reasons").list.contains("same_experts"))["details"].to_list()
+    assert {sum("share their experts" in detail for detail in details) for details in accused} == {1}, "in one wording"
     starts = table(whole, "visits").filter(moe & (pl.col("condition") == "short c=1") & (pl.col("mode") == "fixed"))
     told = {role: "same_experts" in reasons for role, reasons in starts.select("role", "reasons").rows()}
     assert told == {"control": False, "cell": True}, "AR's one request has one token a step, a drafting one several"

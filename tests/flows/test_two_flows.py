@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ OFFSETS_MS = (0, 5, 10, 20, 30, 40, 50, 60)
 @contextmanager
 def far_away(port: int) -> Iterator[str]:
     """The url of a door on which everything takes `ONE_WAY_S` longer in each direction."""
-    mine, loop = free_port(), asyncio.new_event_loop()
+    mine, opened = free_port(), Future[Callable[[], object]]()
 
     async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
         try:
@@ -36,24 +38,28 @@ def far_away(port: int) -> Iterator[str]:
                 await to.drain()
         except OSError:
             pass  # either side has gone, and the other is told below
-        to.close()
+        finally:
+            to.close()
 
     async def enter(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
         back, behind = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(pass_on(source, behind), pass_on(back, to))
 
-    server = loop.run_until_complete(asyncio.start_server(enter, "127.0.0.1", mine))
-    thread = threading.Thread(target=loop.run_forever)
+    async def serve() -> None:
+        leave, loop = asyncio.Event(), asyncio.get_running_loop()
+        server = await asyncio.start_server(enter, "127.0.0.1", mine)
+        opened.set_result(partial(loop.call_soon_threadsafe, leave.set))
+        await leave.wait()
+        server.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
+    close = opened.result(timeout=60)
     try:
         yield f"http://127.0.0.1:{mine}"
     finally:
-        loop.call_soon_threadsafe(server.close)
-        for each in asyncio.all_tasks(loop):
-            loop.call_soon_threadsafe(each.cancel)
-        loop.call_soon_threadsafe(loop.stop)
+        close()
         thread.join()
-        loop.close()
 
 
 class Flow:
