@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from warehouse.display.figures import Row, figure
 from warehouse.display.markup import Child, tag
-from warehouse.display.tables import Heading, beside, fair_share, more, table, verdict_mark
+from warehouse.display.tables import Heading, beside, fair_share, more, on_card, table, verdict_mark
 from warehouse.display.view import View
 from warehouse.verdicts import worst
 
@@ -25,8 +25,9 @@ def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -
     found = _start_by_start(starts)
     shown = fair_share(found, lambda control: control["run_id"])
     cells, named = beside(view.rows, shown)
+    card = on_card(shown)
     columns = (
-        _served(shown),
+        Heading("model", lambda control: f"{control['model']} {control['precision']}{card(control)}", ""),
         Heading("condition", lambda control: control["condition"], ""),
         *figures,
         Heading("repeats", lambda control: figure(control["repeats"], 0)),
@@ -40,17 +41,6 @@ def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -
 def of_each(name: str, shown: Callable[[float | None], str]) -> Callable[[Row], str]:
     """What each start of a control measured, in their order."""
     return lambda control: ", ".join(shown(start[name]) for start in control["starts"])
-
-
-def _served(controls: Sequence[Row]) -> Heading:
-    """The column that names what a control serves; with its card where they have several."""
-    is_one_card = len({control["gpu"] for control in controls}) == 1
-
-    def cell(control: Row) -> str:
-        named = f"{control['model']} {control['precision']}"
-        return named if is_one_card else f"{named} on {control['gpu']}"
-
-    return Heading("model", cell, "")
 
 
 def _start_by_start(starts: Sequence[Row]) -> list[Row]:

@@ -99,6 +99,12 @@ def verdict_mark(row: Row) -> Markup:
     return tag("span", row["verdict"], class_=row["verdict"] if row["verdict"] in VERDICTS else None)
 
 
+def on_card(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """What names the card of each of these rows in a sentence; nothing where they have one."""
+    has_several = len({row["gpu"] for row in rows}) > 1
+    return lambda row: f" on {row['gpu']}" if has_several else ""
+
+
 def naming(rows: Sequence[Row]) -> list[Heading]:
     """The column that names a cell: technique and K, then whatever else tells the cells of these rows apart."""
     names = [

@@ -9,7 +9,7 @@ from warehouse.display.markup import Markup, tag
 from warehouse.display.plots import score_dots
 from warehouse.display.section import FEWEST_BARS, plot, section
 from warehouse.display.speed_sections import plots_of
-from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.display.tables import Heading, fair_share, more, naming, on_card, table, verdict_mark
 from warehouse.display.view import View, bench
 from warehouse.evals.paired_table import TITLE, paired_table
 from warehouse.evals.readers_table import readers_table
@@ -36,8 +36,8 @@ def accuracy_section(view: View) -> Markup:
     for row in shown:
         groups.setdefault((row["step"], *bench(row)), []).append(row)
     compared = [rows for rows in groups.values() if len(rows) >= FEWEST_BARS]
-    is_one_card = len({row["gpu"] for row in shown}) == 1
-    drawings = [_plot(rows, is_one_card) for rows in compared[:MOST_PLOTS]]
+    card = on_card(shown)
+    drawings = [_plot(rows, card(rows[0])) for rows in compared[:MOST_PLOTS]]
     undrawn = len(compared) - MOST_PLOTS
     is_decided = any(pair["kind"] == "accuracy" for pair in view.pairs)
     return section(
@@ -53,9 +53,8 @@ def accuracy_section(view: View) -> Markup:
     )
 
 
-def _plot(rows: list[Row], is_one_card: bool) -> Markup:
+def _plot(rows: list[Row], card: str) -> Markup:
     first, left = rows[0], len(rows) - MOST_DOTS
-    card = "" if is_one_card else f" on {first['gpu']}"
     rest = f" {plural(left, 'score')} more in results_consolidated.parquet." if left > 0 else ""
     return plot("Scores", f"{first['step']}: {first['model']}{card}.{rest}", score_dots(rows[:MOST_DOTS]))
 

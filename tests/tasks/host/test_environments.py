@@ -261,9 +261,9 @@ def test_no_python_is_said_in_one_line(repo_root: Path) -> None:
 
 
 def pretending(python: Path, what: str) -> Path:
-    """A Python that answers `-c` as if `what` were so, and otherwise says its own name."""
-    answer = f'exec {sys.executable} -c "{what}; $2"'
-    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && {answer}\necho {python.name}; exit 3\n')
+    """A Python that answers `-I -c` as if `what` were so, and otherwise says its own name."""
+    answer = f'exec {sys.executable} -I -c "{what}; $3"'
+    python.write_text(f'#!/bin/sh\n[ "$2" = -c ] && {answer}\necho {python.name}; exit 3\n')
     python.chmod(0o755)
     return python
 
