@@ -2,7 +2,7 @@
 # Another Python: PYTHON=python3.12 make demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo family test test-beside test-parts test-cloud test-lab test-engine test-slurm lint format pins clean-cache
+.PHONY: help demo family test test-all tests test-beside test-parts test-cloud test-engine test-slurm lint format pins clean-cache
 
 # Where it is set, each of the thousands of processes that a test run starts would compile our code again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,32 +21,39 @@ demo: ## measure a tiny model family on this machine, no GPU needed, and open th
 family: ## train the demo's tiny models once (5 minutes, kept in the user's cache folder)
 	@"$$(bin/environment engine-cpu)" -m tasks.family.build --json >/dev/null
 
-test: ## all checks and tests: what CI runs
+test: ## lint, fast tests, the core of the slow ones and a quarter of the others: 30 minutes on two cores; what CI runs
+	@$(MAKE) --no-print-directory tests SLOW=commit
+	@"$$(bin/environment dev)" -m tests.quarters
+
+test-all: ## lint and every test: more than an hour on two cores
+	@$(MAKE) --no-print-directory tests SLOW=all
+
+# The pocket cloud waits more than it works, so the other tests run beside it.
+tests:
 	@bin/environment dev control node lab >/dev/null
 	@bin/debian-packages rsync openssh-client iproute2 util-linux || true
 	@$(MAKE) --no-print-directory -j2 test-cloud test-beside
-	@$(MAKE) --no-print-directory test-engine
 	@"$$(bin/environment dev)" -m lab.requirements
 
-# What the pocket cloud does not wait for: its nights take longest, and begin while the engines are still installed.
 test-beside:
 	@bin/environment s3servers engine-cpu lm-eval inspect hret >/dev/null
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j2 family test-parts
-	@$(MAKE) --no-print-directory test-lab
+	@$(MAKE) --no-print-directory test-parts
+	@$(MAKE) --no-print-directory test-engine
+
+# All slow tests, or those of one quarter: make test-parts SLOW=commit
+SLOW ?= all
+PYTEST = "$$(bin/environment dev)" -m pytest --slow $(SLOW)
 
 test-parts: ## the tests without an engine or a cloud, side by side
-	@"$$(bin/environment dev)" -m pytest -n 4 --dist worksteal -m "not engine and not cloud and not slurm"
+	@$(PYTEST) -n 4 --dist worksteal -m "not engine and not slurm" --ignore tests/cloud --ignore tests/engine
 
 test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
-	@"$$(bin/environment dev)" -m pytest -m "cloud and not engine and not lab"
+	@$(PYTEST) -m "not engine" tests/cloud
 
-test-lab: ## the pocket cloud's own tests: shorter than its nights, and done meanwhile
-	@"$$(bin/environment dev)" -m pytest -m lab
-
-test-engine: ## the tests with the real vLLM: by twos, those that want quiet rates alone
-	@"$$(bin/environment dev)" -m pytest -m "engine and quiet"
-	@"$$(bin/environment dev)" -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not quiet"
+test-engine: ## the tests with the real vLLM: those that want quiet rates alone, the others two at a time
+	@$(PYTEST) -m quiet tests/engine
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not quiet" tests/engine tests/cloud tests/tasks/family
 
 test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
 	@bin/environment dev node lab >/dev/null

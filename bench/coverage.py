@@ -8,14 +8,14 @@ must be 93 to 97 %; with fewer than four cells, 93 % or more. "any false": famil
 condition) of identical arms in which any claim is made, i.e. an interval leaves 1 out and p is below 5 % after Holm's
 correction; at most 5 %. "old": what the percentile bootstrap over repeats covers, which this replaced. The second table
 has the least and the most that rows of one design cover, and most families with a false claim; the third the placebo
-(AR's second visit over its first): runs in which it alarms, after Holm over three conditions; at most 5 %, with fewer
+(AR's last visit over its first): runs in which it alarms, after Holm over three conditions; at most 5 %, with fewer
 than four cells not held to that: no drift can be fitted there, and an alarm withholds claims. Exit code 1:
 a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one JSON document.
 
 Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
 techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two
 visits. Lone: one such bracket and no AR cell: it has no placebo, so it makes no claim. Mirrored: one machine, all cells
-forwards and then backwards.
+forwards and then backwards. Balanced: mirrored, and AR once more in the middle.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MIN_REPEATS, MAX_REPEATS, WITHIN = 3, 15, 0.02
 UNTIL_PRECISE = 0
 """Instead of a number of repeats: as many as it takes."""
 
-Design = Literal["lone", "bracketed", "mirrored"]
+Design = Literal["lone", "bracketed", "mirrored", "balanced"]
 
 T = [math.inf, math.inf, *(student_quantile(0.025, n - 1) for n in range(2, MAX_REPEATS + 1))]
 """Quantile of the interval of so many repeats."""
@@ -110,7 +110,7 @@ def settings() -> Iterator[Row]:
     scatters = ((0.005, 0.005), (0.02, 0.02), (0.05, 0.05), (0.005, 0.05))
     sizes: tuple[tuple[Design, int], ...] = (
         ("lone", 2), ("bracketed", 2), ("bracketed", 3), ("bracketed", 4), ("bracketed", 11),
-        ("mirrored", 2), ("mirrored", 3), ("mirrored", 4), ("mirrored", 11),
+        ("mirrored", 2), ("mirrored", 3), ("mirrored", 4), ("mirrored", 11), ("balanced", 2), ("balanced", 4),
     )  # fmt: skip
     counts = (3, 5, 9, UNTIL_PRECISE)
     for (design, cells), repeats, (ar, technique), start, drift in itertools.product(
@@ -124,8 +124,10 @@ def settings() -> Iterator[Row]:
 
 def layout(design: Design, cells: int) -> Layout:
     """Which arms a sweep has, each on its machine."""
-    if design == "mirrored":
-        positions = tuple((float(cell), float(2 * cells - 1 - cell)) for cell in range(cells))
+    if design in ("mirrored", "balanced"):
+        middle = (float(cells),) if design == "balanced" else ()
+        last = 2 * cells - 1 + len(middle)
+        positions = tuple((float(cell), *(middle if cell == 0 else ()), float(last - cell)) for cell in range(cells))
         return Layout(positions, frozenset(range(1, cells)), tuple((cell, 0) for cell in range(1, cells)), 0)
     brackets: tuple[tuple[float, ...], ...] = ((1.0,), (0.0, 2.0)) * (cells - 1)
     if design == "lone":

@@ -74,8 +74,8 @@ class Sweep(Frozen):
     gpu: str
     suite: str
     spot: bool = True
-    visits: Design = Field("single", description="engine starts that measure a speed: single, bracketed or mirrored")
-    drop: Drop = Field("never", description="K that are out: never, or after_first_visit; of mirrored visits")
+    visits: Design = Field("single", description="engine starts of a speed: single, bracketed, mirrored, balanced")
+    drop: Drop = Field("never", description="never, or after_first_visit: a K that is out; of mirrored, balanced")
     concurrency: int = Field(1, gt=0, description="cells measured at the same time, where machines are rented")
     max_attempts: int = Field(3, gt=0, description="tries per cell before the run gives it up")
     cloud: Cloud | None = Field(None, description="none: cells run on this machine")

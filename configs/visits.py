@@ -6,6 +6,7 @@ arms on one machine, in an order in which a slow drift of that machine cancels:
     single       one start; for quick looks. No claim: what it shows holds within one start only.
     bracketed    control, cell, control: each cell brings its AR twin along. For cells that are rented one by one.
     mirrored     all cells forwards, then backwards, a fresh engine each. For one machine that runs all cells.
+    balanced     mirrored, and AR once more in the middle: each technique has a start of AR on both sides of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from typing import Literal, NamedTuple
 from configs.cell import Cell
 from configs.step import MeasuredStep
 
-Design = Literal["single", "bracketed", "mirrored"]
+Design = Literal["single", "bracketed", "mirrored", "balanced"]
+
+MIRRORED: tuple[Design, ...] = ("mirrored", "balanced")
+"""Designs of one machine that runs all cells, forwards and back."""
+
+FORWARDS, MIDDLE, BACK = 1, 2, 3
+"""Legs of a mirrored design, in their order; only a balanced one has something in the middle."""
 
 Drop = Literal["never", "after_first_visit"]
 """Which cells of a mirrored K sweep are left out on the way back: none, or those whose K is out by then."""
@@ -68,12 +75,12 @@ class Measurement(NamedTuple):
 class Start(NamedTuple):
     """One start of an engine: what it serves, and what is measured before it is stopped.
 
-    `leg` is 2 on the way back of a mirrored design, else 1.
+    `leg` says when: a flow runs all cells of one leg before it begins the next one. Other designs have one leg.
     """
 
     served: Cell
     measurements: tuple[Measurement, ...]
-    leg: int = 1
+    leg: int = FORWARDS
 
 
 def without(starts: Sequence[Start], done: Collection[str]) -> list[Start]:
@@ -128,9 +135,9 @@ def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], d
     twice = [step for step in steps if step.is_timed or step.is_own_control(cell)]
     if design == "single" or not twice:
         return (Start(cell, tuple(Measurement(step, passes=1 + step.is_own_control(cell)) for step in steps)),)
+    if design in MIRRORED:
+        return _there_and_back(cell, steps, twice, has_middle=design == "balanced" and cell.technique.is_baseline)
     again = tuple(Measurement(step, Visit(number=2)) for step in twice)
-    if design == "mirrored":
-        return Start(cell, tuple(map(Measurement, steps))), Start(cell, again, leg=2)
     first = tuple(Measurement(step) for step in steps if step.is_gate or step in twice)
     rest = tuple(Measurement(step) for step in steps if not (step.is_gate or step in twice))
     if control is None:
@@ -140,3 +147,14 @@ def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], d
     )
     bracket = (Start(control, before), Start(cell, first), Start(control, after))
     return (*bracket, Start(cell, rest)) if rest else bracket
+
+
+def _there_and_back(
+    cell: Cell, steps: Sequence[MeasuredStep], twice: Sequence[MeasuredStep], *, has_middle: bool
+) -> tuple[Start, ...]:
+    """Everything on the way forwards, on the way back `twice`; what `has_middle` is timed a third time between them."""
+    middle = tuple(Measurement(step, Visit(number=2)) for step in twice if step.is_timed and has_middle)
+    last = 3 if middle else 2
+    back = tuple(Measurement(step, Visit(number=last if step.is_timed else 2)) for step in twice)
+    starts = (Start(cell, tuple(map(Measurement, steps))), Start(cell, middle, MIDDLE), Start(cell, back, BACK))
+    return tuple(start for start in starts if start.measurements)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from configs.schema import Plan, PlannedCell
+from configs.visits import BACK
 from warehouse.build import consolidate
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
@@ -67,7 +68,7 @@ class _WayBack(NamedTuple):
 
 def _way_back(ledger: Ledger, planned: PlannedCell) -> _WayBack:
     key = planned.cell.cell_key
-    names = [each.name for start in planned.starts if start.leg == 2 for each in start.measurements]
+    names = [each.name for start in planned.starts if start.leg == BACK for each in start.measurements]
     commits = {name: ledger.read_commit(key, name) for name in names}
     made = [commit for commit in commits.values() if commit is not None]
     dropped = [commit for commit in made if Reason.DROPPED in commit.reasons]

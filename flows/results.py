@@ -12,9 +12,11 @@ from rich.table import Table
 from configs.steps.load import BETWEEN, OPEN
 from configs.steps.throughput import NATURAL
 from warehouse.display.view import LOAD_STEP
-from warehouse.snapshot import read_current
-from warehouse.store import Store
-from warehouse.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
+from warehouse.report.answer import Answer, answers
+from warehouse.report.newest import make_view
+from warehouse.snapshot import current, read_current, read_table
+from warehouse.store import Store, StoreError
+from warehouse.tables import DIAGNOSTIC_EXTRACTORS, PRODUCT_TABLES, RECOMMENDATIONS
 from warehouse.verdicts import Reason
 
 COLUMNS = {
@@ -69,6 +71,19 @@ def unanswered_rows(store: Store, run_id: str) -> list[str]:
             condition = (row["condition"] or row["step"]).split(BETWEEN)[0]
             named.append(f"{row['model']} {_texts(row)['cell']}, {condition} ({', '.join(reasons)})")
     return [*dict.fromkeys(named)]
+
+
+def answers_of(store: Store, run_id: str) -> list[Answer]:
+    """What the run's rows alone answer, as the page would say it.
+
+    Raises:
+        StoreError: nothing was published yet.
+    """
+    manifest = current(store)
+    if manifest is None:
+        raise StoreError(f"{store.url} has no snapshot yet")
+    tables = {name: read_table(store, manifest, name).filter(run_id=run_id) for name in PRODUCT_TABLES}
+    return answers(make_view(tables))
 
 
 def recommendations_table(store: Store, run_id: str) -> Table | None:

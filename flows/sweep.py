@@ -27,6 +27,7 @@ from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from configs.secrets.guard import guard_logs
+from configs.visits import BACK, MIDDLE, MIRRORED
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.deployments.ours import MAX_FLOW_RUNS
@@ -45,6 +46,9 @@ from warehouse.report.write import write_report
 from warehouse.snapshot import publish
 from warehouse.store import Store, open_store, until_back
 from warehouse.store.proof import require_create_only
+
+LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}
+"""What a cell's task run is called besides its label."""
 
 AWAY_POLL_S = 3.0
 """Pause before what is measured is published again, whenever the store was away for longer than its patience."""
@@ -90,11 +94,12 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others.
 
     In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured, and less
-    the K that are out by then where the sweep says `drop: after_first_visit`.
+    the K that are out by then where the sweep says `drop: after_first_visit`. In a balanced one AR comes between them.
     """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
-    legs: tuple[int | None, ...] = (1, 2) if any(planned.visits == "mirrored" for planned in plan.cells) else (None,)
+    legs = _legs(plan)
+    total = sum(_is_measured_in(planned, leg) for leg in legs for planned in plan.cells)
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
@@ -105,18 +110,18 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
         pending: set[Future[CellOutcome]] = set()
         try:
             for leg in legs:
-                if leg == 2:
+                if leg == BACK:
                     drop_what_is_out(ledger, plan, tell, partial(clock.sleep, context.poll_s))
-                left = _left(plan, outcomes, adopted)
+                left = [each for each in _left(plan, outcomes, adopted) if _is_measured_in(each, leg)]
                 pending = {
                     pool.submit(copy_context().run, _measured_or_failed, ledger, planned, context, leg)
-                    for planned in (left if leg != 2 else reversed(left))
+                    for planned in (left if leg != BACK else reversed(left))
                 }
                 while pending:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
-                    _show_progress(progress, 100 * gone / (len(legs) * len(plan.cells)), tell)
+                    _show_progress(progress, 100 * gone / total, tell)
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             clock.stop(f"the flow ends: {type(error).__name__}")
             ledger.store.hurry()
@@ -124,6 +129,16 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                 future.cancel()
             raise
     return list(outcomes.values())
+
+
+def _legs(plan: Plan) -> list[int | None]:
+    """The legs of a mirrored plan in their order; None: all of a cell in one go."""
+    mirrored = [planned for planned in plan.cells if planned.visits in MIRRORED]
+    return list(sorted({start.leg for planned in mirrored for start in planned.starts})) or [None]
+
+
+def _is_measured_in(planned: PlannedCell, leg: int | None) -> bool:
+    return leg is None or any(start.leg == leg for start in planned.starts)
 
 
 def _show_progress(progress: UUID, percent: float, tell: Callable[[str], None]) -> None:
@@ -144,8 +159,7 @@ def _left(plan: Plan, outcomes: Mapping[str, CellOutcome], adopted: Container[st
 
 
 def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> CellOutcome:
-    back = " (back)" if leg == 2 else ""
-    named = run_cell.with_options(task_run_name=f"{planned.cell.label}{back}")
+    named = run_cell.with_options(task_run_name=f"{planned.cell.label}{LEG_NAMES.get(leg or 0, '')}")
     state = named(ledger, planned, context, leg, return_state=True)
     if state.is_completed():
         outcome: CellOutcome = state.result()

@@ -152,7 +152,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
     for name, meaning in (("store", "folder or s3://bucket/prefix"), ("run", "run id"), ("cell", "key, 16 hex digits")):
         parser.add_argument(f"--{name}", required=True, help=meaning)
-    parser.add_argument("--leg", type=int, help="of a mirrored design: 1 forwards, 2 back; without it: both")
+    parser.add_argument("--leg", type=int, help="mirrored design: 1 forwards, 2 the middle, 3 back; without it: all")
     parser.add_argument("--heartbeat-s", type=float, default=INTERVAL_S, help="from one heartbeat to the next")
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
     parser.add_argument("--secrets-fd", type=int, help="descriptor with keys and tokens, as one JSON object")

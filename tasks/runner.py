@@ -45,7 +45,7 @@ class CellRejected(SpecsweepError):
 
 
 def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[Start]:
-    """Engine starts that are left, each with the measurements that have no commit yet; None: of both legs.
+    """Engine starts that are left, each with the measurements that have no commit yet; None: of all legs.
 
     Raises:
         CellRejected: an earlier attempt committed the smoke step as rejected.

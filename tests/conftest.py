@@ -8,6 +8,39 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.host.environments import ensure
+from tests.quarters import QUARTERS, commit_of, in_words, left_out, quarter_of
+
+CHOICES = ("all", "commit", *map(str, range(QUARTERS)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--slow`: which slow tests run."""
+    said = "slow tests: all of them, the quarter that the commit chooses, or this one"
+    parser.addoption("--slow", choices=CHOICES, default="all", help=said)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the slow tests of other quarters out."""
+    asked = config.getoption("slow")
+    if asked == "all":
+        return
+    quarter = quarter_of(commit_of(ROOT)) if asked == "commit" else int(asked)
+    if out := left_out(items, quarter):
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A quarter without a test of this kind is no error."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("slow") != "all":
+        session.exitstatus = pytest.ExitCode.OK
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which quarter ran."""
+    if config.getoption("slow") == "commit":
+        terminalreporter.write_line(in_words(commit_of(ROOT)))
 
 
 @pytest.fixture(scope="session")

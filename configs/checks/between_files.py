@@ -12,6 +12,7 @@ from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
 from configs.step import MeasuredStep
+from configs.visits import MIRRORED
 from configs.without_vllm.generate import unmeasured, unserved
 from configs.without_weights.acceptance import KTooLong
 
@@ -120,17 +121,17 @@ def _check_gpu(document: Document, sweep: Sweep, library: Library) -> None:
 
 def _check_design(document: Document, sweep: Sweep) -> None:
     """Check that a way forwards and back is one machine's, one cell at a time; and that only its way back is cut."""
-    if sweep.visits != "mirrored":
+    if sweep.visits not in MIRRORED:
         if sweep.drop != "never":
             problem = f"{sweep.drop} leaves out the way back, and visits: {sweep.visits} has none"
-            raise document.error(("drop",), f"{problem}; accepted: never, or visits: mirrored")
+            raise document.error(("drop",), f"{problem}; accepted: never, or visits: mirrored or balanced")
         return
     if sweep.cloud is not None:
-        problem = "mirrored needs one machine for all cells, and each cell is rented one of its own"
+        problem = f"{sweep.visits} needs one machine for all cells, and each cell is rented one of its own"
         raise document.error(("visits",), f"{problem}; accepted: bracketed, single")
     if sweep.concurrency > 1:
         problem = f"{sweep.concurrency} cells at a time have no order to turn round"
-        raise document.error(("concurrency",), f"{problem}; accepted: 1 with visits: mirrored")
+        raise document.error(("concurrency",), f"{problem}; accepted: 1 with visits: {sweep.visits}")
 
 
 def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, library: Library) -> Cell:

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from configs.schema import Plan
 from configs.visits import split_name
-from flows.forecast.forecast import forecast
 from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, StepState
+from flows.terminal.time_left import TimeLeft
 from warehouse.clock import duration
 from warehouse.ledger import Ledger
 from warehouse.price import dollars
@@ -24,8 +24,8 @@ from warehouse.verdicts import VERDICTS
 POLL_S = 2.0
 """Pause between two looks at the ledger: the view must not disturb what it watches."""
 
-PACE_BOUNDS = (0.5, 3.0)
-"""Seconds per forecast second that are believed of a run: early on, its own figure may be far off."""
+LINE_EVERY_S = 15.0
+"""Pause between two lines about the whole where no terminal can show a moving one."""
 
 SYMBOLS: dict[StepState, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -43,12 +43,10 @@ class RunWatcher:
     """Shows a run until it ends: a live table on a terminal, a line per change elsewhere."""
 
     def __init__(self, ledger: Ledger, plan: Plan, console: Console) -> None:
-        """Show the time left as forecast, scaled by the pace of the run so far."""
         self._reader = ProgressReader(ledger, plan)
-        self._plan = plan
+        self._left = TimeLeft(plan)
         self._console = console
-        self._started = time.monotonic()
-        self._planned_s_at_start: float | None = None
+        self._started = self._line_at = time.monotonic()
         self._said: set[str] = set()
 
     def watch(self, ended: Callable[[], bool]) -> RunProgress:
@@ -71,6 +69,7 @@ class RunWatcher:
             progress = self._read(must=over)
             if progress is not None:
                 self._say_changes(progress)
+                self._say_now(progress)
                 if over:
                     return progress
             time.sleep(POLL_S)
@@ -85,7 +84,17 @@ class RunWatcher:
                 line = f"{cell.label} / {step}: {word}"
                 if state in (*VERDICTS, "running", "dropped") and line not in self._said:
                     self._said.add(line)
-                    self._console.print(f"{line}  ({self._summary(progress)})", highlight=False)
+                    self._say(f"{line}  ({self._summary(progress)})")
+
+    def _say_now(self, progress: RunProgress) -> None:
+        """Say what is going on and how long it all still takes, if no line said it lately."""
+        if time.monotonic() - self._line_at >= LINE_EVERY_S:
+            doing = [f"{cell.label}: {_now(cell)}" for cell in progress.cells if cell.heartbeat is not None]
+            self._say("; ".join([self._summary(progress), *doing]))
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._line_at = time.monotonic()
 
     def _read(self, *, must: bool) -> RunProgress | None:
         """How the run stands; None if that can't be read now: who watches must not end what he watches.
@@ -107,23 +116,8 @@ class RunWatcher:
         elapsed_s = time.monotonic() - self._started
         spent = f", {dollars(progress.spent.usd)}" if progress.spent else ""
         text = f"{progress.measured} of {progress.total} steps measured, {duration(elapsed_s)}{spent} so far"
-        left_s = self._left_s(progress, elapsed_s)
+        left_s = self._left(progress)
         return text if left_s is None else f"{text}, about {duration(left_s)} left"
-
-    def _left_s(self, progress: RunProgress, elapsed_s: float) -> float | None:
-        committed = {
-            cell.cell_key: [step for step, state in cell.steps.items() if state in (*VERDICTS, "dropped")]
-            for cell in progress.cells
-        }
-        planned_s = sum(cell.total_s for cell in forecast(self._plan, committed).cells)
-        if self._planned_s_at_start is None:
-            self._planned_s_at_start = planned_s
-        if progress.complete:
-            return None
-        done_s = self._planned_s_at_start - planned_s
-        pace = elapsed_s / done_s if done_s > 0 else 1.0
-        low, high = PACE_BOUNDS
-        return planned_s * min(max(pace, low), high)
 
 
 def progress_table(progress: RunProgress) -> Table:

@@ -13,7 +13,7 @@ from configs.schema import Plan
 from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run
 from flows.preflight import require_datasets
-from flows.results import recommendations_table, results_table, unanswered_rows
+from flows.results import answers_of, recommendations_table, results_table, unanswered_rows
 from flows.settling import require_budget
 from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
@@ -28,6 +28,11 @@ from warehouse.store.proof import require_create_only
 
 CLOUD_STOP_S = 300.0
 """How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
+
+NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
+         bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
+         bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
+"""After a sweep of the tiny family: what else there is."""
 
 UNANSWERED_CODE = 4
 """Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
@@ -84,15 +89,21 @@ def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
 
 
 def show_results(ledger: Ledger, console: Console, remark: str) -> None:
-    """Print the consolidated table, a remark, how to read the dataset, and last the report's path."""
+    """Print the consolidated table and a remark; last the answer in words, dataset and page, and what to try next."""
     store = ledger.store
     console.print(results_table(store, ledger.run_id))
     if (which_k := recommendations_table(store, ledger.run_id)) is not None:
         console.print(which_k)
     console.print(remark)
+    for answer in answers_of(store, ledger.run_id):
+        about = f"{answer.about}: " if answer.about else ""
+        console.print(f"\n{about}{answer.verdict}", style="bold", soft_wrap=True, highlight=False, markup=False)
+        console.print(answer.evidence, highlight=False, markup=False)
     dataset = store.uri("results_consolidated.parquet")
-    console.print(f'dataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
-    console.print(f"report:  {store.uri('report.html')}", soft_wrap=True, highlight=False)
+    console.print(f'\ndataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
+    console.print(f"page:    {store.uri('report.html')}", soft_wrap=True, highlight=False)
+    if all(planned.cell.model.family_member is not None for planned in ledger.plan().cells):
+        console.print(NEXT, highlight=False, markup=False)
 
 
 def code_of_rows(ledger: Ledger, console: Console) -> int:

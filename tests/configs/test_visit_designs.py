@@ -11,7 +11,7 @@ from configs.errors import SpecsweepError
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan, PlannedCell
-from configs.visits import Visit, split_name
+from configs.visits import BACK, FORWARDS, MIDDLE, Visit, split_name
 
 
 def plan(name: str) -> Plan:
@@ -59,13 +59,24 @@ def test_a_model_without_an_ar_of_its_own_is_held_against_another() -> None:
 
 
 def test_one_machine_goes_forwards_and_back() -> None:
-    for planned in plan("demo").cells:
+    for planned in plan("demo-all").cells:
         forwards, back = planned.starts
-        assert (forwards.leg, back.leg) == (1, 2)
+        assert (forwards.leg, back.leg) == (FORWARDS, BACK)
         own_control = ["parity@2"] if planned.cell.technique.is_baseline else []
         assert [each.name for each in back.measurements] == ["throughput@2", *own_control]
         assert {each.passes for each in planned.measurements} == {1}
         assert forwards.served == back.served == planned.cell
+
+
+def test_a_balanced_design_starts_ar_in_the_middle_too() -> None:
+    ar, *others = plan("demo").cells
+    forwards, middle, back = ar.starts
+    assert (forwards.leg, middle.leg, back.leg) == (FORWARDS, MIDDLE, BACK)
+    assert [each.name for each in middle.measurements] == ["throughput@2"]
+    assert [each.name for each in back.measurements] == ["throughput@3", "parity@2"]
+    for planned in others:
+        assert [start.leg for start in planned.starts] == [FORWARDS, BACK]
+        assert [each.name for each in planned.starts[1].measurements] == ["throughput@2"]
 
 
 def test_a_quick_look_is_one_start() -> None:

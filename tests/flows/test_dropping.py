@@ -13,6 +13,7 @@ from configs.load import load_sweep
 from configs.schema import Plan
 from configs.steps.depth import DepthStep
 from configs.steps.throughput import ThroughputStep
+from configs.visits import BACK
 from flows.dropping import drop_what_is_out
 from flows.forecast.forecast import forecast
 from flows.terminal.progress import ProgressReader
@@ -102,7 +103,7 @@ def drop(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> None:
 
 
 def left(ledger: Ledger, plan: Plan) -> list[int | None]:
-    return [each.cell.k for each in plan.cells if todo(ledger, each, 2)]
+    return [each.cell.k for each in plan.cells if todo(ledger, each, BACK)]
 
 
 def test_a_k_that_is_out_is_done_with_says_why_and_keeps_what_it_measured(ledger: Ledger, plan: Plan) -> None:

@@ -62,7 +62,7 @@ def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path,
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="mirrored")
     code, output = run.finish(node_python, arguments=("--leg", "1"))
     assert code == 0 and "throughput@2" not in output, output
-    code, output = run.finish(node_python, arguments=("--leg", "2"))
+    code, output = run.finish(node_python, arguments=("--leg", "3"))
     assert code == 0, output
     assert [line.split(":")[0] for line in output.splitlines() if ": committed" in line] == ["throughput@2"]
     assert run.finish(node_python)[1].strip() == "everything is measured"

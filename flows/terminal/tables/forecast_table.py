@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, Forecast
 from flows.terminal.tables import evaluation_table
@@ -82,8 +83,9 @@ def _visits(forecast: Forecast) -> str:
     visits = sum(cell.starts for cell in forecast.cells)
     if forecast.visits == "single":
         return f"{visits} engine starts, one per cell: no claim about a speedup (visits: single)."
-    if forecast.visits == "mirrored":
-        said = f"{visits} engine starts: all cells forwards, then backwards (visits: mirrored)."
+    if forecast.visits in MIRRORED:
+        middle = ", AR also in the middle" if forecast.visits == "balanced" else ""
+        said = f"{visits} engine starts: all cells forwards, then backwards{middle} (visits: {forecast.visits})."
         return said + (_droppable(forecast) if forecast.droppable else "")
     prices = [
         dollars(usd * forecast.control_gpu_h / forecast.gpu_h)

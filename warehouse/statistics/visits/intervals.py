@@ -84,7 +84,7 @@ def ratio_interval(cell: Arm, baseline: Arm, found: Components) -> Estimate | No
 
 
 def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
-    """An arm's second visit over its first, drift taken out: what no technique has touched must be 0.
+    """An arm's last visit over its first, drift taken out: what no technique has touched must be 0.
 
     It is held against the *other* arms' visits: its own difference would widen the interval by which it is judged. And
     against their mean square as it is, repeats included; where this arm's repeats scatter more, by that much more.
@@ -102,11 +102,11 @@ def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
     others = pooled(tuple(rest), found.repeats, FEWEST_FOR_PLACEBO_DRIFT)
     if not others.start_df:
         return None
-    first, second = ar[:2]
-    apart = second.position - first.position if first.position is not None and second.position is not None else 0.0
-    noisier = max(0.0, repeats.var * (1 / len(first.log_rates) + 1 / len(second.log_rates)) - 2 * others.repeat_part)
+    first, last = ar[0], ar[-1]
+    apart = last.position - first.position if first.position is not None and last.position is not None else 0.0
+    noisier = max(0.0, repeats.var * (1 / len(first.log_rates) + 1 / len(last.log_rates)) - 2 * others.repeat_part)
     var = 2 * others.mean_square + noisier + apart * apart * others.drift_var
-    return _interval(second.log_rate - first.log_rate - apart * others.drift, var, others.start_df)
+    return _interval(last.log_rate - first.log_rate - apart * others.drift, var, others.start_df)
 
 
 def smallest_seen(estimate: Estimate, tests: int) -> float:

@@ -1,0 +1,54 @@
+"""Every slow test runs in one of the four quarters, and the core in all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.checkout import ROOT
+from tests.quarters import QUARTERS, left_out, quarter_of
+
+
+class Item:
+    """As much of a collected test as the choice looks at."""
+
+    def __init__(self, nodeid: str, seconds: float | None, *, core: bool = False) -> None:
+        self.nodeid, self.path = nodeid, ROOT / Path(nodeid.partition("::")[0])
+        self._marks = {} if seconds is None else {"slow": pytest.mark.slow(seconds).mark}
+        self._marks |= {"core": pytest.mark.core.mark} if core else {}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self._marks.get(name)
+
+
+def run_by_quarter(items: list[Any]) -> list[set[str]]:
+    return [{each.nodeid for each in items} - {each.nodeid for each in left_out(items, q)} for q in range(QUARTERS)]
+
+
+def test_each_slow_test_runs_in_one_quarter_and_all_others_in_every_one() -> None:
+    slow = [Item(f"tests/flows/test_a.py::test_{n}", float(n)) for n in range(1, 12)]
+    always = [Item("tests/flows/test_b.py::test_fast", None), Item("tests/flows/test_b.py::test_core", 9, core=True)]
+    times_run = Counter(name for quarter in run_by_quarter([*slow, *always]) for name in quarter)
+    assert all(times_run[each.nodeid] == 1 for each in slow)
+    assert all(times_run[each.nodeid] == QUARTERS for each in always)
+
+
+def test_quarters_take_about_the_same_time() -> None:
+    seconds = {f"tests/flows/test_a.py::test_{n}": float(n) for n in (500, 300, 200, 150, 150, 100, 90, 10)}
+    sums = [sum(seconds[name] for name in run) for run in run_by_quarter([Item(*each) for each in seconds.items()])]
+    assert max(sums) == 500, "no quarter is longer than the longest test alone"
+
+
+def test_what_shares_an_engine_or_a_function_stays_together() -> None:
+    engine = [Item(f"tests/engine/test_e.py::test_{n}", 60) for n in range(5)]
+    cases = [Item(f"tests/flows/test_a.py::test_one[{n}]", 7) for n in range(5)]
+    for together in (engine, cases):
+        names = {each.nodeid for each in together}
+        assert [run for run in run_by_quarter([*engine, *cases]) if run & names == names]
+
+
+def test_commits_choose_every_quarter() -> None:
+    assert {quarter_of(f"{number:040x}"[::-1]) for number in range(64)} == set(range(QUARTERS))
