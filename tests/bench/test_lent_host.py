@@ -131,6 +131,7 @@ def merge(*folders: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow(53)
 def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
     assert "acceptance=replayed:mtp-gb10-31b" in run("pack.sh", str(tmp_path), str(here), sweep_in(tmp_path))
@@ -167,6 +168,7 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
     assert "gemma-4-31b-shape" in (whole / "report.html").read_text()
 
 
+@pytest.mark.slow(22)
 def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earlier_ones(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
@@ -180,6 +182,7 @@ def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earl
     assert "K=4 (" in said and "is for the next lease" in said and "K=2 (" not in said
 
 
+@pytest.mark.slow(8)
 def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_measured(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
@@ -191,6 +194,7 @@ def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_me
     assert "is for the next lease" in said, "the other run is this card's"
 
 
+@pytest.mark.slow(5)
 def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_measures_nothing(
     tmp_path: Path, run: Run
 ) -> None:
@@ -205,6 +209,7 @@ def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_me
         run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"))
 
 
+@pytest.mark.slow(23)
 def test_a_cell_that_never_starts_goes_into_the_merged_dataset_with_its_reason(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:

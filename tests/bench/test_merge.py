@@ -45,6 +45,7 @@ def lease(folder: Path, rows: pl.DataFrame, **changed: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow(7)
 @pytest.mark.parametrize("run_id", ["shapes-6db765ea", "shapes-of-a-later-version"])
 def test_a_bracket_that_was_cut_off_replaces_nothing(whole: Path, tmp_path: Path, run_id: str) -> None:
     before, claimed = table(whole, "results_consolidated"), table(whole, "pairs").filter(BRACKET)
@@ -56,6 +57,7 @@ def test_a_bracket_that_was_cut_off_replaces_nothing(whole: Path, tmp_path: Path
     assert len(claimed) and table(whole, "pairs").filter(BRACKET).equals(claimed)
 
 
+@pytest.mark.slow(16)
 def test_a_bracket_whose_second_control_was_cut_off_does_not_replace_a_whole_one(whole: Path, tmp_path: Path) -> None:
     before = table(whole, "results_consolidated")
     later = lease(tmp_path / "cut", before.filter(FIXED), run_id="shapes-of-a-later-version", tok_s=222.0)
@@ -65,6 +67,7 @@ def test_a_bracket_whose_second_control_was_cut_off_does_not_replace_a_whole_one
     assert merged(whole, later).filter(BRACKET).select(kept).equals(before.filter(BRACKET).select(kept))
 
 
+@pytest.mark.slow(6)
 def test_a_bracket_that_may_be_believed_replaces_a_suspect_one_though_its_second_control_was_cut_off(
     whole: Path, tmp_path: Path
 ) -> None:
@@ -77,6 +80,7 @@ def test_a_bracket_that_may_be_believed_replaces_a_suspect_one_though_its_second
     assert set(after.filter(pl.col("run_id") == "shapes-of-a-later-version")["tok_s"]) == {222.0}
 
 
+@pytest.mark.slow(6)
 def test_what_is_measured_again_replaces_the_bracket_whole_and_its_pairs(whole: Path, tmp_path: Path) -> None:
     one = table(whole, "results_consolidated").filter(FIXED & (pl.col("condition") == "short c=1"))
     after = merged(whole, lease(tmp_path / "again", one, tok_s=222.0))
@@ -106,6 +110,7 @@ def test_a_claim_rests_on_starts_that_stand_in_the_dataset(whole: Path) -> None:
     assert table(whole, "pairs").filter((pl.col("run_id") == run) & (pl.col("kind") == "placebo")).is_empty()
 
 
+@pytest.mark.slow(5)
 def test_a_start_that_is_called_suspect_later_says_nothing_of_how_starts_differ(whole: Path) -> None:
     run, cell = "shapes-cb4e30e9", "b099e401f461765c"
     [_, before] = claims(whole, run, "short c=1")[cell]
@@ -130,6 +135,7 @@ def test_a_suspect_row_is_compared_with_nothing_and_counts_in_no_family(whole: P
     assert rows["speedup"].null_count() == len(rows)
 
 
+@pytest.mark.slow(3)
 def test_claims_are_corrected_for_all_that_stand_together(whole: Path) -> None:
     alone = (pl.col("kind") == "speed") & (pl.col("condition") == "list c=8") & (pl.col("technique") == "mtp")
     alone &= pl.col("gpu") == "h200"
@@ -144,6 +150,7 @@ def test_claims_are_corrected_for_all_that_stand_together(whole: Path) -> None:
     assert pair["wording"].startswith("1.55 x [1.14, 2.12], ") and "; inconclusive as one of 2" in pair["wording"]
 
 
+@pytest.mark.slow(16)
 def test_requests_that_shared_their_experts_make_no_claim_and_merging_again_changes_nothing(whole: Path) -> None:
     before = merged(whole)
     moe = pl.col("model").is_in(["gemma-4-26b-a4b-shape", "qwen3.6-35b-a3b-shape"]) & (pl.col("step") == "throughput")

@@ -28,7 +28,7 @@ from tests.cloud.night import CANARY, Night, orchestrators, wait_for
 from tests.command_lines import command_of
 from warehouse.snapshot import read_current
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(540)]
 
 NOTICED, LOST, *UNHURT = range(4)
 AWAY_S = 90.0

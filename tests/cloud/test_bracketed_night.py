@@ -12,7 +12,7 @@ from lab.cloud import Lab
 from tests.cloud.night import Night, wait_for
 from warehouse.snapshot import publish, read_current
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(300), pytest.mark.core]
 
 STRUCK, CALM = range(2)
 EAST = ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -16,7 +16,7 @@ import pytest
 from lab.cloud import Lab
 from tests.cloud.night import Night, orchestrators, wait_for
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(240)]
 
 PATIENCE_S = 900.0
 LAST_COMMIT = "steps/eval-tiny/commit.json"

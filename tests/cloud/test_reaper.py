@@ -25,7 +25,7 @@ from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name
 from warehouse.placement import Offer, Placements
 
-pytestmark = pytest.mark.cloud
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 
 TASK = """
 resources: {accelerators: "H100:1", use_spot: true, infra: aws/us-east-1/us-east-1a}

@@ -24,7 +24,7 @@ from warehouse.ledger import Ledger
 from warehouse.placement import Placements
 from warehouse.store import open_store
 
-pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow(320)]
 
 SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique", "instance_type", "spot", "config_hash"]
 """Columns of the dataset that hold no clock and no place."""

@@ -21,7 +21,7 @@ from tests.cloud.checks import server_log
 from tests.cloud.night import Night
 from tests.command_lines import command_of
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 
 TIME_TO_LIVE_S = 90.0
 """Of a machine that is launched here: long enough for SkyPilot to reach it, also where two cores are busy."""

@@ -19,7 +19,7 @@ from tasks.host import environments
 from tasks.meters import Counters
 from tasks.prompts import Prompt
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(120)]
 
 SCALE = 0.01
 CANVAS, STEPS = 16, 3

@@ -23,7 +23,7 @@ from warehouse.lease import Leases
 from warehouse.ledger import Ledger
 from warehouse.store import open_store
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
 
 
 class Victim:

@@ -27,7 +27,7 @@ from warehouse.parts import decode
 from warehouse.snapshot import publish, read_current
 from warehouse.store import open_store
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 
 ITEMS, SMOKE_ITEMS = 150, 5
 

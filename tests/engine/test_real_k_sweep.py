@@ -10,7 +10,7 @@ import pytest
 from tests.engine.tiny_store import measure
 from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
 
-pytestmark = [pytest.mark.engine, pytest.mark.quiet]
+pytestmark = [pytest.mark.engine, pytest.mark.quiet, pytest.mark.slow(330)]
 
 
 @pytest.fixture(scope="module")

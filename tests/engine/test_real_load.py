@@ -11,7 +11,7 @@ from configs.prompt_suites import CATEGORIES
 from tests.engine.tiny_store import measure
 from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 
 
 @pytest.fixture(scope="module")

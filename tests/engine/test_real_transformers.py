@@ -22,7 +22,7 @@ from warehouse.regrades import rows_in_force
 from warehouse.steps.throughput import REQUESTS
 from warehouse.store import open_store
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(150)]
 
 SERVER = "tasks.transformers_engine"
 

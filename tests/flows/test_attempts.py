@@ -50,6 +50,8 @@ def test_what_fails_on_this_machine_before_its_runner_begins_is_a_row_too(run: F
     ] * 2
 
 
+@pytest.mark.core
+@pytest.mark.slow(18)
 def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(run: FakeRun, node_python: Path) -> None:
     first, second = FakeCluster(run, node_python, **SLOW), FakeCluster(run, node_python)
     first.word, second.word = MachineEnd(interrupted=True), MachineEnd(1_795_176_000.0)
@@ -86,6 +88,7 @@ class LostWhenDone(FakeCluster):
         return None if ending is None else Ending(None, Ended.PREEMPTED, "the cluster does not exist any more")
 
 
+@pytest.mark.slow(13)
 def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRun, node_python: Path) -> None:
     site = FakeSite([LostWhenDone(run, node_python)])
     outcome = measured(run, context(run, site))
@@ -93,6 +96,7 @@ def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRu
     assert ends(run) == ["done"] and [attempt.outcome for attempt in run.attempts()] == ["completed"]
 
 
+@pytest.mark.slow(18)
 def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path) -> None:
     said: list[str] = []
     clock_s = context(run, FakeSite([FakeCluster(run, node_python)])).clock.now_s()
@@ -252,6 +256,7 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     assert node.is_down
 
 
+@pytest.mark.slow(12)
 def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, node_python: Path) -> None:
     node = FakeCluster(run, node_python, **SLOW)
     placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
@@ -263,6 +268,7 @@ def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, no
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
 
 
+@pytest.mark.slow(13)
 def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_python: Path) -> None:
     node = FakeCluster(run, node_python)
     Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
@@ -272,6 +278,7 @@ def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_pyth
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
 
 
+@pytest.mark.slow(14)
 def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> None:
     placements, claims = Placements(run.ledger, run.key), Claims(run.ledger, run.key)
     first = claims.take(owner_name())

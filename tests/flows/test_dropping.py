@@ -195,7 +195,7 @@ def test_a_design_without_a_way_back_has_nothing_to_drop(tmp_path: Path) -> None
         planned(tmp_path, SWEEP.replace("visits: mirrored\n", ""))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(16)
 def test_a_run_that_is_continued_on_its_way_back_leaves_out_what_is_out(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar mtp mtp2", FAKE_SUITE, visits="mirrored\ndrop: after_first_visit")
     fake = expand(load_sweep(str(tmp_path / "sweep.yaml")), recipe="0" * 16)

@@ -59,7 +59,7 @@ def row(folder: Path) -> dict[str, object]:
     return frame.filter(pl.col("mode") == "fixed").row(0, named=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(16)
 def test_a_card_and_a_vllm_on_the_path_are_all_it_takes(
     tmp_path: Path, box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_card_and_a_vllm_on_the_path_are_all_it_takes(
     assert code == 0 and "measured already" in said, said
 
 
-@pytest.mark.slow
+@pytest.mark.slow(13)
 def test_the_virtual_environment_that_an_engine_names_serves_with_its_own_programs_first(
     tmp_path: Path, box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
 ) -> None:
@@ -87,7 +87,7 @@ def test_the_virtual_environment_that_an_engine_names_serves_with_its_own_progra
     assert (tmp_path / "path").read_text().startswith(f"{vllm.parent}{os.pathsep}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 def test_a_container_is_reached_told_and_removed(
     tmp_path: Path, box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
 ) -> None:

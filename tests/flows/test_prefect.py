@@ -34,7 +34,7 @@ def committed_once(run: FakeRun) -> None:
     assert len(requests) == len(set(requests))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(62)
 def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, start_sweep: Sweep) -> None:
     run = FakeRun(tmp_path)
     arguments = ("demo", "--sweep", "sweep.yaml", "--run-id", "r1")  # the flow's process works in the clone
@@ -59,7 +59,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, sta
     assert third.returncode == 0 and "is measured" in said
 
 
-@pytest.mark.slow
+@pytest.mark.slow(51)
 def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun(tmp_path)
     settings = {

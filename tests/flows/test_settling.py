@@ -179,6 +179,7 @@ def test_what_a_library_says_stops_neither_the_settling_nor_the_run(run: FakeRun
     assert ["RuntimeError: the cloud's own words" in line for line in said] == [True]
 
 
+@pytest.mark.slow(9)
 def test_a_machine_that_a_library_cannot_make_out_goes_down_and_the_cell_is_measured(
     run: FakeRun, node_python: Path
 ) -> None:

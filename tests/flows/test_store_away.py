@@ -46,7 +46,7 @@ class LastWordsLost(FakeCluster):
         self.server.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @pytest.mark.parametrize("s3_server", ["ministack"], indirect=True)
 @pytest.mark.parametrize("when", ["at work", "when it is down"])
 def test_no_node_is_taken_down_for_it_and_its_records_are_written_later(

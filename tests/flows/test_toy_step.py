@@ -37,6 +37,7 @@ def toy_sweep(folder: Path) -> str:
     return str(sweep)
 
 
+@pytest.mark.slow(14)
 def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(
     tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
 ) -> None:

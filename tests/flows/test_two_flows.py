@@ -86,7 +86,7 @@ class Flow:
         self.process.communicate()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(8)
 @pytest.mark.parametrize("s3_server", ["ministack"], indirect=True)
 def test_of_two_flows_that_begin_together_one_owns_the_cell_and_the_other_says_whose_it_is(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from tests.slurm.machine import Machine
 from tests.slurm.night import CELLS, SlurmNight, wait_for
 from tests.slurm.unheard import NAME
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow(300)]
 
 BOTH = range(CELLS)
 PATIENCE_S = 300.0

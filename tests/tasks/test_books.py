@@ -66,6 +66,7 @@ def carried_s(run: FakeRun) -> float:
     return fsum(row["gpu_s"] or 0.0 for row in consolidate(run.ledger.store, ["r1"]).results)
 
 
+@pytest.mark.slow(29)
 def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_path: Path, node_python: Path) -> None:
     run, hang, windows = FakeRun(tmp_path), tmp_path / "hang", "throughput/parts/windows-*"
     often = ("--heartbeat-s", "0.1")
@@ -88,6 +89,7 @@ def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_
     assert of_lost_s > 0.5 and throughput.wall_s < fsum(part.spent_s or 0.0 for part in throughput.parts)
 
 
+@pytest.mark.slow(23)
 def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     often = ("--heartbeat-s", "0.1")
@@ -99,6 +101,7 @@ def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: 
     assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
 
 
+@pytest.mark.slow(20)
 def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, node_python: Path) -> None:
     run, shared = FakeRun(tmp_path), tmp_path / "speed.lock"
     shared.touch()

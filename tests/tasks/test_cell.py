@@ -43,6 +43,8 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
+@pytest.mark.core
+@pytest.mark.slow(26)
 def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp")
     # slow tokens: beside a busy neighbour, half a second without a core must not look like a stream in lumps
@@ -66,6 +68,7 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
     assert processes_with(str(tmp_path)) == []
 
 
+@pytest.mark.slow(22)
 def test_several_in_flight_are_timed_while_all_slots_are_busy(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004", FAKE_ENGINE_SLOTS="1 2")
@@ -79,6 +82,7 @@ def test_several_in_flight_are_timed_while_all_slots_are_busy(tmp_path: Path, no
         assert row["client_late_ms"] is not None
 
 
+@pytest.mark.slow(16)
 def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     assert run.finish(node_python)[0] == 0
@@ -88,6 +92,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Pat
     assert len(run.prompts_sent()) == sent
 
 
+@pytest.mark.slow(6)
 @pytest.mark.parametrize(
     ("lie", "technique", "step", "reason"),
     [
@@ -124,6 +129,7 @@ def test_a_lying_engine_is_rejected_with_its_reason(
         assert run.finish(node_python, lie)[0] == 3, "and is not tried again"
 
 
+@pytest.mark.slow(11)
 def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
     tmp_path: Path, node_python: Path
 ) -> None:
@@ -142,6 +148,7 @@ def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
     assert all(0 < row["delivered_share"] <= 1 and row["failed"] == 0 for row in windows)
 
 
+@pytest.mark.slow(27)
 def test_counters_under_other_names_are_not_counters_at_zero(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     # at 2 ms a token a busy machine's streams are suspect of their own
@@ -172,6 +179,8 @@ def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: P
     assert "No such file" in run.attempts()[0].reason
 
 
+@pytest.mark.core
+@pytest.mark.slow(11)
 def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
@@ -195,6 +204,7 @@ def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, n
     assert processes_with(str(run.counts)) == []
 
 
+@pytest.mark.slow(15)
 def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/eval-tiny/parts"
@@ -207,6 +217,7 @@ def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, 
     assert set(items.values()) == {1}
 
 
+@pytest.mark.slow(5)
 def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
@@ -245,6 +256,7 @@ def test_a_node_whose_engine_leaves_first_was_asked_to_stop_too(tmp_path: Path, 
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
 
+@pytest.mark.slow(11)
 def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
@@ -256,6 +268,7 @@ def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Pat
     assert run.finish(node_python)[0] == 0, "a dead owner on the same machine is not waited for"
 
 
+@pytest.mark.slow(10)
 def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     steps = tmp_path / f"store/runs/r1/cells/{run.key}/steps"

@@ -43,6 +43,7 @@ def test_depths_are_measured_through_the_runner_and_committed(tmp_path: Path, no
     assert modes == [("pp128", "prefill"), ("tg64", "decode"), ("pp128 @ d256", "prefill"), ("tg64 @ d256", "decode")]
 
 
+@pytest.mark.slow(6)
 def test_a_killed_runner_keeps_the_depth_that_was_finished(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/depth/parts"
@@ -56,6 +57,7 @@ def test_a_killed_runner_keeps_the_depth_that_was_finished(tmp_path: Path, node_
     assert ("pp128+tg64 @ d256", 2) in runs
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [("bursts", "stream_burst"), ("short", "short_output"), ("miscount", "token_mismatch"), ("cuts", "request_failed")],

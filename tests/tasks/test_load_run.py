@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tasks.client import CLIENT_VERSION
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
@@ -34,6 +36,7 @@ def test_a_load_step_is_measured_through_the_runner_and_committed(tmp_path: Path
     assert run.rows("load", "provenance")[-1]["dataset_revision"] == "twin-1"
 
 
+@pytest.mark.slow(8)
 def test_a_killed_runner_measures_the_load_that_it_had_begun_whole(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE)
     parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/load/parts"
@@ -71,6 +74,7 @@ steps:
 """
 
 
+@pytest.mark.slow(5)
 def test_a_schedule_and_natural_answers_are_measured_through_the_runner(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SCHEDULED)
     code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.004")

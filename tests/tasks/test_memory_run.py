@@ -113,6 +113,7 @@ def test_without_a_driver_one_line_is_said_and_all_is_null(tmp_path: Path, node_
     assert row["engine_memory_peak_bytes"] is None and row["kv_tokens"] == 65_536
 
 
+@pytest.mark.slow(4)
 def test_a_log_in_other_words_gives_null_and_is_said(
     tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
 ) -> None:

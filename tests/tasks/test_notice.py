@@ -44,6 +44,7 @@ def windows(run: FakeRun) -> list[str]:
 
 
 class TestRunner:
+    @pytest.mark.slow(14)
     def test_a_notice_in_a_step_ends_the_attempt_with_what_is_finished_and_the_next_goes_on(
         self, tmp_path: Path, node_python: Path, metadata: FakeMetadata
     ) -> None:
@@ -85,6 +86,7 @@ class TestRunner:
             os.kill(pid, signal.SIGKILL)
         assert ended(runner)[0] == Ended.NOTICE.exit_code
 
+    @pytest.mark.slow(13)
     def test_where_nobody_answers_the_cell_is_measured_all_the_same(self, tmp_path: Path, node_python: Path) -> None:
         run = FakeRun(tmp_path)
         with metadata_of(BROKEN) as metadata:
@@ -96,6 +98,7 @@ class TestRunner:
 
 
 class TestFlow:
+    @pytest.mark.slow(11)
     def test_a_machine_with_a_notice_is_replaced_at_once(self, tmp_path: Path, node_python: Path) -> None:
         run, said = FakeRun(tmp_path), list[str]()
         with metadata_of(EC2) as metadata:
@@ -112,6 +115,7 @@ class TestFlow:
         assert any("notice: EC2 says instance-action" in line for line in said)
         assert run.commit("throughput").attempt == 1
 
+    @pytest.mark.slow(9)
     def test_a_notice_that_is_written_while_its_cluster_is_asked_stands(
         self, tmp_path: Path, node_python: Path
     ) -> None:

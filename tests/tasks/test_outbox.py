@@ -45,7 +45,7 @@ def read_until(runner: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"the runner ended before it said {text!r}: {said}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("s3_server", ["moto"], indirect=True)
 @pytest.mark.parametrize(("meanwhile", "code", "steps"), [("nobody", 0, 3), ("another runner", 76, 1)])
 def test_a_node_measures_to_the_end_and_commits_when_the_store_is_back(

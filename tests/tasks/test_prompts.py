@@ -82,6 +82,7 @@ def test_a_request_that_is_longer_than_asked_is_sent_and_said() -> None:
     assert finding.sentence == f"1 of 2 prompts have not 64 tokens within 1% (e.g. {tokens})"
 
 
+@pytest.mark.slow(6)
 def test_a_context_of_just_prompt_and_output_holds_what_is_sent(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=8512)
     code, said = run.finish(node_python, FAKE_ENGINE_DIGITS="1")
@@ -136,6 +137,7 @@ def test_no_two_prompts_begin_alike(kind: str) -> None:
     assert set(beginnings.values()) == {1}, "a block of the prefix cache has 16 tokens"
 
 
+@pytest.mark.slow(14)
 def test_nodes_with_another_python_send_the_same_prompts(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "ar mtp", suite=SUITE + NEEDLE, max_model_len=8512)
     record_run(run.ledger, run.ledger.plan())

@@ -33,6 +33,7 @@ def served(run: FakeRun, name: str) -> set[bool]:
     return {"--speculative-config" in row["argv"] for row in run.rows(name, "provenance")}
 
 
+@pytest.mark.slow(10)
 def test_a_cell_is_measured_between_two_visits_of_its_control(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
     code, output = run.finish(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
@@ -48,6 +49,7 @@ def test_a_cell_is_measured_between_two_visits_of_its_control(tmp_path: Path, no
         assert set(run.commit(name).reasons) <= KEPT_WAITING
 
 
+@pytest.mark.slow(5)
 def test_an_ar_cell_is_its_own_control(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "ar", suite=SUITE, visits="bracketed")
     code, output = run.finish(node_python)
@@ -58,6 +60,7 @@ def test_an_ar_cell_is_its_own_control(tmp_path: Path, node_python: Path) -> Non
     assert passes == [[0] * 3, [1] * 3], "off again is another start, as on is"
 
 
+@pytest.mark.slow(4)
 def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="mirrored")
     code, output = run.finish(node_python, arguments=("--leg", "1"))
@@ -68,6 +71,7 @@ def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path,
     assert run.finish(node_python)[1].strip() == "everything is measured"
 
 
+@pytest.mark.slow(7)
 def test_a_control_that_was_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
     # the control asks 1 warm-up, some for their lengths and 3 requests; the third start dies before its first window
@@ -80,6 +84,7 @@ def test_a_control_that_was_measured_is_not_measured_again(tmp_path: Path, node_
     assert "throughput@control-1" not in output
 
 
+@pytest.mark.slow(10)
 def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
     code, output = run.finish(node_python, lie="no_ar", FAKE_ENGINE_TOKEN_S=SLOW)

@@ -52,6 +52,7 @@ def test_prompts_are_measured_through_the_runner_and_right_programs_are_right(
     assert programs == {("qa", None, None): 9, ("code", "correct", "all of 2 cases"): 9}
 
 
+@pytest.mark.slow(4)
 def test_a_wrong_program_is_a_result_and_no_fault(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE)
     code, said = run.finish(node_python, "wrong_program", FAKE_ENGINE_TOKEN_S="0.004")

@@ -172,6 +172,7 @@ def test_an_old_night_keeps_its_words(old_store: Path) -> None:
     ]
 
 
+@pytest.mark.slow(12)
 def test_an_old_run_is_continued_at_the_condition_that_its_killed_runner_began(
     old_store: Path, tmp_path: Path, node_python: Path
 ) -> None:

@@ -32,7 +32,7 @@ def innocent():
 innocent()
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(15)
 
 PATIENCE_S = 300.0
 """For what takes seconds on an idle machine."""
@@ -87,6 +87,7 @@ def within_s(session: PrefectSession) -> float:
     return next(each["trigger"]["within"] for each in automations if each["name"] == "specsweep: silent runs crash")
 
 
+@pytest.mark.slow(21)
 def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_times(
     session: PrefectSession, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_
             team.kill()
 
 
+@pytest.mark.slow(5)
 def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: PrefectSession) -> None:
     done = python(session, "-m", "flows.automations")
     assert done.returncode == 0, done.stderr
@@ -140,6 +142,7 @@ def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: Prefect
         api(session, "PATCH", f"deployments/{full['id']}", {"job_variables": full["job_variables"]})
 
 
+@pytest.mark.slow(12)
 @pytest.mark.parametrize(
     ("name", "first", "wanted"),
     [

@@ -393,6 +393,7 @@ def test_a_cloud_without_credentials_is_said_not_to_be_asked(scene: Scene, monke
     assert report.ok and any(line.startswith("not asked: aws: no credentials") for line in report.lines())
 
 
+@pytest.mark.slow(4)
 def test_a_machine_that_an_earlier_launch_left_elsewhere_goes_down_and_the_new_one_stays(scene: Scene) -> None:
     old = scene.ec2.rent(scene.name, "us-west-2")
     new = scene.ec2.rent(scene.name)
@@ -433,7 +434,7 @@ def test_names_on_every_cloud_still_tell_whose_a_cluster_is(monkeypatch: pytest.
         assert shortened(name, cloud.max_cluster_name_length()) == f"{name}-12ab34cd", cloud
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 def test_the_scheduled_flow_leaves_skypilot_alone_for_a_store_that_never_rented(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     home = tmp_path / "sky-home"
@@ -485,6 +486,7 @@ def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> 
     assert len(said) == 1 and "any store's reaper may take" in said[0] and "allow ec2:CreateTags" in said[0]
 
 
+@pytest.mark.slow(12)
 def test_labels_are_renewed_by_the_clock_that_goes_on_while_a_laptop_sleeps() -> None:
     looked = list[float]()
     moments = iter([0.0, 0.0, 0.0, 100.0, RENEW_EVERY_S, RENEW_EVERY_S, RENEW_EVERY_S])

@@ -81,7 +81,7 @@ def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
     server.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor, tmp_path: Path) -> None:
     code, checks, _ = doctor("--store", str(tmp_path / "store"))
     assert code == 0
@@ -100,7 +100,7 @@ def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor, t
     assert not list((doctor.home / ".sky").glob("api_server*")), "it started a server"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_cloud: Doctor) -> None:
     code, checks, printed = moto_cloud("--store", "s3://sweeps/prefix")
     assert code == 0
@@ -113,7 +113,7 @@ def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_
     assert "no rented node can reach it" in checks["store s3://sweeps/prefix: reachable from nodes"]["detail"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(doctor: Doctor) -> None:
     code, checks, _ = doctor("--store", "gs://bucket/prefix")
     assert code == 1
@@ -121,7 +121,7 @@ def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(d
     assert "SkyPilot" in checks and checks["SkyPilot"]["ok"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(26)
 def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doctor: Doctor, tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "store"))
     doctor.env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -137,7 +137,7 @@ def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doc
     assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(22)
 def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor, tmp_path: Path) -> None:
     box = FakeBox(tmp_path / "bin")
     box.card("NVIDIA H200", 20480, apps="echo 'GPU-aaaa, 4711, 20000, /usr/bin/python3'")
@@ -157,7 +157,7 @@ def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor,
     assert f"the one in {tmp_path}/hub/token" in checks["secret HF_TOKEN"]["detail"] and CANARY not in said
 
 
-@pytest.mark.slow
+@pytest.mark.slow(22)
 def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor, tmp_path: Path) -> None:
     box = FakeBox(tmp_path / "bin")
     box.card("NVIDIA Z9")
@@ -170,7 +170,7 @@ def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor, t
     assert all(flag in old["remedy"] for flag in ("--enable-per-request-metrics", "--per-request-spec-decode-metrics"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(11)
 def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not_start(
     doctor: Doctor, tmp_path: Path
 ) -> None:

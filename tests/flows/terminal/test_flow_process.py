@@ -68,7 +68,7 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
     assert [path.name for path in tmp_path.iterdir()] == [f"1{process_group.RECORD_SUFFIX}"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path: Path, start_sweep: Start) -> None:
     write_user_configs(tmp_path, "ar")
     command = ("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")

@@ -17,7 +17,7 @@ Finish = Callable[..., tuple[int, str]]
 WHY = "the engine died: ValueError: the fake engine refuses these arguments"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(56)
 def test_a_cell_that_does_not_start_is_a_row_with_its_reason_until_it_is_measured(
     tmp_path: Path, finish_sweep: Finish
 ) -> None:

@@ -41,6 +41,7 @@ def graded_now(ledger: Ledger, cell_key: str) -> tuple[Commit, Commit]:
     return commit, in_force(commit, read_regrade(ledger, cell_key, "eval-gpqa", 1))
 
 
+@pytest.mark.slow(6)
 def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, finish_sweep: Finish) -> None:
     write_graded_run(Ledger(open_store(str(tmp_path / "store")), "old"))
     code, said = finish_sweep("regrade", "old", "--dry-run")

@@ -21,7 +21,8 @@ Finish = Callable[..., tuple[int, str]]
 BROKEN_CELL = "  - {model: fake-model, precision: fp8, technique: ar, serving: {max_model_len: 1024}}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.core
+@pytest.mark.slow(45)
 def test_a_sweep_is_measured_published_and_not_measured_again(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "mtp")
     sweep = str(tmp_path / "sweep.yaml")
@@ -57,7 +58,7 @@ steps:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(34)
 def test_a_sweep_of_the_users_folder_is_measured_forwards_and_then_back_on_one_machine_with_ar_between(
     tmp_path: Path, finish_sweep: Finish
 ) -> None:
@@ -75,7 +76,7 @@ def test_a_sweep_of_the_users_folder_is_measured_forwards_and_then_back_on_one_m
     assert code == 0 and "7 of 7 steps" in said, said
 
 
-@pytest.mark.slow
+@pytest.mark.slow(31)
 def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar")
     sweep = tmp_path / "sweep.yaml"
@@ -109,6 +110,7 @@ def test_a_users_mistake_is_one_line_with_the_remedy(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow(6)
 def test_help_shows_examples(finish_sweep: Finish) -> None:
     for command in ("plan", "run", "demo", "status", "report", "doctor", "reproduce"):
         code, said = finish_sweep(command, "--help")

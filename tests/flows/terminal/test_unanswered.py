@@ -23,7 +23,7 @@ steps:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(19)
 def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar", SUITE)
     name = str(tmp_path / "sweep.yaml")
@@ -38,14 +38,14 @@ def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path:
         assert "fake-model bf16 ar, short c=1 (request_failed)" in line and "once" not in line
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 def test_a_run_whose_requests_were_all_answered_ends_well(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar", SUITE)
     code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
     assert code == 0 and "requests failed" not in said, said
 
 
-@pytest.mark.slow
+@pytest.mark.slow(29)
 def test_answers_that_are_too_short_count_and_other_faults_do_not(tmp_path: Path, finish_sweep: Finish) -> None:
     for lie, wanted in (("short", 4), ("cache_hits", 0)):
         (tmp_path / lie).mkdir()

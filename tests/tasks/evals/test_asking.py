@@ -87,6 +87,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Story:
     return Story(tmp_path_factory.mktemp("story"), node_python)
 
 
+@pytest.mark.slow(10)
 def test_an_engine_that_dies_in_the_middle_fails_the_attempt_with_its_own_cause_and_no_blank(story: Story) -> None:
     assert story.died.code == 1
     reason = story.run.attempts()[0].reason
@@ -128,6 +129,7 @@ def test_what_four_attempts_put_together_is_one_evaluation(story: Story) -> None
     assert {row["attempt"] for row in samples} == {4}, "graded once, over all of them"
 
 
+@pytest.mark.slow(20)
 def test_a_framework_that_gets_no_answers_is_a_failed_attempt_and_never_a_score(
     tmp_path: Path, node_python: Path
 ) -> None:

@@ -65,6 +65,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Mea
     return Measured(tmp_path_factory.mktemp("measured"), node_python)
 
 
+@pytest.mark.core
+@pytest.mark.slow(22)
 def test_the_evaluations_of_all_three_frameworks_commit_with_every_answer_and_where_it_came_from(
     measured: Measured,
 ) -> None:
@@ -113,6 +115,7 @@ def test_whatever_a_framework_says_the_engine_hears_the_steps_sampling_and_no_st
     assert all(body["chat_template_kwargs"] == {"enable_thinking": True} for body in measured.bodies)
 
 
+@pytest.mark.slow(24)
 def test_two_answers_to_an_item_have_two_seeds_and_count_as_one_item(measured: Measured) -> None:
     questions = {row["messages"] for row in measured.rows("eval-gpqa", "exchanges")}
     asked = Counter((canonical(body["messages"]), body["seed"]) for body in measured.bodies)
@@ -151,6 +154,7 @@ LIES = {
 """A lie, the reason that it is rejected for, and what is said of an answer: GPQA's text may not be spread."""
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
     lie: str, refused: dict[str, tuple[FakeRun, int, str]]

@@ -61,11 +61,13 @@ def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Cells:
     return Cells(early_bird, ar, worse, as_good, said)
 
 
+@pytest.mark.slow(14)
 def test_a_technique_that_is_clearly_worse_ends_at_the_first_look(cells: Cells) -> None:
     assert len(cells.worse.prompts_sent()) == len(cells.worse.rows("eval-gpqa", "exchanges")) == HALF
     assert "eval-gpqa: ended early, worse (96 items, look 1 of 2, level " in cells.said["worse"]
 
 
+@pytest.mark.slow(15)
 def test_one_that_is_clearly_as_good_ends_there_too(cells: Cells) -> None:
     assert len(cells.as_good.prompts_sent()) == HALF
     assert "eval-gpqa: ended early, non-inferior (96 items, look 1 of 2" in cells.said["as_good"]
@@ -78,6 +80,7 @@ def test_ar_and_a_technique_without_a_committed_ar_ask_everything(cells: Cells) 
     assert "ended early" not in cells.said["ar"] + cells.said["early_bird"]
 
 
+@pytest.mark.slow(9)
 def test_an_ar_cell_that_guessed_ends_nobodys_evaluation(tmp_path: Path, node_python: Path) -> None:
     run = run_of(tmp_path, "ar mtp")
     guessing, honest = run.cell(0), run.cell(1)

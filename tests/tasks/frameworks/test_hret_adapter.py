@@ -48,6 +48,7 @@ def test_a_plain_question_is_the_whole_message_and_every_answer_stays_with_its_q
     assert [(score.metric, score.value, score.n) for score in result.scores] == [("accuracy", 1.0, 40)]
 
 
+@pytest.mark.slow(7)
 def test_its_released_backend_gives_answers_to_the_wrong_questions_and_the_messages_show_it(
     chat: FakeChat, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_answers_that_are_there_already_are_graded_without_a_server(
     assert chat.asked == []
 
 
+@pytest.mark.slow(14)
 def test_a_dead_server_fails_the_job_and_a_killed_process_is_replaced(
     hret: Started, chat: FakeChat, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_answers_that_are_there_already_are_graded_without_a_server(
     assert chat.asked == []
 
 
+@pytest.mark.slow(19)
 def test_a_dead_server_fails_the_job_and_a_killed_process_is_replaced(
     inspect: Started, chat: FakeChat, tmp_path: Path
 ) -> None:

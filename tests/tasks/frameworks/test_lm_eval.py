@@ -174,6 +174,7 @@ def test_a_grade_job_without_answers_asks_only_whether_grading_could_be_done(lm_
     assert "lm-eval has no checker for punctuation:no_semicolon" in str(lm_eval.run(unknown).error)
 
 
+@pytest.mark.slow(8)
 def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, chat: FakeChat) -> None:
     nowhere = {"HOME": str(tmp_path), "NLTK_DATA": str(tmp_path), "https_proxy": "http://127.0.0.1:9"}
     with adapter(ensure("lm-eval"), MODULE, tmp_path, nowhere) as served:

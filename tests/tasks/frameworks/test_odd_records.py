@@ -91,6 +91,7 @@ def test_thoughts_that_the_engine_left_in_the_body_are_not_graded(framework: Run
         assert [sample.correct for sample in result.samples] == [True] * len(items), (suite, result.samples)
 
 
+@pytest.mark.slow(6)
 def test_a_question_that_is_no_more_than_a_heading_is_no_item() -> None:
     with pytest.raises(Exception, match="column 'query' is '### 정답'; accepted: a text"):
         item_of("hae-rae", {"query": "### 정답", "answer": "(A)"}, "", plain=False)

@@ -105,6 +105,7 @@ def wait_until(true: Callable[[], bool], timeout_s: float = 120) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow(14)
 def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     python = clone.ensure()
     assert subprocess.run([python, "-c", "import httpx, yaml"], check=False).returncode == 0
@@ -117,6 +118,7 @@ def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     assert python.exists(), "another clone may still use it"
 
 
+@pytest.mark.slow(44)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal.Signals) -> None:
     clone.hold.touch()
@@ -134,6 +136,7 @@ def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal
     assert clone.builds() == 2
 
 
+@pytest.mark.slow(12)
 def test_two_at_once_install_once(clone: Clone) -> None:
     clone.hold.touch()
     with clone.start() as first:
@@ -147,6 +150,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
     assert clone.builds() == 1
 
 
+@pytest.mark.slow(16)
 def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     clone.pin("missing @ file:///nowhere/missing-1-py3-none-any.whl")
     with clone.start() as process:
@@ -213,6 +217,7 @@ def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path,
     assert subprocess.run([sys.executable, "-c", "import laid"], env={}, stderr=-3, check=False).returncode == 1
 
 
+@pytest.mark.slow(11)
 def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: Path) -> None:
     (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
     spec = replace(ENVIRONMENTS["dev"], pins=str(tmp_path / "pins.txt"), imports="laid")
@@ -225,6 +230,7 @@ def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: P
     assert {name for name, each in ENVIRONMENTS.items() if each.collects_seldom} == {"dev"}
 
 
+@pytest.mark.slow(4)
 def test_nothing_is_installed_that_is_not_what_was_pinned(tmp_path: Path, wheel: Path) -> None:
     pin, right = f"laid @ {wheel.as_uri()}", hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64} --hash=sha256:{right}") == "pip"

@@ -85,6 +85,7 @@ def test_a_folder_of_ones_own_is_looked_at_too(tmp_path: Path, cell: Cell) -> No
     assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None
 
 
+@pytest.mark.slow(8)
 def test_such_a_cell_is_rejected_before_anything_is_measured(tmp_path: Path, node_python: Path) -> None:
     (tmp_path / "precisions").mkdir()
     (tmp_path / "precisions" / "bf16.yaml").write_text(AWQ)

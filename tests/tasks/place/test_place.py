@@ -129,6 +129,7 @@ def test_the_drivers_cuda_is_read_in_both_spellings(
     assert gpu.cuda_version() == version
 
 
+@pytest.mark.slow(4)
 def test_a_machine_without_a_card_is_its_host_and_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     run = FakeRun(tmp_path)

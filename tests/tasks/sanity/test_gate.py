@@ -121,6 +121,7 @@ def test_text_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, e
     assert Gate(tmp_path, engine).reasons == {"gibberish"}
 
 
+@pytest.mark.slow(5)
 def test_an_insane_engines_cell_is_rejected_before_anything_is_measured(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
     code, said = run.finish(node_python, "insane")

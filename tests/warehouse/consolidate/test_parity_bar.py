@@ -90,6 +90,7 @@ def test_without_margins_no_equal_output_and_an_early_parting_is_a_failure() -> 
     }
 
 
+@pytest.mark.slow(14)
 def test_of_a_run_only_the_broken_cell_fails_and_ar_promises_nothing(
     local: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

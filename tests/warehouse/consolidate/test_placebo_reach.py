@@ -22,6 +22,7 @@ def placebos(run: VisitedRun, *, last: float, brackets: int = len(BRACKETS)) -> 
     return {pair["cell_key"]: pair for pair in run.built().pairs if pair["kind"] == "placebo"}
 
 
+@pytest.mark.slow(5)
 def test_a_placebo_could_have_seen_what_its_corrected_p_begins_to_call_a_difference(local: Store) -> None:
     """Its own difference is no part of what it is held against, so that only the conclusion changes with it."""
     first = VisitedRun(local, run_id="first")

@@ -33,6 +33,7 @@ def graded_demo(store: Store) -> Graded:
     return run
 
 
+@pytest.mark.slow(5)
 def test_all_evaluations_are_one_section_with_verdicts_in_words(local: Store) -> None:
     graded_demo(local)
     page = page_of(local)
@@ -47,6 +48,7 @@ def test_all_evaluations_are_one_section_with_verdicts_in_words(local: Store) ->
     assert places.index("accuracy") + 1 == places.index("published")
 
 
+@pytest.mark.slow(6)
 def test_every_readers_score_stands_beside_the_one_that_counts(local: Store) -> None:
     graded_demo(local)
     text = page_of(local).text
@@ -57,6 +59,7 @@ def test_every_readers_score_stands_beside_the_one_that_counts(local: Store) -> 
     assert "final_acc 0.800" in table
 
 
+@pytest.mark.slow(11)
 def test_the_answer_takes_the_least_favourable_evaluation(local: Store) -> None:
     graded_demo(local)
     text = page_with_starts(local).text
@@ -64,6 +67,7 @@ def test_the_answer_takes_the_least_favourable_evaluation(local: Store) -> None:
     assert told in text
 
 
+@pytest.mark.slow(5)
 def test_a_technique_that_rambles_is_flagged_and_not_called_lossless(local: Store) -> None:
     graded_demo(local)
     text = page_of(local).text

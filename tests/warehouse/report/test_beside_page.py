@@ -50,6 +50,7 @@ def test_published_twins_are_on_the_page_with_source_and_verdict(local: Store, m
     assert "ours has K=4, theirs isn't published" in page.text
 
 
+@pytest.mark.slow(5)
 def test_a_page_of_cells_that_nobody_published_has_no_such_section(local: Store) -> None:
     write_demo_run(local)
     publish(local)

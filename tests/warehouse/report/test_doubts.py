@@ -94,6 +94,7 @@ def demo_with_gpqa(store: Store) -> Graded:
     return run
 
 
+@pytest.mark.slow(14)
 def test_a_cell_whose_only_comparison_was_rejected_is_not_recommended(local: Store) -> None:
     run = demo_with_gpqa(local)
     run.answered("ar", None, answers(198, range(150)))
@@ -104,6 +105,7 @@ def test_a_cell_whose_only_comparison_was_rejected_is_not_recommended(local: Sto
     assert "hence not recommended: mtp K=4" in text
 
 
+@pytest.mark.slow(6)
 def test_a_cell_that_nobody_could_vouch_for_is_only_recommended_with_that_said(local: Store) -> None:
     run = demo_with_gpqa(local)
     run.answered("ar", None, answers(198, range(150)))
@@ -113,6 +115,7 @@ def test_a_cell_that_nobody_could_vouch_for_is_only_recommended_with_that_said(l
     assert "Could not be compared with AR: eval-gpqa (suspect: truncated, truncation_differs)." in text
 
 
+@pytest.mark.slow(6)
 def test_where_every_fast_cell_failed_ar_stays_and_the_page_says_why(local: Store) -> None:
     run = demo_with_gpqa(local)
     run.answered("ar", None, answers(198, range(150)))

@@ -40,6 +40,7 @@ def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     }
 
 
+@pytest.mark.slow(10)
 def test_what_rented_machines_cost_is_told_by_phase(local: Store) -> None:
     plan = write_demo_run(local)
     assert "What it cost" not in page_of(local).text, "all ran here, for free"
@@ -65,6 +66,7 @@ def test_machines_without_a_price_are_told_in_hours(local: Store) -> None:
     assert "0.50 h" in page.text
 
 
+@pytest.mark.slow(5)
 def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
     write_demo_run(local)
     page = page_of(local)
@@ -115,6 +117,7 @@ def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.Monke
     assert "Stay with AR" in page_with_starts(local).text
 
 
+@pytest.mark.slow(4)
 def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
     local: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +129,7 @@ def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
     assert "no: worse" in text
 
 
+@pytest.mark.slow(9)
 def test_only_the_newest_run_of_a_cell_is_shown_and_the_rest_is_counted(local: Store) -> None:
     write_demo_run(local, "demo-1")
     write_demo_run(local, "demo-2")

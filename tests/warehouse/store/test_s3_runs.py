@@ -63,7 +63,7 @@ def local_contents(tmp_path: Path, node_python: Path) -> pl.DataFrame:
     return contents(run.store_url)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(47)
 @pytest.mark.parametrize("s3_server", ["moto"], indirect=True)
 def test_a_run_on_moto_gives_the_same_snapshot(
     tmp_path: Path, node_python: Path, s3_server: S3Server, local_contents: pl.DataFrame
@@ -74,7 +74,7 @@ def test_a_run_on_moto_gives_the_same_snapshot(
     assert_frame_equal(contents(run.store_url), local_contents)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(38)
 @pytest.mark.parametrize("s3_server", ["ministack"], indirect=True)
 def test_a_server_killed_in_the_middle_loses_nothing(
     tmp_path: Path, node_python: Path, s3_server: S3Server, local_contents: pl.DataFrame

@@ -192,6 +192,7 @@ def test_the_machine_that_ended_seconds_before_is_not_the_one_that_was_never_lau
     assert never is not None and never.is_of_none
 
 
+@pytest.mark.slow(4)
 def test_what_ec2_never_launched_has_an_end_without_seconds(sky: HangingSky, tmp_path: Path) -> None:
     cluster = SkyCluster(f"{NAME}-2", lambda job: nullcontext(), OFFER, tmp_path / "launch.log", lambda: False, NO_TIME)
     asked_s = time.time()

@@ -17,6 +17,7 @@ TASKS = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "slur
 """Tasks that are rented by the hour; machines of one's own are in no catalogue."""
 
 
+@pytest.mark.slow(6)
 def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any], repo_root: Path) -> None:
     assert not list((repo_root / "sky").glob("**/*.py"))  # they would shadow the package
     assert sorted(asked["tasks"]) == TASKS

@@ -99,6 +99,7 @@ def test_what_the_hub_itself_repeats_is_asked_once(
     assert "3 of 195 items repeat another and are asked once" in capsys.readouterr().out
 
 
+@pytest.mark.slow(5)
 def test_words_that_pandas_takes_for_missing_are_options_of_a_csv_file(hub: FakeHub, tmp_path: Path) -> None:
     """KMMLU is CSV; one such option would have been one record less, or none at all."""
     words = ("None", "NULL", "N/A", "nan")

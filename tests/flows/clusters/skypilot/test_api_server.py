@@ -21,7 +21,7 @@ from flows.clusters.skypilot.leftovers import SERVER
 from lab.control.ports import api_port, queue_port
 from tests.cloud.checks import SHORT, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(30)
 
 ASK = "from flows.clusters.skypilot import api as sky_api; print('clusters:', sky_api.rented())"
 
@@ -67,6 +67,7 @@ def _answered(asking: subprocess.Popen[str]) -> None:
     assert said.splitlines()[-1:] == ["clusters: []"], said + errors
 
 
+@pytest.mark.slow(46)
 def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     port = api_port()
     _ask(home, port)
@@ -91,6 +92,7 @@ def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     assert {process.pid for process in again} <= {process.pid for process in _processes(home)}, "the same server"
 
 
+@pytest.mark.slow(21)
 @pytest.mark.parametrize(
     ("port_of", "words"), [(int, "Port {} is not available"), (queue_port, "as port {} is already in use")]
 )
@@ -107,6 +109,7 @@ def test_a_port_that_an_ended_connection_keeps_is_waited_for(
     _answered(asking)
 
 
+@pytest.mark.slow(6)
 def test_a_port_where_something_else_listens_is_an_error(home: Path) -> None:
     port = api_port()
     with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as other:
