@@ -150,7 +150,7 @@ def test_two_builders_take_turns(engine_python: Path, tmp_path: Path) -> None:
     ]
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert sorted('"member"' in output for output in outputs) == [False, True]
+    assert sorted('"step"' in output for output in outputs) == [False, True]
 
 
 def test_a_failed_training_shows_its_error(engine_python: Path, tmp_path: Path) -> None:
