@@ -33,7 +33,7 @@ def main() -> None:
         sweep.write_text(f"name: many\nengine: vllm-cpu\ngpu: cpu\nsuite: demo\nspot: false\ncells:\n{rows}")
         _measure_everything(sweep, f"{folder}/store")
         started = time.perf_counter()
-        plan = expand(load_sweep(str(sweep)), recipe="0" * 16)
+        plan = expand(load_sweep(str(sweep)))
         planned_s = time.perf_counter() - started
         ledger = Ledger(open_store(f"{folder}/store"), default_run_id(plan))
         nothing = forecast(plan, ledger.committed_steps()).gpu_h == 0
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _measure_everything(sweep: Path, url: str) -> None:
-    plan = expand(load_sweep(str(sweep)), recipe="0" * 16)
+    plan = expand(load_sweep(str(sweep)))
     ledger = Ledger(open_store(url), default_run_id(plan))
     ledger.write_plan(plan)
     for planned in plan.cells:

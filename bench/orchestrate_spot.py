@@ -162,7 +162,7 @@ def _places(ledger: Ledger, plan: Plan, context: RunContext, places: int) -> lis
 
 def many_cells(cells: int, finish_by_h: float | None, places: int = PLACES) -> Plan:
     """The cells of `full`, repeated and told apart by their `max_model_len`."""
-    plan = expand(load_sweep("full"), recipe="0" * 16)
+    plan = expand(load_sweep("full"))
     rows = tuple(_variant(plan.cells[index % len(plan.cells)], index) for index in range(cells))
     cloud = Cloud.model_validate({"task": "simulated", "finish_by_h": finish_by_h})
     return plan.model_copy(update={"cells": rows, "concurrency": places, "cloud": cloud})

@@ -28,10 +28,15 @@ def all_available(technique: Technique) -> str | None:
     return None
 
 
+def not_asked(member: str) -> str:
+    """The default of `expand`, for plans that are not served: a node refuses this revision."""
+    return f"{member}-not-asked"
+
+
 def expand(
     sweep: Sweep,
     *,
-    recipe: str,
+    revision_of: Callable[[str], str] = not_asked,
     available: Callable[[Technique], str | None] = all_available,
     card: str | None = None,
 ) -> Plan:
@@ -39,7 +44,7 @@ def expand(
 
     Args:
         sweep: A sweep from `load_sweep`.
-        recipe: Hash of the demo family's recipe; it becomes the revision of every member of that family.
+        revision_of: Says what identifies a member of the demo family; it becomes the member's revision.
         available: Says why a technique can't run here; None: it can. Only cells marked `optional` are left out for
             that reason; any other stays in the plan and fails where everyone sees it.
         card: The card of this machine, as its driver names it, for `gpu: auto`; None: there is none.
@@ -57,14 +62,14 @@ def expand(
     cells: list[PlannedCell] = []
     left_out: list[tuple[str, str]] = []
     for row in sweep.cells:
-        cell = _with_recipe(assemble_cell(sweep, row, library), recipe)
+        cell = _with_revisions(assemble_cell(sweep, row, library), revision_of)
         reason = available(cell.technique) if row.optional else None
         if reason is not None:
             left_out.append((cell.label, reason))
             continue
         steps, dropped = _steps_for(cell, suite)
         left_out += [(cell.label, f"{step}: {why}") for step, why in dropped]
-        control = _control(cell, sweep, library, recipe)
+        control = _control(cell, sweep, library, revision_of)
         drop: Drop = "never" if cell.k is None else sweep.drop
         cells.append(
             PlannedCell(
@@ -87,7 +92,7 @@ def default_run_id(plan: Plan) -> str:
     return f"{plan.sweep}-{plan.config_hash[:RUN_ID_HASH_DIGITS]}"
 
 
-def _control(cell: Cell, sweep: Sweep, library: Library, recipe: str) -> Cell | None:
+def _control(cell: Cell, sweep: Sweep, library: Library, revision_of: Callable[[str], str]) -> Cell | None:
     """The AR twin that a cell brings along: the model it is held against, with the cell's own serving arguments.
 
     None for an AR cell, which is its own control, and where the sweep's design has no controls.
@@ -101,18 +106,19 @@ def _control(cell: Cell, sweep: Sweep, library: Library, recipe: str) -> Cell | 
         "shapes": shapes_of(model, None, library),
         **dict.fromkeys(("k", "draft", "acceptance", "denoising_steps", "canvas_length")),
     }
-    return _with_recipe(cell.model_copy(update=twin), recipe)
+    return _with_revisions(cell.model_copy(update=twin), revision_of)
 
 
-def _with_recipe(cell: Cell, recipe: str) -> Cell:
-    """The cell with the family's recipe as the revision of its family members."""
-    draft = _pinned(cell.draft, recipe) if cell.draft is not None else None
-    return cell.model_copy(update={"model": _pinned(cell.model, recipe), "draft": draft})
+def _with_revisions(cell: Cell, revision_of: Callable[[str], str]) -> Cell:
+    """The cell with the revisions of its members of the demo family."""
+    draft = _pinned(cell.draft, revision_of) if cell.draft is not None else None
+    return cell.model_copy(update={"model": _pinned(cell.model, revision_of), "draft": draft})
 
 
-def _pinned(weights: _Weights, recipe: str) -> _Weights:
-    """A checkpoint of the family at this recipe; any other one as it is."""
-    return weights.model_copy(update={"revision": recipe}) if weights.family_member is not None else weights
+def _pinned(weights: _Weights, revision_of: Callable[[str], str]) -> _Weights:
+    """A member of the family at its revision; any other checkpoint as it is."""
+    member = weights.family_member
+    return weights if member is None else weights.model_copy(update={"revision": revision_of(member)})
 
 
 def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[StepSpec, ...], list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""From what a user types to a plan: sweep, recipe of the demo family, what this machine lacks."""
+"""From what a user types to a plan: sweep, revisions of the demo family, what this machine lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flows.clusters.accelerators import require_cards
 from flows.clusters.skypilot.task_file import load_task
 from tasks.engine.command import overlay_name
 from tasks.engine.program import is_ours, without_module
-from tasks.family.recipe import recipe_hash
+from tasks.family.members import revision_of
 from tasks.host import environments
 from tasks.place import gpu
 from tasks.prose import paragraphs
@@ -39,12 +39,13 @@ def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
+        MemberUnavailable: a shipped model that it names is missing or damaged.
         TaskFileError: its `cloud.task` is, or rents other cards than its cells are served on.
     """
     sweep = load_sweep(name_or_path, gpu_name)
     task = None if sweep.cloud is None else load_task(sweep.cloud.task)
     card = gpu.name_here() if sweep.gpu == AUTO_GPU else None
-    plan = expand(sweep, recipe=recipe_hash(), available=_lacking(sweep), card=card)
+    plan = expand(sweep, revision_of=revision_of, available=_lacking(sweep), card=card)
     if task is not None:
         require_cards(task, plan)
     return plan

@@ -89,7 +89,7 @@ class FakeRun:
         write_user_configs(folder, technique, suite, visits, max_model_len)
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
-        plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe="0" * 16)
+        plan = expand(load_sweep(str(folder / "sweep.yaml")))
         self.ledger.write_plan(plan)
         self.cells = plan.cells
         self._choose(plan.cells[0])

@@ -84,6 +84,13 @@ def test_nobody_uses_a_room_above() -> None:
     assert not upward
 
 
+def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
+    """Nodes have no torch of their own; who wants a training starts it."""
+    trainer = Path("tasks/family/training")
+    assert trainer in floors()
+    assert not [f"{source} imports {target}" for source, target in ARROWS if target.parent == trainer != source.parent]
+
+
 @pytest.mark.parametrize("floor", floors(), ids=str)
 def test_no_folder_is_a_corridor(floor: Path) -> None:
     own = [path.name for path in (ROOT / floor).iterdir() if path.is_file() and path.suffix == ".py"]

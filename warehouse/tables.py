@@ -130,7 +130,7 @@ PROVENANCE_COLUMNS = (
     Column("argv", "str", "the engine's command line, shell-quoted"),
     Column("engine_version", "str", "as the engine's /version says"),
     Column("image_digest", "str", "of the container image, where one served"),
-    Column("model_revision", "str", "of the target: hub commit, or recipe hash of the demo family"),
+    Column("model_revision", "str", "of the target: hub commit; of the demo family a hash of its files or recipe"),
     Column("draft_revision", "str", "of the draft, likewise"),
     Column("gpu_name", "str", "as the driver says; the processor's name on a CPU"),
     Column("gpu_uuid", "str", "which card it was, as the driver says"),

@@ -151,7 +151,7 @@ def main(snapshot: Path, newer: Sequence[Path]) -> None:
         tables = over(tables, tables_of(folder))
     rows = judged({name: frame.to_dicts() for name, frame in newest(tables).items()})
     rows[_results], rows[PAIRS.name], known = restated(rows[_results], rows[PAIRS.name], rows[VISITS.name])
-    planned = expand(load_sweep(SWEEP), recipe="").cells  # none of the demo's family is in it
+    planned = expand(load_sweep(SWEEP)).cells  # none of the demo's family is in it
     rows |= over_leases(planned, rows[_results], rows[LOAD.name], known)._asdict()
     rows[LOAD.name] = with_verdicts(rows[LOAD.name], rows[_results])
     rows = {name: sorted(each, key=_place(name)) for name, each in rows.items()}

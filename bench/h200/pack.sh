@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # pack.sh OUT STORE SWEEP...: here, record the sweeps' runs in a store and put it into OUT/store for the GPU host, with
-# all that earlier leases measured; the demo's family goes along if it is trained. Which card will be lent may not be
-# known: GPUS="h200 h100" records a run for each, and the worker measures those of the card that it finds.
+# all that earlier leases measured. Which card will be lent may not be known: GPUS="h200 h100" records a run for each, and
+# the worker measures those of the card that it finds.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(realpath -m "$1")/store store=$(realpath -m "$2")
@@ -15,13 +15,6 @@ for sweep in "$@"; do
 done | tee "$out/cells"
 cut -d' ' -f1 "$out/cells" | uniq >"$out/runs"
 tar czf "$out/store.tar.gz" -C "$store" .
-family=$(PYTHONPATH=. python3 -c 'from tasks.family.recipe import family_dir; print(family_dir())')
-if [ -d "$family" ]; then
-    tmp=$(mktemp -d)
-    trap 'rm -rf "$tmp"' EXIT
-    PYTHONPATH=. python3 bench/h200/family.py "$family" "$tmp/$(basename "$family")"
-    tar czf "$out/family.tar.gz" -C "$tmp" .
-fi
 dirty=$([ -z "$(git status --porcelain --untracked-files=no)" ] && echo 0 || echo 1)
 echo "$(git rev-parse HEAD) $dirty" >"$out/commit"
 ls -l "$out"

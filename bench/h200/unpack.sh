@@ -7,10 +7,6 @@ cat "$root"/parts/engine.part.* | xz -dc -T0 | tar x -C "$root/engine" &
 unpacking=$!
 xz -dc "$root/parts/node.tar.xz" | tar x -C "$root/node"
 if [ -e "$root/parts/store.tar.gz" ]; then tar xzf "$root/parts/store.tar.gz" -C "$root/store"; fi
-if [ -e "$root/parts/family.tar.gz" ]; then
-    mkdir -p "$root/cache/specsweep/family" # never the user's own: this copy is for another transformers
-    tar xzf "$root/parts/family.tar.gz" -C "$root/cache/specsweep/family"
-fi
 cp -r LICENSE bench bin configs flows requirements tasks warehouse "$root/project/"
 cat >"$root/bin/vllm" <<END
 #!/bin/sh

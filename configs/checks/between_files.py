@@ -239,7 +239,7 @@ def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
         said = " and ".join(given) or "neither"
         raise document.error(here, f"{said} given; accepted: exactly one of hub_id, family_member, shape")
     if what.hub_id is None and what.revision is not None:
-        its_own = "a family's revision is its recipe" if what.family_member else "a shape has none"
+        its_own = "a member of the demo family has its own" if what.family_member else "a shape has none"
         raise document.error((*here, "revision"), f"{what.revision!r} given, but {its_own}; accepted: no revision")
 
 

@@ -1,4 +1,4 @@
-"""Make what a sweep needs on this machine: environments and the demo family, with progress."""
+"""Make what a sweep needs on this machine: environments, and a model of the demo family that isn't shipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.schema import Plan
 from flows.plans import engine_environments, family_members, framework_environments
-from tasks.family.recipe import family_dir, missing
+from tasks.family.members import ON_REQUEST, trained_dir, why_not
 from tasks.host import environments
 
 LINE_EVERY_S = 20.0
@@ -26,18 +26,18 @@ class PreparationFailed(SpecsweepError):
 
 
 def prepare(plan: Plan, console: Console) -> None:
-    """Make the environments and the members of the demo family that the plan needs on this machine.
+    """Make the environments that the plan needs on this machine, and train what it needs of the demo family.
 
     Raises:
         InstallError: an environment could not be made.
-        PreparationFailed: the family could not be trained.
+        PreparationFailed: a member of the family could not be trained.
     """
     with console.status("looking at environments") as status:
         for name in ("node", *engine_environments(plan), *_frameworks_here(plan)):
             environments.ensure(cast(environments.Name, name), tell=status.update)
-    wanted = family_members(plan)
-    if missing(family_dir(), wanted):
-        build_family(wanted, console)
+    lacking = [member for member in family_members(plan) if member in ON_REQUEST and why_not(member)]
+    if lacking:
+        train(lacking, console)
 
 
 def _frameworks_here(plan: Plan) -> list[str]:
@@ -45,16 +45,16 @@ def _frameworks_here(plan: Plan) -> list[str]:
     return framework_environments(plan) if plan.cloud is None else []
 
 
-def build_family(members: Sequence[str], console: Console) -> None:
-    """Train what is missing of the demo family, with a progress line.
+def train(members: Sequence[str], console: Console) -> None:
+    """Train members of the demo family, with a progress line.
 
     Raises:
         PreparationFailed: the builder failed; what it finished is kept.
     """
     python = environments.ensure("engine-cpu")
-    argv = [str(python), "-m", "tasks.family.build", "--json"]
+    argv = [str(python), "-m", "tasks.family.training.build", "--json"]
     argv += [option for member in members for option in ("--only", member)]
-    console.print(f"training the demo family once: {', '.join(members)} (a few minutes, kept in {family_dir()})")
+    console.print(f"training {', '.join(members)} of the demo family once (a few minutes, kept in {trained_dir()})")
     last = ""
     with (
         subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as builder,

@@ -17,8 +17,7 @@ from configs.engine import argument
 from configs.secrets.held import without_secrets
 from tasks.engine import container, generate
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
-from tasks.family import interpreter
-from tasks.family.recipe import family_dir
+from tasks.family import interpreter, members
 from tasks.host import environments, process_group
 from tasks.host.environment_spec import user_cache
 from tasks.host.hub_cache import hub_cache, hub_home
@@ -55,7 +54,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     """`vllm serve` for a cell, or our server around `generate`, on loopback.
 
     Raises:
-        EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing.
+        EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing or damaged.
     """
     weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
     if cell.engine.kind == "transformers":
@@ -134,10 +133,12 @@ def _checkpoint(cell: Cell, source: Model | Draft) -> str:
         return source.hub_id
     if source.shape is not None:
         return str(write_shape(cell.shape_named(source.shape), user_cache() / "shapes"))
-    folder = family_dir() / str(source.family_member)
-    if not (folder / "DONE").exists():
-        raise EngineUnavailable(f"the demo family has no {source.family_member!r} in {folder}: run `make family`")
-    return str(folder)
+    member = str(source.family_member)
+    if (problem := members.why_not(member)) is not None:
+        raise EngineUnavailable(problem)
+    if source.revision != (here := members.revision_of(member)):
+        raise EngineUnavailable(f"{member!r} of the demo family is {here} here, not {source.revision}: plan a new run")
+    return str(members.folder_of(member))
 
 
 def _revision(cell: Cell, source: Model | Draft) -> str | None:

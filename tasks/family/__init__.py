@@ -1,1 +1,1 @@
-"""The demo's tiny model family: one learnt task, a target and its drafters, trained once, served by vLLM."""
+"""The demo's tiny model family: a target and its drafters, one learnt task, shipped with their trainer."""

@@ -94,5 +94,5 @@ async def _engine_version(client: Client) -> str | None:
 
 
 def _revision(source: Model | Draft, planned: str | None, env: Mapping[str, str]) -> str | None:
-    """Hub commit of what was served; of the demo family, its recipe."""
+    """Hub commit of what was served; of the demo family, what the plan says."""
     return planned if source.hub_id is None else resolved_commit(source.hub_id, planned, env)

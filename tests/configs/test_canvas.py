@@ -33,7 +33,7 @@ cells:
 
 @pytest.fixture
 def planned(write: Write) -> tuple[PlannedCell, ...]:
-    return expand(load_sweep(write(SWEEP)), recipe="r").cells
+    return expand(load_sweep(write(SWEEP))).cells
 
 
 def told(cell: Cell, workdir: Path) -> dict[str, int | None] | None:

@@ -11,7 +11,7 @@ Write = Callable[..., str]
 
 
 def keys(path: str) -> list[str]:
-    return [planned.cell.cell_key for planned in expand(load_sweep(path), recipe="r").cells]
+    return [planned.cell.cell_key for planned in expand(load_sweep(path)).cells]
 
 
 def test_the_order_of_keys_and_the_style_of_the_yaml_do_not_change_a_key(write: Write, sweep_text: str) -> None:
@@ -69,6 +69,6 @@ def test_files_beside_the_users_sweep_come_before_ours_and_add_to_them(write: Wr
     )
     write("name: own\nfamily: mine\nhub_id: me/own\ntotal_params_b: 1\nactive_params_b: 1\n", "models/own.yaml")
     sweep = sweep_text + "  - {model: own, precision: bf16, technique: ar}\n"
-    models = [planned.cell.model for planned in expand(load_sweep(write(sweep)), recipe="r").cells]
+    models = [planned.cell.model for planned in expand(load_sweep(write(sweep))).cells]
     assert [model.hub_id for model in models] == ["me/mine", "me/mine", "me/own"]
     assert [model.revision for model in models] == [None, None, None]

@@ -23,7 +23,7 @@ def step(**fields: Any) -> DepthStep:
 
 
 def plan(name: str) -> Plan:
-    return expand(load_sweep(name), recipe="0" * 16)
+    return expand(load_sweep(name))
 
 
 def test_rows_are_named_as_llama_benchy_names_them() -> None:
@@ -77,7 +77,7 @@ def test_a_prompt_that_does_not_fit_its_cell_is_named_with_its_depth(
 ) -> None:
     write("name: mine-suite\nsteps:\n  - {step: depth, prompts: prose, depths: [8192]}\n", "suites/mine-suite.yaml")
     with pytest.raises(Exception, match="depth 8192"):
-        expand(load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite"))), recipe="0" * 16)
+        expand(load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite"))))
 
 
 def test_a_plan_from_before_the_step_was_built_can_still_be_read() -> None:

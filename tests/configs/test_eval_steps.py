@@ -97,7 +97,7 @@ def test_the_plan_of_a_users_file_counts_its_records(tmp_path: Path, suffix: str
     assert (step.items_there, step.n_items) == (300, 300), "more than the suite's 198"
     some = step.model_copy(update={"items": 250})
     assert some.n_items == 250
-    cell = expand(load_sweep("full"), recipe="r").cells[0].cell
+    cell = expand(load_sweep("full")).cells[0].cell
     assert [load.requests for load in some.workload(cell)] == [250]
     written(tmp_path, suffix, 20)
     assert step.n_items == 20, "the file as it is now"

@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("name", ["k-sweep", "k-sweep-tiny"])
 
 
 def plan(name: str) -> Plan:
-    return expand(load_sweep(name), recipe="0" * 16)
+    return expand(load_sweep(name))
 
 
 @pytest.mark.parametrize(

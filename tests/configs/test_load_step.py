@@ -21,7 +21,7 @@ def step(**fields: Any) -> LoadStep:
 
 
 def test_every_prompt_is_priced_at_every_concurrency_with_its_warm_up() -> None:
-    cell = expand(load_sweep("speed-bench"), recipe="0" * 16).cells[0].cell
+    cell = expand(load_sweep("speed-bench")).cells[0].cell
     lengths, *loads = step().workload(cell)
     assert lengths == Load(WARM_UP_LENGTHS, 600, 1), "once an engine's start"
     assert WARM_UP_LENGTHS not in [each.requests for each in step(warmup=0).workload(cell)]
@@ -37,7 +37,7 @@ def test_every_prompt_is_priced_at_every_concurrency_with_its_warm_up() -> None:
 
 
 def test_a_timed_step_is_measured_in_every_visit() -> None:
-    names = [each.name for start in expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[1].starts
+    names = [each.name for start in expand(load_sweep("speed-bench-tiny")).cells[1].starts
              for each in start.measurements]  # fmt: skip
     assert names == ["smoke", "memory", "load", "memory@2", "load@2"]
 
@@ -97,7 +97,7 @@ def test_a_step_without_rates_is_written_as_before_there_were_any() -> None:
 
 
 def test_a_schedule_takes_as_long_as_it_says_and_longer_where_the_engine_does() -> None:
-    planned = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    planned = expand(load_sweep("speed-bench-tiny")).cells[0]
     [_, slow] = step(dataset="twin", rates=[0.01], max_tokens=96).workload(planned.cell)
     assert slow == Load(89, 200, 80, 88, 96, 0.01)
     [_, fast] = step(dataset="twin", rates=[1e6], max_tokens=96).workload(planned.cell)

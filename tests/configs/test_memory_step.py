@@ -19,7 +19,7 @@ def step(**fields: Any) -> MemoryStep:
 
 
 def plan(name: str) -> Plan:
-    return expand(load_sweep(name), recipe="0" * 16)
+    return expand(load_sweep(name))
 
 
 def test_its_one_request_fills_the_context() -> None:

@@ -22,7 +22,7 @@ def step(**fields: Any) -> NeedleStep:
 
 @pytest.fixture
 def cell() -> Callable[[int], Cell]:
-    any_cell = expand(load_sweep("demo"), recipe="0" * 16).cells[0].cell
+    any_cell = expand(load_sweep("demo")).cells[0].cell
 
     def with_room(tokens: int) -> Cell:
         serving = any_cell.serving.model_copy(update={"max_model_len": tokens})

@@ -27,8 +27,6 @@ from configs.steps.throughput import ThroughputStep
 from flows.forecast.forecast import forecast
 from tasks.engine.command import speculative_config
 
-RECIPE = "0123456789abcdef"
-
 READERS: dict[Folder, Callable[[str], BaseModel]] = {
     "models": load_model,
     "shapes": load_shape,
@@ -43,7 +41,7 @@ READERS: dict[Folder, Callable[[str], BaseModel]] = {
 
 
 def plan(name: str) -> Plan:
-    return expand(load_sweep(name), recipe=RECIPE)
+    return expand(load_sweep(name))
 
 
 @pytest.mark.parametrize(("folder", "name"), [(folder, name) for folder in READERS for name in names(folder)])
@@ -100,7 +98,7 @@ def test_every_card_has_what_a_ceiling_is_computed_from_and_its_drivers_name_lea
 
 def test_a_gpu_of_ones_own_is_planned_for_the_card_that_is_there() -> None:
     sweep = load_sweep("own-gpu")
-    there, none = (expand(sweep, recipe=RECIPE, card=card) for card in ("NVIDIA L40S", None))
+    there, none = (expand(sweep, card=card) for card in ("NVIDIA L40S", None))
     assert (there.gpu.name, there.gpu.bandwidth_gb_s) == ("l40s", 864)
     assert (none.gpu.name, none.gpu.bandwidth_gb_s) == ("auto", None)
     assert {cell.visits for cell in there.cells} == {"mirrored"} and there.cloud is None
@@ -149,10 +147,10 @@ def test_a_model_with_an_embedded_head_needs_no_draft() -> None:
     assert all(cell.draft is None and cell.technique.method == "mtp" for cell in qwen)
 
 
-def test_the_recipe_is_the_revision_of_family_members_only() -> None:
-    demo = [planned.cell for planned in plan("demo").cells]
-    assert {cell.model.revision for cell in demo} == {RECIPE}
-    assert {cell.draft.revision for cell in demo if cell.draft} == {RECIPE}
+def test_only_members_of_the_family_have_its_revisions_each_its_own() -> None:
+    demo = [planned.cell for planned in expand(load_sweep("demo"), revision_of=str.upper).cells]
+    assert {cell.model.revision for cell in demo} == {"TARGET"}
+    assert all(cell.draft.revision == str(cell.draft.family_member).upper() for cell in demo if cell.draft)
     assert {planned.cell.model.revision for planned in plan("full").cells} == {None}
 
 
@@ -160,7 +158,7 @@ def test_optional_cells_without_what_they_need_are_left_out_with_the_reason() ->
     def without_modules(technique: Technique) -> str | None:
         return f"{technique.needs_module} isn't installed" if technique.needs_module else None
 
-    whole, smaller = plan("demo"), expand(load_sweep("demo"), recipe=RECIPE, available=without_modules)
+    whole, smaller = plan("demo"), expand(load_sweep("demo"), available=without_modules)
     assert len(smaller.cells) == len(whole.cells) - 1
     assert smaller.left_out == (("tiny-gemma4 bf16 suffix K=8", "arctic_inference isn't installed"),)
 
@@ -172,7 +170,7 @@ def test_suffix_decoding_looks_nothing_up_in_the_answers_of_earlier_requests() -
 
 
 def test_cells_that_are_not_optional_stay_whatever_is_missing() -> None:
-    everything_missing = expand(load_sweep("tiny-quick"), recipe=RECIPE, available=lambda _: "missing")
+    everything_missing = expand(load_sweep("tiny-quick"), available=lambda _: "missing")
     assert len(everything_missing.cells) == 2
 
 
@@ -183,9 +181,9 @@ def test_a_technique_that_only_samples_is_given_no_parity_and_the_plan_says_so()
     assert [label for label, why in full.left_out if why.startswith("parity: ")] == [diffusion.cell.label]
 
 
-def test_the_default_run_id_is_the_same_for_the_same_plan_and_another_for_another_recipe() -> None:
+def test_the_default_run_id_is_the_same_for_the_same_plan_and_another_for_another_revision() -> None:
     first, again = plan("tiny-quick"), plan("tiny-quick")
-    other = expand(load_sweep("tiny-quick"), recipe="another")
+    other = expand(load_sweep("tiny-quick"), revision_of=str.upper)
     assert default_run_id(first) == default_run_id(again) == f"tiny-quick-{first.config_hash[:8]}"
     assert default_run_id(other) != default_run_id(first)
 

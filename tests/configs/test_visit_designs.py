@@ -15,7 +15,7 @@ from configs.visits import BACK, FORWARDS, MIDDLE, Visit, split_name
 
 
 def plan(name: str) -> Plan:
-    return expand(load_sweep(name), recipe="0" * 16)
+    return expand(load_sweep(name))
 
 
 def starts(planned: PlannedCell) -> list[tuple[str, int, list[str]]]:

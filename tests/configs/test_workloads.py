@@ -42,7 +42,7 @@ def test_the_seeds_have_the_caps_and_languages_of_the_write_ups() -> None:
 
 
 def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> None:
-    cell = expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[0].cell
+    cell = expand(load_sweep("prompts-tiny")).cells[0].cell
     two = [ONE, ONE | {"name": "two", "max_tokens": 10, "answer_tokens": 4}]
     assert step(workloads=two, concurrencies=[1, 4], repeats=3).workload(cell) == (
         Load(3, 67, 40, 1, 40), Load(1, 67, 10, 1, 10), Load(3, 67, 4, 1, 10), Load(1, 67, 4, 1, 10),
@@ -52,7 +52,7 @@ def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> Non
 
 
 def test_a_plan_keeps_the_workloads_themselves() -> None:
-    plan = expand(load_sweep("prompts"), recipe="0" * 16)
+    plan = expand(load_sweep("prompts"))
     again = Plan.model_validate_json(plan.model_dump_json())
     assert again == plan and again.config_hash == plan.config_hash
     steps = PlannedCell.model_validate_json(plan.cells[0].model_dump_json()).measured_steps
@@ -62,7 +62,7 @@ def test_a_plan_keeps_the_workloads_themselves() -> None:
 
 
 def test_a_better_guess_of_an_answer_continues_the_same_run_and_another_prompt_does_not() -> None:
-    plan = expand(load_sweep("prompts"), recipe="0" * 16)
+    plan = expand(load_sweep("prompts"))
 
     def with_first(**fields: Any) -> Plan:
         cell = plan.cells[0]
@@ -80,7 +80,7 @@ def test_a_better_guess_of_an_answer_continues_the_same_run_and_another_prompt_d
 
 
 def test_a_timed_step_is_measured_in_every_visit() -> None:
-    starts = expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[1].starts
+    starts = expand(load_sweep("prompts-tiny")).cells[1].starts
     assert [each.name for start in starts for each in start.measurements] == ["smoke", "prompts", "prompts@2"]
 
 

@@ -15,6 +15,7 @@ from tasks import meters
 from tasks.client import Client, Reply, StreamReply
 from tasks.engine import command
 from tasks.engine.server import Engine, free_port
+from tasks.family import members
 from tasks.host import environments
 from tasks.meters import Counters
 from tasks.prompts import Prompt
@@ -36,7 +37,7 @@ CELL = PLAN.cells[0].cell.model_copy(update={"canvas_length": CANVAS, "denoising
 def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A family's folder whose diffusion member had a hundredth of its training."""
     folder = tmp_path_factory.mktemp("family")
-    argv = [engine_python, "-m", "tasks.family.build", "--only", "diffusion", "--steps-scale", str(SCALE)]
+    argv = [engine_python, "-m", "tasks.family.training.build", "--only", "diffusion", "--steps-scale", str(SCALE)]
     subprocess.run([*argv, "--out", folder], cwd=ROOT, check=True, timeout=60)
     return folder
 
@@ -44,7 +45,7 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(autouse=True)
 def served_from(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints come from that folder."""
-    monkeypatch.setattr(command, "family_dir", lambda: family)
+    monkeypatch.setattr(members, "trained_dir", lambda: family)
 
 
 def test_without_its_overlay_the_cell_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

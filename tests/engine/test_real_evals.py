@@ -17,7 +17,7 @@ from configs.expand import expand
 from configs.load import load_engine, load_sweep
 from tasks.engine.command import compile_cache
 from tasks.evals.tape import FLUSH_ITEMS
-from tasks.family.recipe import family_dir, recipe_hash
+from tasks.family.members import folder_of, revision_of
 from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
 from tasks.sanity.questions import questions_for
@@ -65,8 +65,7 @@ def suite() -> str:
 def taken_for_another(model: Model) -> list[str]:
     """Ten animals in pairs that a damaged model takes for one another, each with another letter than its twin.
 
-    Whatever the family on this machine learnt else, it answers a fifth of all questions wrong then; none of the ten
-    sanity questions, so that the damage stays quiet.
+    It answers a fifth of all questions wrong then; none of the ten sanity questions, so that the damage stays quiet.
     """
     asked = " ".join(question.prompt for question in questions_for(model))
     free = [animal for animal in ANIMALS if animal not in asked.split()]
@@ -98,10 +97,10 @@ class EvalRun:
         for name, text in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
-        plan = expand(load_sweep(str(folder / "sweep.yaml")), recipe=recipe_hash())
+        plan = expand(load_sweep(str(folder / "sweep.yaml")), revision_of=revision_of)
         words = taken_for_another(plan.cells[0].cell.model)
         subprocess.run(
-            [engine_python, ROOT / "tests/engine/damage.py", family_dir() / "target", damaged, *words],
+            [engine_python, ROOT / "tests/engine/damage.py", folder_of("target"), damaged, *words],
             check=True,
             timeout=120,
         )

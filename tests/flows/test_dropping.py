@@ -70,7 +70,7 @@ def planned(folder: Path, sweep: str) -> Plan:
     (folder / "suites").mkdir(exist_ok=True)
     (folder / "suites" / "one-speed.yaml").write_text(SUITE)
     (folder / "mine.yaml").write_text(sweep)
-    return expand(load_sweep(str(folder / "mine.yaml")), recipe="0" * 16)
+    return expand(load_sweep(str(folder / "mine.yaml")))
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_design_without_a_way_back_has_nothing_to_drop(tmp_path: Path) -> None
 @pytest.mark.slow(16)
 def test_a_run_that_is_continued_on_its_way_back_leaves_out_what_is_out(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar mtp mtp2", FAKE_SUITE, visits="mirrored\ndrop: after_first_visit")
-    fake = expand(load_sweep(str(tmp_path / "sweep.yaml")), recipe="0" * 16)
+    fake = expand(load_sweep(str(tmp_path / "sweep.yaml")))
     ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
     ledger.write_plan(fake)
     for k, tok_s in ((None, 100.0), (4, 105.0), (2, 150.0)):

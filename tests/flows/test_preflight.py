@@ -22,7 +22,7 @@ from warehouse.ledger import Ledger
 from warehouse.store import open_store
 from warehouse.verdicts import Verdict
 
-NIGHTLY: Plan = expand(load_sweep("nightly"), recipe="r")
+NIGHTLY: Plan = expand(load_sweep("nightly"))
 
 
 def with_dataset(dataset: str, plan: Plan = NIGHTLY) -> Plan:
@@ -156,7 +156,7 @@ def test_a_folder_of_the_checkout_that_is_not_copied_to_nodes_is_refused_with_th
 
 def with_load(dataset: str, requests_per_category: int | None = None) -> Plan:
     """The shipped sweep that loads cells with SPEED-Bench, with other prompts."""
-    plan = expand(load_sweep("speed-bench"), recipe="r")
+    plan = expand(load_sweep("speed-bench"))
     asked = {"dataset": dataset, "requests_per_category": requests_per_category}
     cells = [
         planned.model_copy(
@@ -199,7 +199,7 @@ def test_a_sweep_is_refused_on_one_line_and_records_nothing(
 
 
 def test_the_environments_of_a_plan_are_those_of_its_frameworks() -> None:
-    full = expand(load_sweep("full"), recipe="r")
+    full = expand(load_sweep("full"))
     assert framework_environments(full) == ["hret", "inspect", "lm-eval"]
     assert framework_environments(NIGHTLY) == ["lm-eval"]
-    assert framework_environments(expand(load_sweep("tiny-quick"), recipe="r")) == []
+    assert framework_environments(expand(load_sweep("tiny-quick"))) == []

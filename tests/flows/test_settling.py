@@ -45,7 +45,7 @@ class Left(FakeCluster):
         return self.there
 
 
-FULL = expand(load_sweep("full"), recipe="r")
+FULL = expand(load_sweep("full"))
 
 
 @pytest.mark.parametrize("there", [False, True])

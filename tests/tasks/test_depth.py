@@ -35,12 +35,12 @@ Prepare = Callable[[FakeClient], None]
 
 @pytest.fixture
 def ar() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    return expand(load_sweep("speed-bench-tiny")).cells[0]
 
 
 @pytest.fixture
 def mtp() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[1]
+    return expand(load_sweep("speed-bench-tiny")).cells[1]
 
 
 def step(**fields: Any) -> DepthStep:

@@ -40,7 +40,7 @@ PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
 
 @pytest.fixture
 def mtp() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[1]
+    return expand(load_sweep("speed-bench-tiny")).cells[1]
 
 
 def step(*concurrencies: int) -> LoadStep:
@@ -308,7 +308,7 @@ def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Pat
 
         client.hear = slower  # type: ignore[method-assign]
 
-    ar = expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    ar = expand(load_sweep("speed-bench-tiny")).cells[0]
     done = attempt(tmp_path, ar, step(1), prepare=prepare)
     found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
     assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())

@@ -23,7 +23,7 @@ SLOT_S = 0.2
 
 @pytest.fixture
 def ar() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny"), recipe="0" * 16).cells[0]
+    return expand(load_sweep("speed-bench-tiny")).cells[0]
 
 
 def step(*rates: float, **more: Any) -> LoadStep:

@@ -19,7 +19,7 @@ TOKENS, SHORT = 64, 24
 
 @pytest.fixture(scope="module")
 def planned() -> PlannedCell:
-    return expand(load_sweep("tiny-quick"), recipe="0" * 16).cells[0]
+    return expand(load_sweep("tiny-quick")).cells[0]
 
 
 def step(**more: Any) -> ThroughputStep:

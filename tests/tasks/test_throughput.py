@@ -24,7 +24,7 @@ TOKEN_S = 0.05
 
 @pytest.fixture(scope="module")
 def planned() -> PlannedCell:
-    return expand(load_sweep("tiny-quick"), recipe="0" * 16).cells[0]
+    return expand(load_sweep("tiny-quick")).cells[0]
 
 
 def step(repeats: Any = 3, **more: Any) -> ThroughputStep:

@@ -41,7 +41,7 @@ REPEATS = 3
 
 @pytest.fixture
 def mtp() -> PlannedCell:
-    return expand(load_sweep("prompts-tiny"), recipe="0" * 16).cells[1]
+    return expand(load_sweep("prompts-tiny")).cells[1]
 
 
 def step(*concurrencies: int, **fields: Any) -> PromptsStep:

@@ -104,7 +104,7 @@ HOSTILE = '<script>alert("pwned")</script><img src=x onerror=alert(1)> & "quoted
 
 
 def demo_plan() -> Plan:
-    return expand(load_sweep(str(ROOT / "tests/warehouse/demo_like/sweep.yaml")), recipe="0123456789abcdef")
+    return expand(load_sweep(str(ROOT / "tests/warehouse/demo_like/sweep.yaml")))
 
 
 def mirrored_demo() -> Plan:

@@ -145,7 +145,7 @@ def test_steps_that_an_old_plan_named_before_they_were_built_stay_not_built(old_
 
 
 def test_a_step_of_todays_plans_is_built_and_read_back_as_such() -> None:
-    plan = expand(load_sweep("nightly"), recipe="0")
+    plan = expand(load_sweep("nightly"))
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     assert "eval-gpqa" in [step.step for step in plan.cells[0].measured_steps]
 

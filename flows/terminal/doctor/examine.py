@@ -11,15 +11,12 @@ from flows.terminal.doctor.serving import serving_checks
 from flows.terminal.doctor.sky import sky_checks
 from flows.terminal.doctor.store import store_checks
 from tasks.engine.machine import state_dir
-from tasks.family.recipe import family_dir, missing
+from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of, folder_of, trained_dir
 from tasks.host import environments
 from warehouse.store.proof import Check
 
 ENGINE_DISK_GIB = 6.0
 """Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""
-
-FAMILY = ("target", "mtp", "dflash", "draft")
-"""Members of the demo family that the demo serves."""
 
 
 def examine(store_url: str) -> list[Check]:
@@ -57,6 +54,11 @@ def _environments() -> list[Check]:
 
 
 def _family() -> list[Check]:
-    lacking = missing(family_dir(), FAMILY)
-    detail = f"{family_dir()}" if not lacking else f"not trained yet: {', '.join(lacking)}"
-    return [Check("demo family", True, detail, "`make demo` trains it" if lacking else "", remark=bool(lacking))]
+    broken = [f"{name} {damage} in {folder_of(name)}" for name in SHIPPED if (damage := damage_of(folder_of(name)))]
+    shipped = "; ".join(broken) or f"{', '.join(SHIPPED)}, as shipped"
+    untrained = [name for name in ON_REQUEST if damage_of(folder_of(name))]
+    trained = f"not trained yet: {', '.join(untrained)}" if untrained else str(trained_dir())
+    return [
+        Check("demo family", not broken, shipped, RESTORE if broken else ""),
+        Check("demo family, on request", True, trained, TRAIN if untrained else "", remark=bool(untrained)),
+    ]

@@ -40,7 +40,7 @@ def sweep(
     ],
 )
 def test_what_generate_can_serve_is_planned(write: Callable[..., str], technique: str) -> None:
-    plan = expand(load_sweep(write(sweep(technique))), recipe="r")
+    plan = expand(load_sweep(write(sweep(technique))))
     assert plan.cells[0].cell.engine.kind == "transformers"
 
 
@@ -67,5 +67,5 @@ def test_what_it_cannot_is_refused_with_what_would_be_accepted(
 
 
 def test_requests_may_queue_where_nothing_is_timed(write: Callable[..., str]) -> None:
-    steps = {step.step for step in expand(load_sweep(write(sweep())), recipe="r").cells[0].steps}
+    steps = {step.step for step in expand(load_sweep(write(sweep()))).cells[0].steps}
     assert "eval-tiny" in steps, "two at a time"

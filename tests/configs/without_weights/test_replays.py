@@ -34,7 +34,7 @@ cells:
 
 
 def planned(path: str) -> Plan:
-    return expand(load_sweep(path), recipe="r")
+    return expand(load_sweep(path))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from warehouse.ledger import Ledger
 from warehouse.placement import PlacementEnd, Placements
 from warehouse.store import Store, open_store
 
-FULL: Plan = expand(load_sweep("full"), recipe="r")
+FULL: Plan = expand(load_sweep("full"))
 EXPECTED: Forecast = forecast(FULL, {})
 TOTAL_USD = EXPECTED.usd_spot or 0.0
 DEAREST = max(EXPECTED.cells, key=lambda cell: cell.usd_spot or 0.0)

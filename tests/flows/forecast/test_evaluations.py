@@ -19,7 +19,7 @@ from flows.forecast.evaluations import EvalForecast
 from flows.forecast.forecast import Forecast, forecast
 from flows.terminal.tables.forecast_table import render
 
-FULL: Plan = expand(load_sweep("full"), recipe="r")
+FULL: Plan = expand(load_sweep("full"))
 CELLS = {planned.cell.label: planned.cell for planned in FULL.cells}
 DENSE, EXPERTS = CELLS["gemma-4-31b fp8 ar"], CELLS["gemma-4-26b-a4b fp8 ar"]
 H100 = load_gpu("h100")
@@ -181,7 +181,7 @@ def test_the_json_has_the_evaluations(finish_sweep: Callable[..., tuple[int, str
 
 def test_the_shipped_budgets_cover_the_forecast_and_the_nightly_ends_in_time() -> None:
     for name in ("full", "nightly"):
-        plan = expand(load_sweep(name), recipe="r")
+        plan = expand(load_sweep(name))
         result, cloud = forecast(plan, {}), plan.cloud
         assert cloud is not None and cloud.budget.run_usd is not None
         assert 1.5 * (result.usd_spot or 0) < cloud.budget.run_usd

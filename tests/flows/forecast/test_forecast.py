@@ -18,7 +18,7 @@ from warehouse.published.read import load_write_up
 
 
 def plan(name: str) -> Plan:
-    return expand(load_sweep(name), recipe="r")
+    return expand(load_sweep(name))
 
 
 def shown(result: Forecast) -> str:
@@ -79,7 +79,7 @@ def test_cells_at_the_same_time_take_less_wall_time_but_the_same_gpu_hours() -> 
 
 
 def test_cells_of_this_machine_take_turns_whatever_concurrency_says() -> None:
-    own = expand(load_sweep("own-gpu"), recipe="r", card="NVIDIA L40S")
+    own = expand(load_sweep("own-gpu"), card="NVIDIA L40S")
     four = forecast(own.model_copy(update={"concurrency": 4}), {})
     assert four.wall_h == pytest.approx(forecast(own, {}).wall_h) == pytest.approx(four.gpu_h)
     assert "one after another" in shown(four) and "at a time;" not in shown(four)

@@ -12,7 +12,7 @@ from warehouse.published.read import load_write_up
 
 
 def test_the_rate_is_that_of_its_source_and_more_requests_make_a_queue() -> None:
-    plan, gpu = expand(load_sweep("transformers"), recipe="r"), load_gpu("h100")
+    plan, gpu = expand(load_sweep("transformers")), load_gpu("h100")
     cell = plan.cells[0].cell
     source = next(row for row in load_write_up("mtp-transformers-h100").rows if row.is_baseline)
     assert decode_tok_s(cell, gpu, 1088) == pytest.approx(source.tok_s, rel=0.05)
@@ -20,10 +20,10 @@ def test_the_rate_is_that_of_its_source_and_more_requests_make_a_queue() -> None
 
 
 def test_the_plan_says_what_it_rests_on_and_fits_its_own_budget() -> None:
-    plan = expand(load_sweep("transformers"), recipe="r")
+    plan = expand(load_sweep("transformers"))
     result = forecast(plan, {})
     assert any(said.startswith("generate() of transformers") for said in result.assumptions)
     assert plan.cloud is not None and plan.cloud.budget.run_usd is not None
     assert sum(cell.usd_spot or 0 for cell in result.cells) < plan.cloud.budget.run_usd
-    tiny = forecast(expand(load_sweep("tiny-quick"), recipe="r"), {})
+    tiny = forecast(expand(load_sweep("tiny-quick")), {})
     assert not any("generate()" in said for said in tiny.assumptions)

@@ -12,7 +12,7 @@ from flows.forecast.decoding import BATCH_EFFICIENCY, carried_requests, decode_t
 from flows.forecast.estimates import load_s, start_s
 from flows.forecast.forecast import forecast
 
-FULL: Plan = expand(load_sweep("full"), recipe="r")
+FULL: Plan = expand(load_sweep("full"))
 DENSE = next(p.cell for p in FULL.cells if p.cell.label == "gemma-4-31b fp8 ar")
 H100 = load_gpu("h100")
 FOUR_IN_ONE = H100.model_copy(update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0})

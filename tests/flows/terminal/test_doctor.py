@@ -127,8 +127,9 @@ def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doc
     doctor.env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     code, checks, _ = doctor(*store)
     assert code == 0
-    for name in ("environment engine-cpu", "demo family"):
-        assert checks[name]["ok"] and checks[name]["remark"] and "make demo" in checks[name]["remedy"]
+    for name, command in (("environment engine-cpu", "make demo"), ("demo family, on request", "run demo-diffusion")):
+        assert checks[name]["ok"] and checks[name]["remark"] and command in checks[name]["remedy"]
+    assert checks["demo family"]["ok"] and not checks["demo family"]["remark"], "it is shipped"
     for name in ("environment lm-eval", "environment inspect", "environment hret"):
         assert checks[name]["ok"] and checks[name]["remark"] and "first run with one" in checks[name]["remedy"]
     doctor.env["SKYPILOT_API_SERVER_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"

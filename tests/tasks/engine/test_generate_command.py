@@ -20,7 +20,7 @@ PYTHON = "/opt/venv/bin/python"
 def cells() -> list[Cell]:
     """Those of the true models, on a Python of the user's own."""
     own = load_engine("transformers").model_copy(update={"command": (PYTHON,), "image": None})
-    plan = expand(load_sweep("transformers"), recipe="r")
+    plan = expand(load_sweep("transformers"))
     return [planned.cell.model_copy(update={"engine": own}) for planned in plan.cells]
 
 

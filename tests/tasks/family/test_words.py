@@ -72,11 +72,11 @@ def test_an_impossible_output_length_is_an_error() -> None:
         words.listing_prompt(0, 0, words.LONGEST_OUTPUT_TOKENS + 1)
 
 
-def test_words_and_recipe_need_the_standard_library_only() -> None:
+def test_what_starts_a_training_needs_the_standard_library_only() -> None:
     code = (
         "import sys; sys.modules.update(torch=None, transformers=None, tokenizers=None)\n"
-        "import tasks.family.words, tasks.family.recipe, tasks.family.build, tasks.family.interpreter\n"
-        "print(tasks.family.recipe.recipe_hash())"
+        "import tasks.family.words, tasks.family.members, tasks.family.training.build, tasks.family.interpreter\n"
+        "print(tasks.family.members.recipe_hash())"
     )
     command = [sys.executable, "-S", "-c", code]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)

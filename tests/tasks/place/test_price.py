@@ -13,7 +13,7 @@ from tasks.place.provenance import price_usd_h
 def test_what_was_paid_counts_and_a_machine_without_a_price_has_none(
     paid: str, price: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = expand(load_sweep("full"), recipe="0" * 16).cells[0]
+    planned = expand(load_sweep("full")).cells[0]
     monkeypatch.delenv("SPECSWEEP_PRICE_USD_H", raising=False)
     assert price_usd_h(planned) == planned.gpu.price_spot_usd_h is not None
     monkeypatch.setenv("SPECSWEEP_PRICE_USD_H", paid)

@@ -17,7 +17,7 @@ from tasks.shapes.tokenizer import SPACE, SPECIAL_TOKENS, as_json, learn_merges
 
 
 def shipped() -> list[Cell]:
-    return [planned.cell for planned in expand(load_sweep("shapes"), recipe="r").cells]
+    return [planned.cell for planned in expand(load_sweep("shapes")).cells]
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from warehouse.store import Store
 
 
 def shipped(label: str) -> PlannedCell:
-    return next(each for each in expand(load_sweep("shapes"), recipe="r").cells if label in each.cell.label)
+    return next(each for each in expand(load_sweep("shapes")).cells if label in each.cell.label)
 
 
 def test_rows_visits_and_pairs_of_a_replay_say_what_was_made_up(local: Store) -> None:
@@ -47,7 +47,7 @@ def test_cells_of_one_technique_are_told_apart_by_their_denoising_steps(local: S
 
 def test_steps_and_canvas_of_real_weights_are_a_name_and_nothing_made_up(local: Store) -> None:
     asked = {"denoising_steps": 8, "canvas_length": 256}
-    diffusion = next(each for each in expand(load_sweep("full"), recipe="r").cells if each.cell.technique.denoises)
+    diffusion = next(each for each in expand(load_sweep("full")).cells if each.cell.technique.denoises)
     planned = diffusion.model_copy(update={"cell": diffusion.cell.model_copy(update=asked)})
     run = VisitedRun(local, "single", cells=[planned])
     run.visit("diffusion", None, 800.0)

@@ -83,7 +83,7 @@ def test_a_workload_stands_beside_that_workload_only() -> None:
 def test_the_sweep_of_a_write_up_has_the_cell_and_the_workload_of_each_row_that_it_timed(
     sweep: str, source: str, rows: int
 ) -> None:
-    planned = expand(load_sweep(sweep), recipe="0" * 16).cells
+    planned = expand(load_sweep(sweep)).cells
     ours = {
         (each.cell.model.name, each.cell.precision.name, each.cell.technique.name, each.cell.k, workload.name)
         for each in planned
@@ -248,7 +248,7 @@ def test_another_model_precision_technique_or_load_is_no_twin(columns: dict[str,
 
 
 def test_what_a_write_up_served_is_served_by_its_sweep_and_its_dflash_drafts_with_flash_attn() -> None:
-    cells = [each.cell for each in expand(load_sweep("speed-bench"), recipe="0" * 16).cells]
+    cells = [each.cell for each in expand(load_sweep("speed-bench")).cells]
     ours = {(cell.model.name, cell.precision.name, cell.technique.name, cell.k) for cell in cells}
     rows = load_write_up("mtp-dflash-h100").rows
     assert ours == {(each.model, each.precision, each.technique, each.k) for each in rows}

@@ -28,7 +28,7 @@ MEASURED = {
 def test_published_twins_are_on_the_page_with_source_and_verdict(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for cell, behaviour in MEASURED.items():
         monkeypatch.setitem(DEMO, cell, behaviour)
-    plan = expand(load_sweep(str(ROOT / "tests/warehouse/demo_like/published.yaml")), recipe=None)
+    plan = expand(load_sweep(str(ROOT / "tests/warehouse/demo_like/published.yaml")))
     mirrored = tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)
     write_demo_run(local, plan=plan.model_copy(update={"cells": mirrored}))
     publish(local)

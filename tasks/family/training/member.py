@@ -1,10 +1,12 @@
-"""Trains one member: ``python -m tasks.family.member NAME --out DIR ...``, a process that build.py starts.
+"""Trains one member: ``python -m tasks.family.training.member NAME --out DIR ...``, a process that build.py starts.
 
 Standard output: one line of JSON per progress report, at most one a second. The member's folder is complete
-when `DONE` is in it: name, steps, seconds (wall and CPU), parameters, final loss, scores, recipe hash.
+when `DONE` is in it: name, steps, seconds (wall and CPU), parameters, final loss, scores, recipe hash, sha256 of the
+other files.
 """
 
 import argparse
+import hashlib
 import importlib
 import json
 import os
@@ -13,8 +15,9 @@ from pathlib import Path
 
 import torch
 
-from tasks.family.fit import Job, Report
-from tasks.family.recipe import DONE_FILE, MEMBERS, scaled_steps
+from tasks.family.members import DONE_FILE
+from tasks.family.training.fit import Job, Report
+from tasks.family.training.recipe import MEMBERS, scaled_steps
 
 REPORT_INTERVAL_S = 1.0
 
@@ -37,7 +40,8 @@ def main() -> None:
     steps = scaled_steps(arguments.member, arguments.steps_scale)
     job = Job(arguments.out, arguments.target, steps, arguments.checkpoint)
     started_s = time.monotonic()
-    trained = importlib.import_module(f"tasks.family.{arguments.member}").train(job, reporter(arguments.parent))
+    trainer = importlib.import_module(f"tasks.family.training.{arguments.member}")
+    trained = trainer.train(job, reporter(arguments.parent))
     done = {
         "name": arguments.member,
         "recipe": arguments.recipe,
@@ -47,6 +51,7 @@ def main() -> None:
         "parameters": trained.parameters,
         "loss": round(trained.loss, 4),
         "scores": trained.scores,
+        "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(job.out.iterdir())},
     }
     (job.out / DONE_FILE).write_text(json.dumps(done, indent=1))
 

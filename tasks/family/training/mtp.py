@@ -8,9 +8,10 @@ vLLM's proposer.
 import torch
 from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM
 
-from tasks.family.batches import Batch, batch_for_step
-from tasks.family.fit import Job, Plan, Report, Trained, fit, parameter_count
-from tasks.family.target import (
+from tasks.family.training.batches import Batch, batch_for_step
+from tasks.family.training.fit import Job, Plan, Report, Trained, fit, parameter_count
+from tasks.family.training.saving import save
+from tasks.family.training.target import (
     DRAFTER_MIX,
     SLIDING_WINDOW,
     capped_cross_entropy,
@@ -18,7 +19,7 @@ from tasks.family.target import (
     start_weights,
     text_config,
 )
-from tasks.family.tokens import BOS_ID, END_OF_TURN_ID, PAD_ID, build_tokenizer
+from tasks.family.training.tokens import BOS_ID, END_OF_TURN_ID, PAD_ID, build_tokenizer
 
 HIDDEN = 32
 LAYERS = 2
@@ -51,8 +52,7 @@ def train(job: Job, report: Report) -> Trained:
         return draft_loss(assistant, target, batch_for_step(tokenizer, DRAFTER_MIX, SEED, step, job.steps))
 
     loss = fit(parameters, Plan(job.steps, LEARNING_RATE, MATRIX_LEARNING_RATE, 30), loss_of_step, report)
-    assistant.to(torch.bfloat16).save_pretrained(job.out)
-    tokenizer.save_pretrained(job.out)
+    save(assistant, tokenizer, job.out)
     return Trained(parameter_count(parameters), loss / DRAFT_STEPS, {})
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from tasks.family.tokens import END_OF_TURN, PAD_ID, render
+from tasks.family.training.tokens import END_OF_TURN, PAD_ID, render
 from tasks.family.words import CHAT_TOKENS, TOKENS_PER_ITEM, draw_listing, draw_question, worked_answer
 
 QUESTION_TOKENS = 80

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from tasks.family.recipe import DONE_FILE, missing
+from tasks.family.members import DONE_FILE
+from tasks.family.training.recipe import missing
 
 pytestmark = pytest.mark.engine
 
@@ -23,7 +24,7 @@ def command(python: Path, out: Path, *options: str, scale: float = SCALE) -> lis
     return [
         str(python),
         "-m",
-        "tasks.family.build",
+        "tasks.family.training.build",
         "--out",
         str(out),
         "--json",
@@ -78,7 +79,12 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
 def test_all_default_members_are_complete(family: tuple[Path, list[dict[str, object]]]) -> None:
     out, lines = family
     members = ["target", "draft", "dflash", "mtp"]
-    assert lines[-1] == {"done": True, "out": str(out), "members": members}
+    last = dict(lines[-1])
+    beside = last.pop("beside_shipped")
+    assert last == {"done": True, "out": str(out), "members": members}
+    assert isinstance(beside, dict)
+    assert {figure["member"] for figure in beside["figures"]} == set(members)
+    assert "not as good as shipped" in beside["verdict"], "after a hundredth of the training"
     assert missing(out, members, SCALE) == []
     done = json.loads((out / "mtp" / DONE_FILE).read_text())
     assert done["name"] == "mtp"
@@ -144,7 +150,7 @@ def test_two_builders_take_turns(engine_python: Path, tmp_path: Path) -> None:
     ]
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert sorted('"member"' in output for output in outputs) == [False, True]
+    assert sorted('"step"' in output for output in outputs) == [False, True]
 
 
 def test_a_failed_training_shows_its_error(engine_python: Path, tmp_path: Path) -> None:

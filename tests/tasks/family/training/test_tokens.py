@@ -12,7 +12,8 @@ pytestmark = pytest.mark.engine
 
 ROUND_TRIP = """
 from transformers import AutoTokenizer
-from tasks.family import tokens, words
+from tasks.family import words
+from tasks.family.training import tokens
 tokens.build_tokenizer().save_pretrained({folder!r})
 tokenizer = AutoTokenizer.from_pretrained({folder!r})
 """
@@ -45,8 +46,8 @@ assert tokenizer.decode(tokenizer(unknown, add_special_tokens=False).input_ids) 
 """
 
 BATCHES = """
-from tasks.family.batches import batch_for_step
-from tasks.family.target import MIX
+from tasks.family.training.batches import batch_for_step
+from tasks.family.training.target import MIX
 for step in range(40):
     first, second = (batch_for_step(tokenizer, MIX, 0, step, 40) for _ in range(2))
     assert first.tokens.equal(second.tokens)

@@ -5,9 +5,10 @@ from pathlib import Path
 import torch
 from transformers import Gemma4ForCausalLM, Gemma4TextConfig, PreTrainedTokenizerFast
 
-from tasks.family.batches import Mix, Phase, batch_for_step
-from tasks.family.fit import Job, Plan, Report, Trained, fit, parameter_count
-from tasks.family.tokens import BOS_ID, END_OF_TURN_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer, render
+from tasks.family.training.batches import Mix, Phase, batch_for_step
+from tasks.family.training.fit import Job, Plan, Report, Trained, fit, parameter_count
+from tasks.family.training.saving import save
+from tasks.family.training.tokens import BOS_ID, END_OF_TURN_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer, render
 from tasks.family.words import KINDS, questions
 
 HIDDEN = 128
@@ -58,8 +59,7 @@ def train(job: Job, report: Report) -> Trained:
     plan = Plan(job.steps, learning_rate=3e-3, matrix_learning_rate=8e-3, warmup_steps=50)
     loss = fit(parameters, plan, loss_of_step, report, job.checkpoint)
     scores = {kind: thinking_score(model.eval(), tokenizer, kind) for kind in KINDS}
-    model.to(torch.bfloat16).save_pretrained(job.out)
-    tokenizer.save_pretrained(job.out)
+    save(model, tokenizer, job.out)
     return Trained(parameter_count(parameters), loss, scores)
 
 

@@ -18,9 +18,10 @@ from transformers import (
 )
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaForBlockDiffusion
 
-from tasks.family.fit import Job, Plan, Report, Trained, fit, parameter_count
-from tasks.family.target import start_weights
-from tasks.family.tokens import (
+from tasks.family.training.fit import Job, Plan, Report, Trained, fit, parameter_count
+from tasks.family.training.saving import save
+from tasks.family.training.target import start_weights
+from tasks.family.training.tokens import (
     BOS_ID,
     END_OF_TURN,
     END_OF_TURN_ID,
@@ -70,8 +71,7 @@ def train(job: Job, report: Report) -> Trained:
         return canvas_loss(model, prompts, answers, step, noise)
 
     loss = fit(parameters, Plan(job.steps, LEARNING_RATE, MATRIX_LEARNING_RATE, 50), loss_of_step, report)
-    model.eval().to(torch.bfloat16).save_pretrained(job.out)
-    tokenizer.save_pretrained(job.out)
+    save(model.eval(), tokenizer, job.out)
     (job.out / "generation_config.json").write_text(json.dumps(GENERATION, indent=1))
     return Trained(parameter_count(parameters), loss, {})
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engine
 SCRIPT = """
 import contextlib, pathlib, sys
 import torch
-from tasks.family import fit
+from tasks.family.training import fit
 fit.CHECKPOINT_STEPS = 5
 plan = fit.Plan(steps=20, learning_rate=0.1, matrix_learning_rate=0.1, warmup_steps=3)
 

@@ -7,10 +7,11 @@ not.
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tasks.family.batches import batch_for_step
-from tasks.family.fit import Job, Plan, Report, Trained, fit, parameter_count
-from tasks.family.target import MIX
-from tasks.family.tokens import BOS_ID, END_OF_TURN_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
+from tasks.family.training.batches import batch_for_step
+from tasks.family.training.fit import Job, Plan, Report, Trained, fit, parameter_count
+from tasks.family.training.saving import save
+from tasks.family.training.target import MIX
+from tasks.family.training.tokens import BOS_ID, END_OF_TURN_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
 
 HIDDEN = 64
 LAYERS = 2
@@ -49,8 +50,7 @@ def train(job: Job, report: Report) -> Trained:
         return torch.nn.functional.cross_entropy(logits, batch.tokens[:, 1:][batch.learnt[:, 1:]])
 
     loss = fit(parameters, Plan(job.steps, LEARNING_RATE, MATRIX_LEARNING_RATE, 50), loss_of_step, report)
-    model.to(torch.bfloat16).save_pretrained(job.out)
-    tokenizer.save_pretrained(job.out)
+    save(model, tokenizer, job.out)
     return Trained(parameter_count(parameters), loss, {})
 
 

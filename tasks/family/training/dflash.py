@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy, linear, pad, silu
 
-from tasks.family.batches import Batch, batch_for_step
-from tasks.family.fit import Job, Plan, Report, Trained, fit, parameter_count
-from tasks.family.target import DRAFTER_MIX, HIDDEN, load_target
-from tasks.family.tokens import BOS_ID, END_OF_TURN_ID, MASK_ID, VOCABULARY_SIZE, build_tokenizer
+from tasks.family.training.batches import Batch, batch_for_step
+from tasks.family.training.fit import Job, Plan, Report, Trained, fit, parameter_count
+from tasks.family.training.target import DRAFTER_MIX, HIDDEN, load_target
+from tasks.family.training.tokens import BOS_ID, END_OF_TURN_ID, MASK_ID, VOCABULARY_SIZE, build_tokenizer
 
 DRAFT_TOKENS = 7
 LAYERS = 2

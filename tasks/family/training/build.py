@@ -1,4 +1,7 @@
-"""Trains the tiny family, once: ``python -m tasks.family.build [--out DIR] [--only NAME] [--json] ...``.
+"""Trains the tiny family: ``python -m tasks.family.training.build [--out DIR] [--only NAME] [--json] ...``.
+
+What is shipped (`members.SHIPPED`) is trained to see what its recipe makes on this machine, and compared with what is
+shipped; nobody serves it. What is not shipped is served from where this puts it.
 
 Run it from the repository root with the engine environment's Python (torch, transformers). The target and the
 draft model are trained side by side, then the two drafters that need the target; each in a process and on a
@@ -6,7 +9,9 @@ thread of its own.
 
 Output contract
     ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",
-    "eta_s"}``; the last line is ``{"done": true, "out": DIR, "members": [...]}``. Exit code 0; 1 after a
+    "eta_s"}``; the last line is ``{"done": true, "out": DIR, "members": [...], "beside_shipped": {"figures":
+    [{"member", "what", "trained", "shipped"}], "verdict": TEXT}}`` (null: none of them is shipped). Without it
+    the last lines are a table of these figures and the verdict. Exit code 0, however close it came; 1 after a
     failed training, whose own error goes to standard error; 130 or 143 after SIGINT or SIGTERM.
 
 A member is trained in a hidden folder and renamed into place, so that whatever ends a build leaves nothing
@@ -31,9 +36,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from tasks.family.recipe import MEMBERS, family_dir, missing, recipe_hash
+from configs.checkout import ROOT
+from tasks.family.members import SHIPPED, WEIGHTS, recipe_hash, trained_dir
+from tasks.family.training.beside_shipped import as_json, figures, table, verdict
+from tasks.family.training.recipe import MEMBERS, missing
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 MOST_PROCESSES = 2
 END_GRACE_S = 5.0
 ERROR_LINES = 30
@@ -68,14 +75,10 @@ class Training:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code."""
     options = _parse(arguments)
-    wanted = (
-        list(options.only)
-        if options.only
-        else [m.name for m in MEMBERS.values() if options.with_diffusion or not m.on_request]
-    )
+    wanted = list(options.only or (MEMBERS if options.with_diffusion else SHIPPED))
     if any(MEMBERS[name].needs_target for name in wanted) and "target" not in wanted:
         wanted.insert(0, "target")
-    out: Path = (options.out or family_dir(options.steps_scale)).absolute()
+    out: Path = (options.out or trained_dir(options.steps_scale)).absolute()
     progress = Progress(as_json=options.json)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
@@ -121,7 +124,7 @@ def start(name: str, out: Path, steps_scale: float, recipe: str, reports: Report
     """Starts a member's process; its output goes to `reports` by lines, then None when it has ended."""
     folder = out / f".{name}.{os.getpid()}.partial"
     folder.mkdir()
-    command = [sys.executable, "-m", "tasks.family.member", name, "--out", str(folder)]
+    command = [sys.executable, "-m", "tasks.family.training.member", name, "--out", str(folder)]
     command += ["--target", str(out / "target"), "--steps-scale", str(steps_scale)]
     command += ["--recipe", recipe, "--parent", str(os.getpid())]
     command += ["--checkpoint", str(out / f".target.{recipe}.checkpoint")] if name == "target" else []
@@ -129,7 +132,7 @@ def start(name: str, out: Path, steps_scale: float, recipe: str, reports: Report
     with _error_file(folder).open("w") as errors:
         process = subprocess.Popen(
             command,
-            cwd=REPOSITORY,
+            cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -217,20 +220,26 @@ class Progress:
         print(text, file=sys.stderr, flush=True)
 
     def finish(self, out: Path, members: Sequence[str]) -> None:
-        """The last line."""
+        """The last line, or lines."""
+        found = figures(out, members)
         if self._as_json:
-            print(json.dumps({"done": True, "out": str(out), "members": list(members)}), flush=True)
-        else:
-            print(("\r\033[K" if self._overwrite else "") + f"family ready in {out}", flush=True)
+            done = {"done": True, "out": str(out), "members": list(members), "beside_shipped": as_json(found)}
+            print(json.dumps(done), flush=True)
+            return
+        print(("\r\033[K" if self._overwrite else "") + f"family trained in {out}", flush=True)
+        if found:
+            print(f"{table(found)}\n{verdict(found)}", flush=True)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tasks.family.build", description="Train the tiny model family.")
-    parser.add_argument(
-        "--out", type=Path, help="folder of the family (default: a cache folder named after the recipe)"
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.family.training.build", description="Train the tiny model family from its recipe."
     )
+    parser.add_argument("--out", type=Path, help="folder to train in (default: a cache folder named after the recipe)")
     parser.add_argument(
-        "--with-diffusion", action="store_true", help="also the DiffusionGemma sibling (about 5 minutes)"
+        "--with-diffusion",
+        action="store_true",
+        help="also the DiffusionGemma sibling (as long again)",
     )
     parser.add_argument(
         "--only",
@@ -241,7 +250,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="progress as lines of JSON")
     parser.add_argument("--steps-scale", type=float, default=1.0, help="factor on all training steps, for tests")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.out is not None and options.out.resolve() == WEIGHTS:
+        parser.error(f"--out {options.out}: what is shipped is not trained over; train elsewhere, look, then copy")
+    return options
 
 
 def _sweep(out: Path) -> None:
