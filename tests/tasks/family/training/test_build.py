@@ -14,7 +14,7 @@ from configs.checkout import ROOT
 from tasks.family.members import DONE_FILE
 from tasks.family.training.recipe import missing
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(60)]
 
 SCALE = 0.01
 TIMEOUT_S = 120

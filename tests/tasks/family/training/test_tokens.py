@@ -7,7 +7,7 @@ import pytest
 
 from configs.checkout import ROOT
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow(40)]
 
 
 ROUND_TRIP = """
