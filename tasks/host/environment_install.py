@@ -173,7 +173,7 @@ class Installer:
         """Install the pins and return the installer that succeeded, with what became of the one before it."""
         attempts, why = [self._with_uv, self._with_pip], self._why_not_uv()
         if why:
-            self.tell(f"{self.name}: pip installs, since {why}")
+            self.tell(f"{self.name}: pip installs it{f', since {why}' if self.tools else ''}")
             attempts = [self._with_pip, *([self._with_uv] if self._uv and self.spec.torch_cpu else [])]
         causes: list[str] = []
         for attempt in attempts:
@@ -190,7 +190,7 @@ class Installer:
     def _why_not_uv(self) -> str | None:
         """Tell uv what pip is configured with; returns None, or why uv can't stand in for pip here."""
         if self.tools is None:
-            return "it has no uv"
+            return "there is no uv"
         command = [str(self.tools), "-m", "pip", "config", "list"]
         asked = subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
         try:
@@ -222,12 +222,13 @@ class Installer:
     def _with_uv(self, *into: str | Path) -> tuple[str, str | None]:
         install = [*self._uv, "--python", self.python, "--no-deps"]
         torch = [*install, "-r", REQUIREMENTS / TORCH_CPU]
-        failed = self._run("uv", torch, uv=True) if self.spec.torch_cpu else None
-        failed = failed and self._run("uv", [*torch, "--torch-backend", "cpu"], uv=True)
         strict = _strict(self.pins)
         if "UV_CONSTRAINT" in self._settings | self._environ:
             strict = strict[-2:]  # uv takes no --require-hashes beside a constraint, and checks the hashes anyway
-        return "uv", failed or self._run("uv", [*install, *into, *strict], uv=True)
+        with self._alone("fetched"):  # two at once would each fetch what both need
+            failed = self._run("uv", torch, uv=True) if self.spec.torch_cpu else None
+            failed = failed and self._run("uv", [*torch, "--torch-backend", "cpu"], uv=True)
+            return "uv", failed or self._run("uv", [*install, *into, *strict], uv=True)
 
     def _name_vllm(self) -> None:
         """Give `bin/vllm` the distribution name that it asks for: the CPU build is published under another one."""
@@ -249,11 +250,14 @@ class Installer:
         count = min(MAX_COMPILERS, os.cpu_count() or 1, len(entries))
         skip = f"{re.escape(str(site))}.*{SELDOM_IMPORTED}"
         command: list[str | Path] = [self.python, "-m", "compileall", "-q", "-x", skip]
-        with alone(self.folder.parent / "byte-code.lock", self.tell, f"{self.name}: another one is byte-compiled"):
+        with self._alone("byte-compiled"):
             for other in self.folder.parent.glob(f"*/lib/{site.parent.name}/site-packages"):
                 for entry in entries:
                     _share_byte_code(other / entry.name, entry)
             self._run("byte-compiling", *([*command, *entries[i::count]] for i in range(count)))
+
+    def _alone(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return alone(self.folder.parent / f"{what}.lock", self.tell, f"{self.name}: another one is {what}")
 
     def _try_imports(self, before: str) -> None:
         cause = self._run("import check", [self.python, "-c", f"{before}import {self.spec.imports}"])
