@@ -73,4 +73,4 @@ pins: ## resolve requirements/*.in again into exact pins (needs uv)
 	@requirements/compile.sh
 
 clean-cache: ## remove every environment of this user (they are made again on use)
-	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/specsweep/envs" "$${XDG_CACHE_HOME:-$$HOME/.cache}/specsweep/lab"
+	cd "$${XDG_CACHE_HOME:-$$HOME/.cache}" && rm -rf specsweep/envs specsweep/uv specsweep/lab

@@ -48,11 +48,11 @@ def bake_python() -> Path | None:
     return None
 
 
-def baked(lab_python: Path, tell: Tell) -> Path:
+def baked(tools: Path, tell: Tell) -> Path:
     """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first if it is missing.
 
     Args:
-        lab_python: interpreter of the environment `lab`; its uv and pip do the work.
+        tools: interpreter of the environment `uv`; its uv and pip do the work.
         tell: gets a line of progress about twice a second.
 
     Raises:
@@ -70,18 +70,18 @@ def baked(lab_python: Path, tell: Tell) -> Path:
         tell("runtime of the instances: waiting for any other process that makes it")
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            _bake(folder, python, lab_python, tell)
+            _bake(folder, python, tools, tell)
     return folder
 
 
-def _bake(folder: Path, python: Path, lab_python: Path, tell: Tell) -> None:
+def _bake(folder: Path, python: Path, tools: Path, tell: Tell) -> None:
     raw = folder.with_suffix(".part")
     shutil.rmtree(raw, ignore_errors=True)
     uv = raw / "uv"
     runtime, user = raw / _LAYER / "skypilot-runtime", raw / _LAYER / "sky-user-env"
     pins, wheels = raw / "pins.txt", raw / "wheels"
     (raw / _LAYER).mkdir(parents=True)
-    shutil.copy2(lab_python.parent / "uv", uv)
+    shutil.copy2(tools.parent / "uv", uv)
     # SkyPilot brings its own wheel to every instance
     pins.write_text("\n".join(pin for pin in pins_in(PINS) if not pin.startswith("skypilot==")), encoding="utf-8")
     venv: Command = [uv, "venv", "--quiet", "--no-project", "--relocatable", "--python", python]
@@ -98,7 +98,7 @@ def _bake(folder: Path, python: Path, lab_python: Path, tell: Tell) -> None:
         "copy",
     ]
     # pip fetches, because it knows the user's index; uv installs, because its environments can be moved
-    fetch: Command = [lab_python, "-m", "pip", "--python", runtime / "bin/python", "wheel", "--quiet", "--no-deps"]
+    fetch: Command = [tools, "-m", "pip", "--python", runtime / "bin/python", "wheel", "--quiet", "--no-deps"]
     steps: tuple[tuple[str, Command], ...] = (
         ("new environment", [*venv, runtime]),
         ("fetching wheels", [*fetch, "--wheel-dir", wheels, "--requirement", pins]),

@@ -85,7 +85,7 @@ class Lab:
             raise LabError(f"the lab can't run here: {reason}")
         self.down()
         python = ensure("lab", tell=tell)
-        layer = baked(python, tell)
+        layer = baked(ensure("uv", tell=tell), tell)
         tell("the cloud: starting")
         before = [name for name in SKYPILOT_FILES if Path("/tmp", name).exists()]
         make_folders(self.places)

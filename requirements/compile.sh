@@ -4,7 +4,7 @@
 # registry), engine-suffix (an add-on, built from source) and lab-runtime (wheels that the pocket cloud builds itself).
 set -eu
 cd "$(dirname "$0")"
-for name in ${*:-control node dev s3servers lab lab-runtime lm-eval inspect hret engine-cpu engine-diffusion}; do
+for name in ${*:-uv control node dev s3servers lab lab-runtime lm-eval inspect hret engine-cpu engine-diffusion}; do
     if [ -e "$name.in" ]; then
         set -- --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header
         [ "$name" = node ] && set -- "$@" --constraints control.txt

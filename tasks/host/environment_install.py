@@ -1,26 +1,35 @@
-"""How one environment is made: checks, venv, pip or uv, byte code, import check (standard library only)."""
+"""How one environment is made: checks, venv, uv or pip, byte code, import check (standard library only)."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from configs.errors import SpecsweepError
 from configs.secrets.held import without_secrets
-from tasks.host.environment_spec import REQUIREMENTS, TORCH_CPU, Environment, pins_in
+from tasks.host.environment_spec import REQUIREMENTS, TORCH_CPU, Environment, pins_in, user_cache
+from tasks.host.pip_settings import UntoldError, for_uv
 
 Tell = Callable[[str], None]
 """Takes a line of text for people."""
 
 TICK_S = 0.5
 MAX_COMPILERS = 8
+
+SELDOM_IMPORTED = "/(tests|transformers/models)/"
+"""Compiled on first use, a third of the work: packages' tests, and transformers' hundreds of models."""
+
+AT_ONCE = "-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0"
+"""The add-on's C++ in one piece, same optimization: 11 CPU seconds for 26, which read the same headers 13 times."""
 
 SELDOM_COLLECTED = (
     "import atexit, gc, sys; gc.set_threshold(100_000, 50, 50); "
@@ -32,7 +41,10 @@ Their ends were another fifth (Prefect's server 2.3 CPU seconds to import and en
 collects all that it has, but not what is frozen. DuckDB complains on stderr of what is left of it.
 """
 
-_UNWANTED = re.compile(r"^(PYTHON|VIRTUAL_ENV|PIP_(USER|TARGET|PREFIX|ROOT|REQUIRE_VIRTUALENV|NO_DEPS)$)")
+_UNWANTED = re.compile(
+    r"^(PYTHON|VIRTUAL_ENV|PIP_(USER|TARGET|PREFIX|ROOT|REQUIRE_VIRTUALENV|NO_DEPS)$"
+    r"|UV_(NO_VERIFY_HASHES|SYSTEM_PYTHON|OVERRIDE|EXCLUDE|COMPILE_BYTECODE|NO_BUILD_ISOLATION)$)"
+)
 _DIE_WITH_PARENT = (
     "import os, sys\n"
     "try:\n"
@@ -40,8 +52,8 @@ _DIE_WITH_PARENT = (
     "except Exception: pass\n"
     "os.execv(sys.argv[1], sys.argv[1:])\n"
 )
-_STEP = re.compile(r"^\s*(Collecting|Downloading|Using cached|Building|Preparing|Resolved|Prepared|Installed) ?\S*")
-_CAUSE = re.compile(r"^\s*(ERROR:|error:|×|╰─▶|├─▶|[A-Za-z_.]+(Error|Exception|NotFound)\b)")  # noqa: RUF001
+_STEP = re.compile(r"^\s*(Collecting|Download\w+|Using cached|Building|Prepar\w+|Resolved|Installed) ?\S*")
+_CAUSE = re.compile(r"^\s*(ERROR:|error:|cause:|×|╰─▶|├─▶|[A-Za-z_.]+(Error|Exception|NotFound)\b)")  # noqa: RUF001
 
 
 class InstallError(SpecsweepError):
@@ -74,6 +86,7 @@ def make_importable(torchvision: Path) -> None:
     only_with_ops = r"@(\1 if torchvision.extension._has_ops() else lambda function: function)"
     text = file.read_text(encoding="utf-8")
     text = re.sub(r"^@(torch\.library\.register_fake\(.*\))$", only_with_ops, text, flags=re.MULTILINE)
+    file.unlink()  # it may be one file with that of other environments
     file.write_text(text, encoding="utf-8")
 
 
@@ -86,14 +99,33 @@ def has_library(name: str) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def alone(file: Path, tell: Tell, why: str) -> Iterator[None]:
+    """Hold a lock between processes and threads; `tell` gets `why` while that has to wait."""
+    started = time.monotonic()
+    with file.open("a", encoding="utf-8") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                tell(f"{why}, waiting ({time.monotonic() - started:.0f} s)")
+                time.sleep(0.3)
+        yield
+
+
 class Installer:
     """Makes one environment in `folder`; `tell` gets a line about twice a second, the file `log` gets everything."""
 
-    def __init__(self, name: str, spec: Environment, folder: Path, log: Path, tell: Tell) -> None:
-        self.name, self.spec, self.folder, self.log, self.tell = name, spec, folder, log, tell
+    def __init__(self, name: str, spec: Environment, folder: Path, log: Path, tell: Tell, tools: Path | None) -> None:
+        """Without `tools`, the interpreter of the environment that has pip and uv, it gets a pip of its own."""
+        self.name, self.spec, self.folder, self.log, self.tell, self.tools = name, spec, folder, log, tell, tools
         self.python = folder / "bin" / "python"
         self._packages: Path | None = None
+        self._settings: dict[str, str] = {"UV_CACHE_DIR": str(user_cache() / "uv")}
+        self._uv: list[str | Path] = [tools.with_name("uv"), "pip", "install"] if tools else []
         self.pins = REQUIREMENTS / spec.pins
+        self.addon_missing: str | None = None
         self.started = time.monotonic()
         self._environ = {k: v for k, v in without_secrets(os.environ).items() if not _UNWANTED.match(k)}
         self._environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
@@ -103,39 +135,24 @@ class Installer:
     def build(self) -> str:
         """Make the environment and return the installer that succeeded; raise InstallError with the cause."""
         self.log.write_text("", encoding="utf-8")
-        causes: list[str] = []
-        for how, install in self._attempts():
-            self._new_venv()
-            cause = install()
-            if cause is None:
-                break
-            causes.append(f"{how}: {cause}")
-            self.tell(f"{self.name}: {how} did not manage ({cause})")
-        else:
-            raise self._error("; ".join(causes), _remedy(causes, self.spec))
+        how = self._install()
         self._name_vllm()
         if self.spec.collects_seldom:
             (self._site_packages() / "seldom.pth").write_text(SELDOM_COLLECTED, encoding="utf-8")
-        self._compile()
-        cause = self._run("import check", [self.python, "-c", f"import {self.spec.imports}"])
-        if cause is not None:
-            raise self._error(f"installed, but import {self.spec.imports} fails: {cause}", "see the log")
+        self.addon_missing = self.add(REQUIREMENTS / self.spec.addon) if self.spec.addon else None
+        self.compile()
+        self._try_imports("")
         return how
 
     def lay_over(self, python: Path) -> str:
         """Install the packages into a plain folder, for `python` to find on its PYTHONPATH; otherwise as `build`."""
         self.log.write_text("", encoding="utf-8")
         self.python, self._packages = python, self.folder
-        cause = self._run("pip", [*self._pip(), "--target", self.folder, *_strict(self.pins)])
-        if cause is not None:
-            raise self._error(f"pip: {cause}", _remedy([cause], self.spec))
+        how = self._install("--target", self.folder)
         make_importable(self.folder / "torchvision")
-        self._compile()
-        check = f"import sys; sys.path.insert(0, {str(self.folder)!r}); import {self.spec.imports}"
-        cause = self._run("import check", [python, "-c", check])
-        if cause is not None:
-            raise self._error(f"installed, but import {self.spec.imports} fails: {cause}", "see the log")
-        return "pip"
+        self.compile()
+        self._try_imports(f"import sys; sys.path.insert(0, {str(self.folder)!r}); ")
+        return how
 
     def add(self, requirements: Path) -> str | None:
         """Build an optional add-on into the environment; returns None, or the reason why that failed.
@@ -145,41 +162,73 @@ class Installer:
         if shutil.which("g++") is None:
             return "g++ is not installed, and it is built from source"
         *tools, addon = pins_in(requirements)
-        pip: list[str | Path] = [self.python, "-m", "pip", "install", "--no-deps"]
-        return self._run("build tools of the add-on", [*pip, *tools]) or self._run(
-            f"building {addon}", [*pip, "--no-build-isolation", addon]
+        self._environ.setdefault("CMAKE_ARGS", AT_ONCE)
+        with_uv = self._why_not_uv() is None
+        install = [*self._uv, "--python", self.python, "--no-deps"] if with_uv else self._pip()
+        return self._run("build tools of the add-on", [*install, *tools], uv=with_uv) or self._run(
+            f"building {addon}", [*install, "--no-build-isolation", addon], uv=with_uv
         )
 
-    def _attempts(self) -> list[tuple[str, Callable[[], str | None]]]:
-        uv = shutil.which("uv")
-        if self.spec.torch_cpu:
-            return [("pip", self._with_pip), ("uv", self._with_uv)]
-        return [("uv", self._with_uv), ("pip", self._with_pip)] if uv else [("pip", self._with_pip)]
+    def _install(self, *into: str | Path) -> str:
+        """Install the pins and return the installer that succeeded, with what became of the one before it."""
+        attempts, why = [self._with_uv, self._with_pip], self._why_not_uv()
+        if why:
+            self.tell(f"{self.name}: pip installs it{f', since {why}' if self.tools else ''}")
+            attempts = [self._with_pip, *([self._with_uv] if self._uv and self.spec.torch_cpu else [])]
+        causes: list[str] = []
+        for attempt in attempts:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not into:
+                self._new_venv()
+            how, cause = attempt(*into)
+            if cause is None:
+                return "; ".join([how, *causes])
+            causes.append(f"{how}: {cause}")
+            self.tell(f"{self.name}: {how} did not manage ({cause})")
+        raise self._error("; ".join(causes), _remedy(causes, self.spec))
+
+    def _why_not_uv(self) -> str | None:
+        """Tell uv what pip is configured with; returns None, or why uv can't stand in for pip here."""
+        if self.tools is None:
+            return "there is no uv"
+        command = [str(self.tools), "-m", "pip", "config", "list"]
+        asked = subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
+        try:
+            settings, arguments = for_uv(asked.stdout)
+        except UntoldError as error:
+            return str(error)
+        self._settings |= settings
+        self._uv = [*self._uv[:3], *arguments]
+        return None if asked.returncode == 0 else "pip can't read its configuration"
 
     def _new_venv(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        cause = self._run("new virtual environment", [Path(sys.executable), "-m", "venv", self.folder])
+        without = ["--without-pip"] if self.tools else []
+        cause = self._run("new virtual environment", [Path(sys.executable), "-m", "venv", *without, self.folder])
         if cause is not None:
             raise self._error(cause, "apt-get install python3-venv (Debian, Ubuntu)")
 
     def _pip(self) -> list[str | Path]:
-        return [self.python, "-m", "pip", "install", "--no-deps", "--no-compile"]
+        """Pip for this environment: its own, or else that of the tools, run as `pip --python` does, without a child."""
+        pip: list[str | Path] = [self.python, "-m", "pip", "install"]
+        if self.tools:
+            lent = next(self.tools.parents[1].glob("lib/python*/site-packages/pip"))
+            pip = [self.python, lent, "install", "--ignore-installed"]  # what lies beside it is not installed here
+        return [*pip, "--no-deps", "--no-compile"]
 
-    def _with_pip(self) -> str | None:
+    def _with_pip(self, *into: str | Path) -> tuple[str, str | None]:
         torch = self._run("pip", [*self._pip(), "-r", REQUIREMENTS / TORCH_CPU]) if self.spec.torch_cpu else None
-        return torch or self._run("pip", [*self._pip(), *_strict(self.pins)])
+        return "pip", torch or self._run("pip", [*self._pip(), *into, *_strict(self.pins)])
 
-    def _with_uv(self) -> str | None:
-        uv = shutil.which("uv")
-        if uv is None:
-            cause = self._run("pip install uv", [*self._pip(), "uv"])
-            if cause is not None:
-                return cause
-            uv = str(self.folder / "bin" / "uv")
-        command: list[str | Path] = [uv, "pip", "install", "--python", self.python, "--no-deps"]
-        torch: list[str | Path] = ["--torch-backend", "cpu", "-r", REQUIREMENTS / TORCH_CPU]
-        failed = self._run("uv", [*command, *torch]) if self.spec.torch_cpu else None
-        return failed or self._run("uv", [*command, *_strict(self.pins)])
+    def _with_uv(self, *into: str | Path) -> tuple[str, str | None]:
+        install = [*self._uv, "--python", self.python, "--no-deps"]
+        torch = [*install, "-r", REQUIREMENTS / TORCH_CPU]
+        strict = _strict(self.pins)
+        if "UV_CONSTRAINT" in self._settings | self._environ:
+            strict = strict[-2:]  # uv takes no --require-hashes beside a constraint, and checks the hashes anyway
+        with self._alone("fetched"):  # two at once would each fetch what both need
+            failed = self._run("uv", torch, uv=True) if self.spec.torch_cpu else None
+            failed = failed and self._run("uv", [*torch, "--torch-backend", "cpu"], uv=True)
+            return "uv", failed or self._run("uv", [*install, *into, *strict], uv=True)
 
     def _name_vllm(self) -> None:
         """Give `bin/vllm` the distribution name that it asks for: the CPU build is published under another one."""
@@ -191,19 +240,38 @@ class Installer:
             text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
             (info / "METADATA").write_text(text, encoding="utf-8")
 
-    def _compile(self) -> None:
-        """Byte-compile on up to `MAX_COMPILERS` cores; files that are not valid Python are left alone, as by pip."""
-        entries = sorted(p for p in self._site_packages().iterdir() if p.is_dir() or p.suffix == ".py")
+    def compile(self) -> None:
+        """Byte-compile on up to `MAX_COMPILERS` cores; files that are not valid Python are left alone, as by pip.
+
+        One environment after the other: a package that another has, too, is compiled once.
+        """
+        site = self._site_packages()
+        entries = sorted(p for p in site.iterdir() if p.is_dir() or p.suffix == ".py")
         count = min(MAX_COMPILERS, os.cpu_count() or 1, len(entries))
-        slices = [entries[i::count] for i in range(count)]
-        command: list[str | Path] = [self.python, "-m", "compileall", "-q"]
-        self._run("byte-compiling", *([*command, *part] for part in slices))
+        skip = f"{re.escape(str(site))}.*{SELDOM_IMPORTED}"
+        command: list[str | Path] = [self.python, "-m", "compileall", "-q", "-x", skip]
+        with self._alone("byte-compiled"):
+            for other in self.folder.parent.glob(f"*/lib/{site.parent.name}/site-packages"):
+                for entry in entries:
+                    _share_byte_code(other / entry.name, entry)
+            self._run("byte-compiling", *([*command, *entries[i::count]] for i in range(count)))
+
+    def _alone(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return alone(self.folder.parent / f"{what}.lock", self.tell, f"{self.name}: another one is {what}")
+
+    def _try_imports(self, before: str) -> None:
+        cause = self._run("import check", [self.python, "-c", f"{before}import {self.spec.imports}"])
+        if cause is not None:
+            raise self._error(f"installed, but import {self.spec.imports} fails: {cause}", "see the log")
 
     def _site_packages(self) -> Path:
         return self._packages or next(self.folder.glob("lib/python*/site-packages"))
 
-    def _run(self, title: str, *commands: Sequence[str | Path]) -> str | None:
-        """Run commands side by side until all end; returns None, or the line that says why one failed."""
+    def _run(self, title: str, *commands: Sequence[str | Path], uv: bool = False) -> str | None:
+        """Run commands side by side until all end; returns None, or the line that says why one failed.
+
+        The user's own variables for uv go before what pip is told; no uv.toml of where they stand is read.
+        """
         with self.log.open("a", encoding="utf-8") as out:
             out.writelines(f"$ {' '.join(map(str, c))}\n" for c in commands)
             out.flush()
@@ -215,7 +283,8 @@ class Installer:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
-                    env=self._environ,
+                    env=self._settings | self._environ if uv else self._environ,
+                    cwd=self.log.parent if uv else None,
                 )
                 for command in commands
             ]
@@ -247,6 +316,17 @@ class Installer:
 
     def _error(self, cause: str, remedy: str) -> InstallError:
         return InstallError(f"{cause.rstrip('.')}. Log: {self.log}. Remedy: {remedy}")
+
+
+def _share_byte_code(there: Path, here: Path) -> None:
+    """Link the byte code of a package that is the same files as ours: uv links those, so their dates agree, too."""
+    with contextlib.suppress(OSError):  # there is none, or it is being removed: then ours is compiled
+        if there != here and (there / "__init__.py").samefile(here / "__init__.py"):
+            for code in there.rglob("__pycache__/*.pyc"):
+                ours = here / code.relative_to(there)
+                ours.parent.mkdir(exist_ok=True)
+                if not ours.exists():
+                    ours.hardlink_to(code)
 
 
 def _strict(pins: Path) -> list[str | Path]:

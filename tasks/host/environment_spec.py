@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from configs.checkout import ROOT
 
 Name = Literal[
-    "control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab", "lm-eval", "inspect", "hret"
+    "uv", "control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab", "lm-eval", "inspect", "hret"
 ]
 NAMES: tuple[Name, ...] = get_args(Name)
 
@@ -52,6 +52,7 @@ class Environment:
 
 
 ENVIRONMENTS: dict[Name, Environment] = {
+    "uv": Environment("uv and pip, which make the others", "uv.txt", "uv", 0.3),
     "control": Environment(
         "flows, SkyPilot, warehouse",
         "control.txt",

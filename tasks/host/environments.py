@@ -11,14 +11,11 @@ own, in the user's cache folder under the hash of its pin file. Standard library
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -27,7 +24,7 @@ if not __package__:  # run as a script: python3 tasks/host/environments.py
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.errors import SpecsweepError, leave
-from tasks.host.environment_install import Installer, InstallError, Tell, check_machine
+from tasks.host.environment_install import Installer, InstallError, Tell, alone, check_machine
 from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
 
 __all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
@@ -71,17 +68,18 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
         return path
     folder, spec = folder_of(name), ENVIRONMENTS[name]
     base = ensure(spec.over, tell=tell) if spec.over else None
+    tools = _tools(name, tell)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(name, folder, tell):
+    with alone(folder.with_suffix(".lock"), tell, f"{name}: another process is making it"):
         if path := _path_of(name):
             return path
         try:
             shutil.rmtree(folder, ignore_errors=True)
             check_machine(spec, folder.parent)
-            installer = Installer(name, spec, folder, folder.with_suffix(".log"), tell)
+            installer = Installer(name, spec, folder, folder.with_suffix(".log"), tell, tools)
             how = installer.lay_over(base) if base else installer.build()
             if spec.addon:
-                (folder / SUFFIX).write_text(installer.add(REQUIREMENTS / spec.addon) or "", encoding="utf-8")
+                (folder / SUFFIX).write_text(installer.addon_missing or "", encoding="utf-8")
             facts = {"installer": how, "seconds": round(time.monotonic() - installer.started, 1)}
             (folder / READY).write_text(json.dumps(facts) + "\n", encoding="utf-8")
         except InstallError as error:
@@ -91,6 +89,15 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             raise
     return folder if base else folder / "bin" / "python"
+
+
+def _tools(name: Name, tell: Tell) -> Path | None:
+    """The interpreter of the environment with pip and uv; None where it can't be made, or is being made."""
+    try:
+        return ensure("uv", tell=tell) if name != "uv" else None
+    except InstallError as error:
+        tell(f"{name}: {error}")
+        return None
 
 
 def suffix_unavailable() -> str | None:
@@ -104,27 +111,14 @@ def retry_suffix(tell: Tell = lambda _: None) -> str | None:
     """Try the suffix add-on of the engine once more, for example after installing g++; None, or why it failed."""
     ensure("engine-cpu", tell=tell)
     folder, spec = folder_of("engine-cpu"), ENVIRONMENTS["engine-cpu"]
-    with _lock("engine-cpu", folder, tell):
+    with alone(folder.with_suffix(".lock"), tell, "engine-cpu: another process is making it"):
         log = folder.with_name(folder.name + "-suffix.log")
         log.write_text("", encoding="utf-8")
-        reason = Installer("engine-cpu", spec, folder, log, tell).add(REQUIREMENTS / str(spec.addon))
+        installer = Installer("engine-cpu", spec, folder, log, tell, _tools("engine-cpu", tell))
+        reason = installer.add(REQUIREMENTS / str(spec.addon))
+        installer.compile()
         (folder / SUFFIX).write_text(reason or "", encoding="utf-8")
     return reason
-
-
-@contextlib.contextmanager
-def _lock(name: Name, folder: Path, tell: Tell) -> Iterator[None]:
-    started = time.monotonic()
-    with folder.with_suffix(".lock").open("a", encoding="utf-8") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                waited = time.monotonic() - started
-                tell(f"{name}: another process is making it, waiting ({waited:.0f} s)")
-                time.sleep(0.3)
-        yield
 
 
 class Console:

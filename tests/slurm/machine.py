@@ -33,7 +33,7 @@ class Machine:
 
     def up(self) -> None:
         """Start it: afterwards Slurm has an idle node, and its user can log in."""
-        root, layer = self.places.root, baked(ensure("lab"), lambda line: None)
+        root, layer = self.places.root, baked(ensure("uv"), lambda line: None)
         root.mkdir(mode=0o755)
         write_files(self.places, layer, cache_folder())
         shutil.copytree(CATALOGS, self.places.home / ".sky" / "catalogs")

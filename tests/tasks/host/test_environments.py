@@ -64,6 +64,9 @@ class Clone:
             '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
             '[project]\nname = "dummy"\nversion = "1"\n'
         )
+        (self.cache / "specsweep" / "envs").mkdir(parents=True)
+        tools = environments.ensure("uv").parents[1]
+        (self.cache / "specsweep" / "envs" / tools.name).symlink_to(tools)
         self.hold = self.package / "hold"
         self.pin(f"dummy @ {self.package.as_uri()}")
 
@@ -90,7 +93,7 @@ class Clone:
         return len(log.read_text().splitlines()) if log.exists() else 0
 
     def folders(self) -> list[Path]:
-        return [p for p in (self.cache / "specsweep" / "envs").iterdir() if p.is_dir()]
+        return list((self.cache / "specsweep" / "envs").glob("node-*/"))
 
 
 @pytest.fixture
@@ -158,7 +161,8 @@ def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     assert process.returncode == 1
     assert out == ""
     line = err.splitlines()[-1]
-    assert line.startswith("specsweep: the node environment cannot be made: pip: ")
+    assert line.startswith("specsweep: the node environment cannot be made: uv: ")
+    assert "; pip: " in line
     assert "nowhere/missing-1-py3-none-any.whl" in line
     assert "Log: " in line and "Remedy: " in line
     assert clone.folders() == []
@@ -183,7 +187,7 @@ def test_a_full_disk_is_named_before_anything_is_downloaded(monkeypatch: pytest.
 
 def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    installer = Installer("engine-cpu", ENVIRONMENTS["engine-cpu"], tmp_path, tmp_path / "log", lambda _: None)
+    installer = Installer("engine-cpu", ENVIRONMENTS["engine-cpu"], tmp_path, tmp_path / "log", lambda _: None, None)
     assert installer.add(tmp_path / "unused.txt") == "g++ is not installed, and it is built from source"
 
 
@@ -199,12 +203,12 @@ def wheel(tmp_path: Path) -> Path:
     return path
 
 
-def laid_over(folder: Path, pins: str) -> str:
-    """Install pins as an overlay of this Python; says which installer did."""
+def laid_over(folder: Path, pins: str, tools: Path | None = None) -> str:
+    """Install pins as an overlay of this Python; says which installer did, and why not the one before it."""
     file = folder / "pins.txt"
     file.write_text(pins + "\n")
     spec = replace(ENVIRONMENTS["engine-diffusion"], pins=str(file), imports="laid")
-    installer = Installer("engine-diffusion", spec, folder / "overlay", folder / "log", lambda _: None)
+    installer = Installer("engine-diffusion", spec, folder / "overlay", folder / "log", lambda _: None, tools)
     return installer.lay_over(Path(sys.executable))
 
 
@@ -221,7 +225,7 @@ def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path,
 def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: Path) -> None:
     (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
     spec = replace(ENVIRONMENTS["dev"], pins=str(tmp_path / "pins.txt"), imports="laid")
-    installer = Installer("dev", spec, tmp_path / "made", tmp_path / "log", lambda _: None)
+    installer = Installer("dev", spec, tmp_path / "made", tmp_path / "log", lambda _: None, None)
     installer.build()
     threshold = "import gc, sys; sys.exit(gc.get_threshold()[0] < 100_000)"
     assert subprocess.run([installer.python, "-c", threshold], check=False).returncode == 0
@@ -236,6 +240,52 @@ def test_nothing_is_installed_that_is_not_what_was_pinned(tmp_path: Path, wheel:
     assert laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64} --hash=sha256:{right}") == "pip"
     with pytest.raises(InstallError, match="DO NOT MATCH THE HASHES"):
         laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64}")
+    tools = environments.ensure("uv")
+    with pytest.raises(InstallError, match=r"uv: cause: Hash mismatch.*; pip: .*DO NOT MATCH THE HASHES"):
+        laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64}", tools)
+    assert laid_over(tmp_path, f"{pin} --hash=sha256:{right}", tools) == "uv"
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """The tools' interpreter beside a uv that fails."""
+    real = environments.ensure("uv").parents[1]
+    (tmp_path / "tools" / "bin").mkdir(parents=True)
+    for name in ("lib", "pyvenv.cfg"):
+        (tmp_path / "tools" / name).symlink_to(real / name)
+    (tmp_path / "tools/bin/python").symlink_to(Path(sys.executable).resolve())
+    (tmp_path / "tools/bin/uv").write_text("#!/bin/sh\necho error: no such luck; exit 2\n")
+    (tmp_path / "tools/bin/uv").chmod(0o755)
+    return tmp_path / "tools/bin/python"
+
+
+def test_what_uv_can_not_install_pip_does(tmp_path: Path, wheel: Path, broken: Path) -> None:
+    assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip; uv: error: no such luck"
+    (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
+    spec = replace(ENVIRONMENTS["node"], pins=str(tmp_path / "pins.txt"), imports="laid")
+    installer = Installer("node", spec, tmp_path / "made", tmp_path / "log", lambda _: None, broken)
+    assert installer.build() == "pip; uv: error: no such luck"
+    assert not list(installer.folder.glob("lib/*/site-packages/pip")), "lent by the tools"
+
+
+def test_pip_installs_where_uv_can_not_be_told_how(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wheel: Path, broken: Path
+) -> None:
+    monkeypatch.setenv("PIP_ONLY_BINARY", ":all:")
+    assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip"
+
+
+def test_byte_code_is_shared_by_environments_that_have_the_same_files(tmp_path: Path, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("whole/__init__.py", "")
+        archive.writestr("whole/tests/test_it.py", "")
+    (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
+    spec = replace(ENVIRONMENTS["node"], pins=str(tmp_path / "pins.txt"), imports="whole")
+    for name in ("one", "two"):
+        Installer("node", spec, tmp_path / name, tmp_path / "log", lambda _: None, environments.ensure("uv")).build()
+    one, two = (sorted(tmp_path.glob(f"{name}/lib/*/site-packages/whole/**/*.pyc")) for name in ("one", "two"))
+    assert [code.name.split(".")[0] for code in two] == ["__init__"], "tests are compiled when they are imported"
+    assert one[0].samefile(two[0])
 
 
 @pytest.mark.parametrize(("has_ops", "registered"), [(False, []), (True, ["torchvision::nms"])])
