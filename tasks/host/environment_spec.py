@@ -35,6 +35,8 @@ class Environment:
     """File of complete pins, installed in its order without resolving; with hashes, nothing else is accepted."""
     imports: str
     """Imported once after the install: a wheel that does not fit this machine shows here, not in a sweep."""
+    make_s: float
+    """Seconds of one core to make it; measured with nothing in any cache."""
     disk_gb: float
     """Free space asked for before the install: for the environment and its downloads."""
     addon: str | None = None
@@ -52,31 +54,35 @@ class Environment:
 
 
 ENVIRONMENTS: dict[Name, Environment] = {
-    "uv": Environment("uv and pip, which make the others", "uv.txt", "uv", 0.3),
+    "uv": Environment("uv and pip, which make the others", "uv.txt", "uv", 6, 0.3),
     "control": Environment(
         "flows, SkyPilot, warehouse",
         "control.txt",
         "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic",
+        25,
         2,
     ),
     "node": Environment(
         "the runner next to the engine",
         "node.txt",
         "aiohttp, httpx, httptools, uvloop, pyarrow, boto3, pydantic, yaml",
+        3,
         0.6,
     ),
     "dev": Environment(
         "tests and checks (control and more)",
         "dev.txt",
         "pytest, mypy, duckdb, polars, pyarrow, boto3",
+        15,
         2.3,
         collects_seldom=True,
     ),
-    "s3servers": Environment("real S3 servers for the store's tests", "s3servers.txt", "ministack", 0.5),
+    "s3servers": Environment("real S3 servers for the store's tests", "s3servers.txt", "ministack", 5, 0.5),
     "engine-cpu": Environment(
         "vLLM on a machine without a GPU",
         "engine-cpu.txt",
         "vllm, vllm.entrypoints.openai.api_server",
+        60,
         4,
         addon="engine-suffix.txt",
         torch_cpu=True,
@@ -84,19 +90,22 @@ ENVIRONMENTS: dict[Name, Environment] = {
         commands=(("lscpu", "util-linux"),),
     ),
     "engine-diffusion": Environment(
-        "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 3, over="engine-cpu"
+        "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 10, 3, over="engine-cpu"
     ),
-    "lab": Environment("the pocket cloud of `sweep cloud-lab`", "lab.txt", "moto.server, asyncssh, boto3, yaml", 1),
+    "lab": Environment("the pocket cloud of `sweep cloud-lab`", "lab.txt", "moto.server, asyncssh, boto3, yaml", 8, 1),
     "lm-eval": Environment(
         "GPQA, MMLU-Pro, IFEval through lm-eval",
         "lm-eval.txt",
         "lm_eval, datasets, langdetect, nltk, immutabledict",
+        16,
         1.5,
     ),
     "inspect": Environment(
-        "GPQA through inspect_ai", "inspect.txt", "inspect_ai, inspect_evals, openai, datasets", 1.5
+        "GPQA through inspect_ai", "inspect.txt", "inspect_ai, inspect_evals, openai, datasets", 10, 1.5
     ),
-    "hret": Environment("HAE-RAE and KMMLU through HRET", "hret.txt", "llm_eval, openai, datasets", 4, torch_cpu=True),
+    "hret": Environment(
+        "HAE-RAE and KMMLU through HRET", "hret.txt", "llm_eval, openai, datasets", 10, 4, torch_cpu=True
+    ),
 }
 
 

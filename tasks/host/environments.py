@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -124,8 +125,10 @@ def retry_suffix(tell: Tell = lambda _: None) -> str | None:
 class Console:
     """Progress on stderr: one line that renews itself on a terminal, a line every ten seconds in a log."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: Callable[[], str] = str) -> None:
+        """`left` says how long it all still takes, at the end of each line; by default nothing."""
         self.cancelled = False
+        self._left = left
         self.tty = sys.stderr.isatty()
         self._doing: dict[str, str] = {}
         self._last = -LOG_LINE_EVERY_S
@@ -152,12 +155,13 @@ class Console:
     def _show(self) -> None:
         now = time.monotonic()
         if self.tty:
-            room = shutil.get_terminal_size().columns // len(self._doing) - 3
+            left = self._left()
+            room = (shutil.get_terminal_size().columns - len(left)) // len(self._doing) - 3
             text = " | ".join(f"{doing[:room]:{room}}" for doing in self._doing.values())
-            print(f"{CLEAR}{text}", end="", file=sys.stderr, flush=True)
+            print(f"{CLEAR}{text}{left}", end="", file=sys.stderr, flush=True)
         elif now - self._last >= LOG_LINE_EVERY_S:
             self._last = now
-            print(" | ".join(doing[:70] for doing in self._doing.values()), file=sys.stderr, flush=True)
+            print(" | ".join(doing[:70] for doing in self._doing.values()) + self._left(), file=sys.stderr, flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -168,10 +172,14 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     python = commands.add_parser("python", help="make the environments that are missing, print the interpreters of all")
     python.add_argument("names", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    python.add_argument(
+        "--then-s", type=float, help="seconds of what follows: each line says what is left of the whole"
+    )
     commands.add_parser("list", help="show every environment, its folder and whether it is ready")
     commands.add_parser("suffix", help="try the suffix-decoding add-on of engine-cpu again")
     arguments = parser.parse_args(argv)
-    console = Console()
+    then_s: float | None = getattr(arguments, "then_s", None)
+    console = Console() if then_s is None else Console(left_of_all(arguments.names, then_s))
     try:
         if arguments.command == "python":
             return _print_pythons(arguments.names, console)
@@ -186,6 +194,24 @@ def main(argv: list[str] | None = None) -> int:
         console.tell("specsweep: interrupted; nothing half-made was left, run the same command again")
         return 130
     return 0
+
+
+def left_of_all(names: Sequence[Name], then_s: float) -> Callable[[], str]:
+    """Says `; about 9 min left of all` while environments are made, before something that takes `then_s`.
+
+    Two are made at a time. What is late by the figures of `ENVIRONMENTS` is taken to need a quarter of them still.
+    """
+    lacking, began_s = [name for name in names if _path_of(name) is None], time.monotonic()
+
+    def left() -> str:
+        all_s, lacking_s = (
+            sum(ENVIRONMENTS[name].make_s for name in some) / 2
+            for some in (lacking, [name for name in lacking if _path_of(name) is None])
+        )
+        left_s = max(min(lacking_s, all_s - (time.monotonic() - began_s)), lacking_s / 4)
+        return f"; about {max(1, round((left_s + then_s) / 60))} min left of all"
+
+    return left
 
 
 def _print_pythons(names: list[Name], console: Console) -> int:
