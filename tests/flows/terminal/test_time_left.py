@@ -20,30 +20,32 @@ class Run:
 
     def __init__(self, pace: float) -> None:
         self.now_s = 0.0
-        self._ends: list[tuple[float, str, str]] = []
+        self._steps: list[tuple[float, float, str, str]] = []
+        """Begin, end, cell and name, in order; between two of different starts an engine starts."""
         seconds = {(cell.cell_key, step.name): step.seconds for cell in forecast(PLAN, {}).cells for step in cell.steps}
         at_s = FLOW_START_S
         starts = [(start.leg, planned.cell.cell_key, start) for planned in PLAN.cells for start in planned.starts]
         for _, key, start in sorted(starts, key=lambda each: each[0]):
             at_s += pace * start_s(PLAN.gpu)
             for each in start.measurements:
-                at_s += pace * seconds[key, each.name]
-                self._ends.append((at_s, key, each.name))
+                began_s, at_s = at_s, at_s + pace * seconds[key, each.name]
+                self._steps.append((began_s, at_s, key, each.name))
         self.end_s = at_s + PUBLISH_S
 
     def progress(self) -> RunProgress:
         states: dict[str, dict[str, StepState]] = {planned.cell.cell_key: {} for planned in PLAN.cells}
-        for at_s, key, name in self._ends:
-            states[key][name] = "ok" if at_s <= self.now_s else "waiting"
+        for _, end_s, key, name in self._steps:
+            states[key][name] = "ok" if end_s <= self.now_s else "waiting"
         cells = (CellProgress(key, key, each, {}, self._beat(key), 1) for key, each in states.items())
         return RunProgress("r", tuple(cells))
 
     def _beat(self, key: str) -> Heartbeat | None:
         """The heartbeat of the cell that is measured now."""
-        now = next((cell for at_s, cell, _ in self._ends if at_s > self.now_s), None)
-        if self.now_s <= FLOW_START_S or now != key:
+        now = next((each for each in self._steps if each[1] > self.now_s), None)
+        if now is None or self.now_s <= FLOW_START_S or now[2] != key:
             return None
-        return Heartbeat(attempt=1, phase="engine", at="2026-11-26T10:00:00+00:00")
+        step = now[3] if now[0] <= self.now_s else None
+        return Heartbeat(attempt=1, phase="measuring", step=step, at="2026-11-26T10:00:00+00:00")
 
 
 @pytest.mark.parametrize(("pace", "from_s"), [(0.7, 60), (1.0, 60), (1.6, 60), (2.5, 200)])
