@@ -42,9 +42,13 @@ image = words.index("an/image")
 named = [word[len("--env="):] for word in words[:image] if word.startswith("--env=")]
 env = {{name: os.environ[name] for name in named if name in os.environ and name != "SPECSWEEP_ENGINE"}}
 argv = [{python!r}, {root!r} + "/tests/fake_engine.py", *words[image + 1 :]]
-inside = subprocess.Popen(argv, env=env | {{"PYTHONPATH": {root!r}}}, start_new_session=True)
 cid = next(word[len("--cidfile="):] for word in words if word.startswith("--cidfile="))
-open(cid, "x").write(str(inside.pid))
+named_first = 'until [ -s "$0" ]; do sleep 0.01; done; exec "$@"'  # a container has its id before anything in it runs
+inside = subprocess.Popen(
+    ["sh", "-c", named_first, cid, *argv], env=env | {{"PYTHONPATH": {root!r}}}, start_new_session=True
+)
+with open(cid, "x") as file:
+    file.write(str(inside.pid))
 open(here + "/seen", "w").write("\\n".join([*words[:image], *sorted(env)]))
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # asked to leave, and its container stays
 sys.exit(inside.wait())
