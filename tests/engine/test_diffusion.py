@@ -38,7 +38,7 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A family's folder whose diffusion member had a hundredth of its training."""
     folder = tmp_path_factory.mktemp("family")
     argv = [engine_python, "-m", "tasks.family.training.build", "--only", "diffusion", "--steps-scale", str(SCALE)]
-    subprocess.run([*argv, "--out", folder], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([*argv, "--out", folder], cwd=ROOT, check=True, timeout=600)
     return folder
 
 

@@ -79,18 +79,18 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Victim:
     victim = Victim(tmp_path_factory.mktemp("victim"))
     ar, mtp = victim.keys
     first = victim.start()
-    wait_until(victim.in_step(ar, "parity"), "the AR cell in its parity step", 300)
+    wait_until(victim.in_step(ar, "parity"), "the AR cell in its parity step", 900)
     victim.kill("tasks.cell")
-    wait_until(victim.in_step(mtp, "smoke"), "the MTP cell in a step", 300)
+    wait_until(victim.in_step(mtp, "smoke"), "the MTP cell in a step", 900)
     victim.kill("EngineCore")
-    wait_until(victim.in_step(mtp, "parity"), "the MTP cell in its parity step again", 300)
+    wait_until(victim.in_step(mtp, "parity"), "the MTP cell in its parity step again", 900)
     victim.kill("worker start")
-    said, _ = first.communicate(timeout=120)
+    said, _ = first.communicate(timeout=1800)
     assert first.returncode == 1, said
     assert "the Prefect worker ended" in said
     assert processes_with(str(victim.folder / "state")) == [], "nothing is left behind"
     second = victim.start()
-    said, _ = second.communicate(timeout=600)
+    said, _ = second.communicate(timeout=1800)
     assert second.returncode == 0, said
     assert any(line.endswith("report.html") for line in said.splitlines())
     return victim

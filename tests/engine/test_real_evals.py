@@ -149,14 +149,14 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvalRun, list[in
     run, asked = EvalRun(tmp_path_factory.mktemp("evals")), list[int]()
     for step in EVALS:
         process = run.start(run.ar)
-        wait_until(_part_of(run, step), f"a part of the tape of {step}", 300)
+        wait_until(_part_of(run, step), f"a part of the tape of {step}", 900)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         asked.append(run.asked(run.ar))
         assert run.ledger.read_commit(run.ar, step) is None, "the kill came too late"
     for key in (run.ar, run.mtp):
         process = run.start(key)
-        said, _ = process.communicate(timeout=600)
+        said, _ = process.communicate(timeout=1800)
         assert process.returncode == 0, said
     return run, [*asked, run.asked(run.ar)]
 

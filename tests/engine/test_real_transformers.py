@@ -47,10 +47,10 @@ class Run:
     def measure(self) -> None:
         with watched(self.folder):
             run = start("transformers-tiny", self.folder)
-            wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 300)
+            wait_until(lambda: self.is_in(self.keys["mtp"], "parity"), "the MTP cell in its parity step", 900)
             (server,) = self.servers()
             os.kill(server, signal.SIGKILL)
-            finish(run, 600)
+            finish(run, 1800)
 
     def rows(self, step: str) -> pl.DataFrame:
         return results(self.store).filter(step=step)
