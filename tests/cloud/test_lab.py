@@ -27,6 +27,7 @@ from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
 from tests.cloud.body_shell import BodyShell
 from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
+from tests.command_lines import command_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
@@ -129,8 +130,7 @@ class TestCleaningUp:
         assert asked.returncode == 0, asked.stderr
         up = Traces.of(lab)
         semaphores = semaphores_of(lab)
-        titles = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in up.processes]
-        assert any(title.startswith(b"SkyPilot:executor") for title in titles)
+        assert any(command_of(pid).startswith("SkyPilot:executor") for pid in up.processes)
         assert up.sockets and up.files and semaphores
         assert not up.mounts, "a mount of the lab is seen outside its namespaces"
 
@@ -139,7 +139,7 @@ class TestCleaningUp:
         assert Traces.of(lab) == Traces([], [], [], [])
         assert Path("/proc/self/mountinfo").read_text() == mounts
         assert outside_files() <= before
-        assert semaphores.isdisjoint(path.stat().st_ino for path in Path("/dev/shm").iterdir())
+        assert semaphores.isdisjoint(entry.inode() for entry in os.scandir("/dev/shm"))
 
     @pytest.mark.parametrize("again", ["down", "up"])
     def test_what_a_killed_cloud_leaves_is_removed(
