@@ -14,9 +14,10 @@ from configs.steps.throughput import NATURAL
 from warehouse.display.view import LOAD_STEP
 from warehouse.report.answer import Answer, answers
 from warehouse.report.newest import make_view
-from warehouse.snapshot import current, read_current, read_table
-from warehouse.store import Store, StoreError
-from warehouse.tables import DIAGNOSTIC_EXTRACTORS, PRODUCT_TABLES, RECOMMENDATIONS
+from warehouse.report.write import current_tables
+from warehouse.snapshot import read_current
+from warehouse.store import Store
+from warehouse.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
 from warehouse.verdicts import Reason
 
 COLUMNS = {
@@ -79,11 +80,8 @@ def answers_of(store: Store, run_id: str) -> list[Answer]:
     Raises:
         StoreError: nothing was published yet.
     """
-    manifest = current(store)
-    if manifest is None:
-        raise StoreError(f"{store.url} has no snapshot yet")
-    tables = {name: read_table(store, manifest, name).filter(run_id=run_id) for name in PRODUCT_TABLES}
-    return answers(make_view(tables))
+    _, tables = current_tables(store)
+    return answers(make_view({name: table.filter(run_id=run_id) for name, table in tables.items()}))
 
 
 def recommendations_table(store: Store, run_id: str) -> Table | None:

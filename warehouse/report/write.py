@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import polars as pl
+
 from warehouse.published.judged import JudgedRow
 from warehouse.report.page import render_report
-from warehouse.snapshot import current, read_table
+from warehouse.snapshot import Manifest, current, read_table
 from warehouse.store import Store, StoreError
 from warehouse.tables import PRODUCT_TABLES
 
 CONVENIENCE_KEY = "report.html"
 """The stable name of the newest report."""
+
+
+def current_tables(store: Store) -> tuple[Manifest, dict[str, pl.DataFrame]]:
+    """The current snapshot, and the tables that it has.
+
+    Raises:
+        StoreError: nothing was published yet.
+    """
+    manifest = current(store)
+    if manifest is None:
+        raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
+    files = {file.key.rsplit("/", 1)[1] for file in manifest.files}  # an older snapshot lacks newer tables
+    return manifest, {name: read_table(store, manifest, name) for name in PRODUCT_TABLES if f"{name}.parquet" in files}
 
 
 def write_report(store: Store, published: Sequence[JudgedRow] = ()) -> str:
@@ -24,11 +39,7 @@ def write_report(store: Store, published: Sequence[JudgedRow] = ()) -> str:
     Raises:
         StoreError: nothing was published yet, or the store can't be written.
     """
-    manifest = current(store)
-    if manifest is None:
-        raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
-    files = {file.key.rsplit("/", 1)[1] for file in manifest.files}  # an older snapshot lacks newer tables
-    tables = {name: read_table(store, manifest, name) for name in PRODUCT_TABLES if f"{name}.parquet" in files}
+    manifest, tables = current_tables(store)
     page = render_report(tables, manifest, published).encode()
     store.put_new(f"reports/{manifest.version}.html", page)
     store.put(CONVENIENCE_KEY, page)

@@ -15,7 +15,7 @@ BEST = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     ("listed", "variables", "arguments"),
     [
         ("", {}, []),
-        ("global.index-url='https://u:p@a/simple'", {"UV_DEFAULT_INDEX": "https://u:p@a/simple"}, []),
+        ("global.index-url='https://u:p@a/root'", {"UV_DEFAULT_INDEX": "https://u:p@a/root"}, []),
         ("global.extra-index-url='\\nfile:///b\\nhttps://c'", {"UV_INDEX": "file:///b https://c"}, []),
         (":env:.find-links='/wheels https://d'", {"UV_FIND_LINKS": "/wheels,https://d"}, []),
         (":env:.find-links='wheels'", {"UV_FIND_LINKS": str(Path.cwd() / "wheels")}, []),
