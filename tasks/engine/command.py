@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from tasks.engine import container, generate
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
 from tasks.family import interpreter, members
 from tasks.host import environments, process_group
-from tasks.host.environment_spec import user_cache
+from tasks.host.environment_spec import engine_cache
 from tasks.host.hub_cache import hub_cache, hub_home
 from tasks.shapes.folder import shape_digest, write_shape
 
@@ -208,14 +207,8 @@ def _without_compiler(engine: EngineSpec) -> dict[str, str]:
 
 
 def compile_cache(engine: EngineSpec) -> Path:
-    """Where an engine keeps what it compiles: one folder per engine and user, so that no run compiles it again.
-
-    vLLM's own keys in it cover model, arguments, environment and its code (0.32.0, `compilation/`); what decides which
-    vLLM it is decides the folder.
-    """
-    build = [engine.name, engine.environment, engine.command, engine.image]
-    digest = hashlib.sha256(json.dumps(build).encode()).hexdigest()
-    return user_cache() / "vllm-cache" / f"{engine.name}-{digest[:8]}"
+    """The folder of `engine_cache` for an engine."""
+    return engine_cache(engine.name, engine.environment, engine.command, engine.image)
 
 
 def full_environment(command: EngineCommand) -> dict[str, str]:

@@ -126,9 +126,9 @@ class PrefectSession:
         self._wait_healthy(tell)
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
+        self.spawn_worker()  # it starts while the rest is deployed
         self.prefect(["--no-prompt", "deploy", "--all"])
         output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
-        self.spawn_worker()
 
     def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
         """Start a worker on the pool, after killing an earlier one; `settings` are further variables for its flows."""
