@@ -18,7 +18,7 @@ from tasks.engine import container, generate
 from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
 from tasks.family import interpreter, members
 from tasks.host import environments, process_group
-from tasks.host.environment_spec import engine_cache
+from tasks.host.environment_spec import engine_cache, user_cache
 from tasks.host.hub_cache import hub_cache, hub_home
 from tasks.shapes.folder import shape_digest, write_shape
 
