@@ -59,7 +59,7 @@ name: fake
 command: [{python}, {root}/tests/fake_engine.py]
 args: [--enable-per-request-metrics]
 draft_args: [--per-request-spec-decode-metrics, summary]
-start_timeout_s: 30
+start_timeout_s: 300
 """
 
 TECHNIQUES = {

@@ -15,7 +15,7 @@ SHORT = Path("/var/tmp")
 Sky = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs a `sky` command with these arguments."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """Longest wait for something that takes a second or two."""
 
 

@@ -11,7 +11,7 @@ from tests.cloud.night import CANARY, STORE_CANARY, Night, wait_for
 PROVISIONING, SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN = CELLS = range(6)
 FULL_ZONE = "us-east-1a"
 ZONES = ("us-east-1a", "us-east-1b", "us-west-2a")
-PATIENCE_S = 900.0
+PATIENCE_S = 1800.0
 
 
 class ReclaimedNight(Night):

@@ -20,7 +20,7 @@ PLACES = (
     {"infra": "aws/us-east-1", "instance_type": "p5.4xlarge"},
     {"infra": "aws/us-west-2", "instance_type": "m6i.2xlarge"},
 )
-PATIENCE_S = 600.0
+PATIENCE_S = 1800.0
 
 
 class Tables:

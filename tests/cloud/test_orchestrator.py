@@ -18,7 +18,7 @@ from tests.cloud.night import Night, orchestrators, wait_for
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(240)]
 
-PATIENCE_S = 900.0
+PATIENCE_S = 1800.0
 LAST_COMMIT = "steps/eval-tiny/commit.json"
 """Held back, no cell gets measured: its node works until the test lets it."""
 

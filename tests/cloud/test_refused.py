@@ -22,7 +22,7 @@ def test_a_run_whose_quota_is_0_ends_and_says_why(lab: Lab, tmp_path: Path) -> N
     sweep.write_text(sweep.read_text().replace("spot: true", "spot: false"))
     process = night.start()
     try:
-        process.wait(600)
+        process.wait(1800)
     except subprocess.TimeoutExpired:
         process.terminate()
         process.wait(60)
