@@ -7,8 +7,7 @@ from configs.engine import Engine, Serving
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep
-from configs.without_weights.acceptance import PublishedAcceptance, ReplayedAcceptance
-from configs.without_weights.shape import Shape
+from configs.without_weights import PublishedAcceptance, ReplayedAcceptance, Shape
 
 
 class NoServingError(SpecsweepError):
@@ -33,14 +32,6 @@ def serving_of(sweep: Sweep, row: CellRow) -> Serving:
 
 def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
     """Turn a row into its cell.
-
-    Args:
-        sweep: The sweep that the row is in, for its engine and its default serving arguments.
-        row: One line of the matrix.
-        library: Where the row's names are looked up.
-
-    Returns:
-        The cell, with the weights' revisions exactly as the files state them.
 
     Raises:
         ConfigError: A name has no file, or its file is wrong.

@@ -14,8 +14,7 @@ from pydantic import Field, JsonValue
 
 from configs.engine import Engine, Serving, argument
 from configs.frozen import Frozen, Grown
-from configs.without_weights.acceptance import ReplayedAcceptance
-from configs.without_weights.shape import Shape
+from configs.without_weights import ReplayedAcceptance, Shape
 
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""

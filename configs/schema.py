@@ -15,7 +15,7 @@ from configs.frozen import Frozen, Grown
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
 from configs.visits import Design, Drop, Measurement, Start, starts_of
-from configs.without_weights.acceptance import Replay
+from configs.without_weights import Replay
 
 
 class Suite(Frozen):

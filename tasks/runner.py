@@ -12,6 +12,7 @@ from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
 from configs.visits import Measurement, Start, unmeasured, without
+from tasks import power
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
 from tasks.engine.command import engine_command, full_environment
@@ -22,11 +23,9 @@ from tasks.guards.finding import Judgement
 from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
-from tasks.outbox import Outbox
-from tasks.outbox_folder import outbox_folder
+from tasks.outbox import Outbox, outbox_folder
 from tasks.place import provenance
 from tasks.place.checkpoint import unlike_its_label
-from tasks.power import nvml
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended
@@ -120,7 +119,7 @@ class Runner:
             if unlike := unlike_its_label(start.served, place["model_revision"], full_environment(command)):
                 raise CellRejected(unlike)
             uuids = (place.get("gpu_uuid") or "").split(",")
-            with nvml.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
+            with power.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
                 for measurement in start.measurements:
                     await self._measure(measurement, start.served, engine, cards, place, frameworks)
         finally:
@@ -142,7 +141,7 @@ class Runner:
         measurement: Measurement,
         served: Cell,
         engine: Engine,
-        cards: nvml.Cards | None,
+        cards: power.Cards | None,
         place: Row,
         frameworks: Frameworks,
     ) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from configs.assemble import assemble_cell
 from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Gpu, Model, Technique
+from configs.checks.generate import unmeasured, unserved
 from configs.checks.memory import too_heavy
 from configs.engine import Engine, argument
 from configs.files.document import Document, Loc, accepted
@@ -13,8 +14,73 @@ from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
 from configs.step import MeasuredStep
 from configs.visits import MIRRORED
-from configs.without_vllm.generate import unmeasured, unserved
-from configs.without_weights.acceptance import KTooLong
+from configs.without_weights import KTooLong
+
+_SERVING, _MODEL, _CHOSEN = "in `serving`, as ", "in the model's file, as ", "none: it is chosen for each start"
+
+PLACES: Mapping[str, str] = {
+    "--host": _CHOSEN,
+    "--port": _CHOSEN,
+    "--served-model-name": _CHOSEN,
+    "--model": f"{_MODEL}hub_id",
+    "--revision": f"{_MODEL}revision",
+    "--reasoning-parser": f"{_MODEL}reasoning_parser",
+    "--max-model-len": f"{_SERVING}max_model_len",
+    "--max-num-seqs": f"{_SERVING}max_num_seqs",
+    "--gpu-memory-utilization": f"{_SERVING}gpu_memory_utilization",
+    "--enable-prefix-caching": f"{_SERVING}prefix_cache",
+    "--no-enable-prefix-caching": f"{_SERVING}prefix_cache",
+    "--quantization": "in the precision's file",
+    "-q": "in the precision's file, as quantization",
+    "--dtype": "in the precision's file",
+    "--speculative-config": "in the technique's file",
+    "-sc": "in the technique's file, as speculative_config",
+    "--diffusion-config": "in the row, as denoising_steps or canvas_length",
+    "--assistant-model": "in the row, as draft",
+    "--assistant-revision": "in the row, as draft",
+    "--num-assistant-tokens": "in the row, as k",
+    "--prompt-lookup-num-tokens": "in the row, as k",
+}
+"""What a cell's command says by itself, and where a user says it. Of an argument given twice the last counts: one in
+an engine's or a technique's file would be served under another's label. `--load-format` is ours of dummy weights only.
+The commands are made in `tasks/engine/command.py`."""
+
+
+def check_engine_once(document: Document, engine: Engine) -> None:
+    """Check that an engine's arguments say nothing that its cells' commands say.
+
+    Raises:
+        ConfigError: They do.
+    """
+    _check_words(document, "args", engine.args)
+    _check_words(document, "draft_args", engine.draft_args)
+
+
+def check_technique_once(document: Document, technique: Technique) -> None:
+    """Check that a technique neither says again what its rows say, nor what its own file says elsewhere.
+
+    Raises:
+        ConfigError: It does.
+    """
+    _check_words(document, "engine_args", technique.engine_args)
+    places = {"method": "as method of this file"}
+    if technique.needs_draft:
+        places |= {"model": "in the row, as draft", "revision": "in the row, as revision of its draft"}
+    if technique.takes_k:
+        places["num_speculative_tokens"] = "in the row, as k"
+    for key, place in places.items():
+        if key in technique.speculative_config:
+            problem = f"{technique.speculative_config[key]!r} would be served under another's label"
+            raise document.error(("speculative_config", key), f"{problem}; accepted: {place}")
+
+
+def _check_words(document: Document, field: str, words: Sequence[str]) -> None:
+    for i, word in enumerate(words):
+        flag = word.partition("=")[0].partition(".")[0].replace("_", "-")  # vLLM: --speculative-config.model=...
+        if flag in PLACES:
+            problem = f"{word!r} takes the place of what the command says by itself"
+            raise document.error((field, i), f"{problem}; accepted: {PLACES[flag]}")
+
 
 AUTO_GPU = "auto"
 """As a sweep's `gpu`: the card that is there, by its name by the driver."""
@@ -76,12 +142,6 @@ def check_suite(document: Document, suite: Suite) -> None:
 
 def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: Callable[[str], Suite]) -> None:
     """Check that every name exists, every row makes a cell that can be served, and no cell is there twice.
-
-    Args:
-        document: The sweep's file, for the line numbers.
-        sweep: The parsed file.
-        library: Where names are looked up.
-        load_suite: Reads and checks a suite.
 
     Raises:
         ConfigError: For the first thing that is wrong.

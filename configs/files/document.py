@@ -27,10 +27,7 @@ class ConfigError(SpecsweepError, ValueError):
     def __init__(self, where: str, field: str, problem: str) -> None:
         """The parts of the line; an empty one is left out.
 
-        Args:
-            where: `path` or `path:line`.
-            field: Dotted path of the field, or "" for the file as a whole.
-            problem: What is wrong and what would be accepted.
+        `where` is `path` or `path:line`; `field` is dotted, or "" for the file as a whole.
         """
         self.where = where
         self.field = field
@@ -153,10 +150,7 @@ def shown_path(path: Path) -> str:
 def accepted(value: object, names: list[str], missing: Sequence[str] = ()) -> str:
     """The tail of an error: what would be accepted, and what was probably meant.
 
-    Args:
-        value: What is there instead.
-        names: What would be accepted.
-        missing: Those names that are required but absent; the likeliest to have been meant.
+    `missing` are those of `names` that are required but absent: the likeliest to have been meant.
     """
     close = get_close_matches(str(value), missing, n=1) or get_close_matches(str(value), names, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""

@@ -45,10 +45,7 @@ class Misspelt(NamedTuple):
 def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
     """Check a document against a frozen model; types are strict, so `"5"` isn't a number.
 
-    Args:
-        document: The values as they were read, with their lines.
-        model: The type that they must have.
-        stem: The name that the file must state; None: it wasn't looked up by name.
+    `stem` is the name that the file must state; None: it wasn't looked up by name.
 
     Raises:
         ConfigError: Unknown key, missing key, wrong type or value, or a name that isn't the file's.

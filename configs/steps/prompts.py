@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 from configs.cell import Cell
 from configs.files.document import ConfigError, Loc
 from configs.step import Load, MeasuredStep
-from configs.workloads.read import workloads_of
-from configs.workloads.workload import Workload, from_lists
+from configs.workloads import Workload, from_lists, workloads_of
 
 CONCURRENCY = " c="
 """Between workload and concurrency in a condition's name; no workload has a blank."""

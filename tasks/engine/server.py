@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 
 from configs.errors import SpecsweepError
-from configs.secrets.held import TOKEN, secret
+from configs.secrets import TOKEN, secret
 from tasks.engine import container
-from tasks.engine.cause import cause, without_prefix
 from tasks.engine.command import EngineCommand, full_environment
+from tasks.engine.log import cause, without_prefix
 from tasks.host import autogroup, process_group
-from tasks.host.hub_token import token_variables
+from tasks.host.hub import token_variables
 
 POLL_S = 0.25
 """Pause between two looks at a starting engine."""

@@ -94,8 +94,7 @@ def digest_of(folder: Path) -> str:
 def recipe_hash(steps_scale: float = 1.0) -> str:
     """16 hex digits over the source of every file that can change a trained weight.
 
-    Args:
-        steps_scale: Factor on all steps; a scaled training (tests) has another hash than a full one.
+    A scaled training (tests) has another hash than a full one.
     """
     digest = hashlib.sha256(f"steps_scale={steps_scale}".encode())
     sources = (file for file in TRAINER.glob("*.py") if file.name not in COSMETIC_FILES)

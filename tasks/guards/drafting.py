@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from configs.cell import Technique
-from configs.without_weights.acceptance import ReplayedAcceptance
+from configs.without_weights import ReplayedAcceptance
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.verdicts import Reason, Severity
@@ -132,11 +132,6 @@ def acceptance_mismatch(k: int | None, requests: Sequence[Mapping[str, Any]], co
     those accepted, A in all; other steps commit one. So S + A <= T - 1, plus up to K that the last step accepted
     behind the request's end (vLLM 0.32.0 counts those, `v1/core/sched/scheduler.py`; issue #56101). Sums are compared
     only where every request says something.
-
-    Args:
-        k: tokens drafted per step; None: not fixed.
-        requests: rows of `requests`.
-        counted: by the engine, over the same requests.
     """
     if not requests or any(row.get("engine_draft_steps") is None for row in requests):
         return None

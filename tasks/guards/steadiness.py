@@ -55,10 +55,8 @@ def half_width(rates: Sequence[float]) -> float:
 def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding steps/s") -> Finding | None:
     """Repeats of a visit must agree, and have settled their pace where a width was asked for.
 
-    Args:
-        paces: of each repeat of one visit, decoding steps per second: tok/s would scatter by prompt where drafts do.
-        within: the half-width that was asked for, as a share; None: a fixed number of repeats.
-        what: the paces are, for the sentence.
+    `paces` are decoding steps/s of each repeat: tok/s would scatter by prompt where drafts do. `within`: the half-width
+    that was asked for, as a share; None: a fixed number of repeats.
     """
     number = len(paces)
     if number < 2:
@@ -128,9 +126,7 @@ def client_limited(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
 def client_behind(late_ms: Sequence[float], first_ms: Sequence[float]) -> Finding | None:
     """In an open loop requests must be sent when they are due, or the load is another one, and its latencies too long.
 
-    Args:
-        late_ms: of each request, from the moment for which it was scheduled to its sending.
-        first_ms: of those that have one, from its sending to its first token.
+    `late_ms`: from a request's moment in the schedule to its sending; `first_ms`: from there to its first token.
     """
     if not late_ms:
         return None
@@ -155,10 +151,7 @@ def with_steadiness(
 ) -> Judgement:
     """A judgement, and what the steadiness of its windows adds to it.
 
-    Args:
-        judgement: of a condition's fixed or natural windows, or of its streamed ones.
-        windows: those windows.
-        within: the half-width that its repeats were asked to reach, as a share.
+    `within`: the half-width that its repeats were asked to reach, as a share.
     """
     starved = client_starved(windows)
     kept = unexplained(judgement.findings, starved)

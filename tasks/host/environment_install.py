@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from configs.errors import SpecsweepError
-from configs.secrets.held import without_secrets
+from configs.secrets import without_secrets
 from tasks.host.environment_spec import REQUIREMENTS, TORCH_CPU, Environment, pins_in, user_cache
 from tasks.host.pip_settings import UntoldError, for_uv
 

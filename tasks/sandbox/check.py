@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
-from configs.workloads.workload import Case, Check
-from tasks.sandbox.extract import program_of
+from configs.workloads import Case, Check, Workload
 from tasks.sandbox.run import Ran, one_line, run
+
+OPENS = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[^\s`]*)[^`\n]*$")
+"""A line that begins a code block (CommonMark 0.31, 4.5)."""
+
+MARKS = ("", "python", "python3", "py")
+
+
+def program_of(answer: str) -> str | None:
+    """The program in an answer without its thinking; None: there is none.
+
+    It is the longest code block that is marked `python`, `python3` or `py`, or not at all; of equally long ones the
+    last. A block that is never ended was cut off, and is no program.
+    """
+    found = [text for mark, text in _blocks(answer) if mark.lower() in MARKS and text.strip()]
+    return max(reversed(found), key=len) if found else None
+
+
+def _blocks(answer: str) -> Iterator[tuple[str, str]]:
+    """Mark and text of each block that is ended."""
+    fence: re.Match[str] | None = None
+    lines: list[str] = []
+    for line in answer.splitlines():
+        if fence is None:
+            fence, lines = OPENS.match(line), []
+        elif _ends(line, fence["fence"]):
+            yield fence["mark"], "".join(f"{each}\n" for each in lines)
+            fence = None
+        else:
+            lines.append(line)
+
+
+def _ends(line: str, fence: str) -> bool:
+    bare = line.strip()
+    return len(bare) >= len(fence) and set(bare) == {fence[0]} and len(line) - len(line.lstrip(" ")) <= 3
+
 
 Outcome = Literal["correct", "wrong", "failed", "timed_out", "not_run"]
 
@@ -54,10 +90,7 @@ def why_no_sandbox() -> str | None:
 def checked(answer: str, check: Check, *, fenced: bool) -> Checked:
     """Run the program of an answer on every case, up to the first that it doesn't pass.
 
-    Args:
-        answer: without its thinking.
-        check: what it is held to.
-        fenced: False only where configuration allows a machine without fences.
+    `answer` is without its thinking. `fenced` is False only where configuration allows a machine without fences.
     """
     source = program_of(answer)
     if source is None:
@@ -93,3 +126,35 @@ def _bare(printed: str) -> list[str]:
 def _shown(printed: str) -> str:
     text = repr("\n".join(_bare(printed)))
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}
+"""Columns of an answer of which no program is asked."""
+
+
+class Programs:
+    """Runs programs, and remembers them: greedy answers to one prompt are mostly the same."""
+
+    def __init__(self, *, unfenced: bool) -> None:
+        """Nothing is run yet.
+
+        `unfenced`: run them with limits only, where this machine can't fence them in.
+        """
+        self._unfenced = unfenced
+        self._missing: str | None = None
+        self._tried = False
+        self._known: dict[tuple[str, str], Checked] = {}
+
+    def columns(self, workload: Workload, answer: str) -> Mapping[str, Any]:
+        """What became of an answer's program, as columns of `prompt_requests`. It takes seconds: not on the loop."""
+        if workload.check is None:
+            return NOTHING
+        if not self._tried:
+            self._missing, self._tried = why_no_sandbox(), True
+        if self._missing is not None and not self._unfenced:
+            return {"program": "not_run", "program_reason": self._missing}
+        key = (workload.name, answer)
+        if key not in self._known:
+            self._known[key] = checked(answer, workload.check, fenced=self._missing is None)
+        found = self._known[key]
+        return {"program": found.outcome, "program_reason": found.reason}

@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
-from configs.workloads.workload import Case, Check
+from configs.workloads import Case, Check
 
 JAIL = Path(__file__).with_name("jail.py")
 
@@ -51,11 +51,7 @@ def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
     empty, and it leads a session of its own, which is killed at its end, at its time limit, or when it has printed
     too much.
 
-    Args:
-        source: Python.
-        check: which function is called, and the limits of time and memory.
-        case: input and arguments.
-        fenced: without it there are only the limits of time, memory and output: files and network are open.
+    Not `fenced` there are only the limits of time, memory and output: files and network are open.
     """
     with tempfile.TemporaryDirectory(prefix="specsweep-program-") as folder, _spooled(source) as text:
         readable, writable = os.pipe()

@@ -1,14 +1,14 @@
 """Memory: what the start said of weights, cache and graphs, and the peaks over one request that fills the context.
 
 Units and sources:
-    weights_bytes, kv_cache_bytes, graph_bytes  of one card, as the engine's log says (`tasks.engine.startup_log`).
+    weights_bytes, kv_cache_bytes, graph_bytes  of one card, as the engine's log says (`tasks.engine.log`).
     kv_tokens                 the engine's own figure in `/metrics` (`vllm:cache_config_info`), else its log's.
     engine_memory_peak_bytes  of its processes, by the driver, behind the request: an engine gives nothing back.
     gpu_memory_peak_bytes     most in use on a card while the request ran, by anybody.
     host_peak_bytes           sum of the high-water marks of its processes' resident sets, by the kernel.
 
 The transformers engine keeps no cache between requests and says the rest in gauges of `/metrics`
-(`tasks.transformers_engine.memory`): weights_bytes is target and assistant; where the driver shows none of its
+(`tasks.transformers_engine.loading`): weights_bytes is target and assistant; where the driver shows none of its
 processes, engine_memory_peak_bytes is the most that torch reserved.
 
 The row is of one start, so nothing of an attempt before this one is taken over.
@@ -22,15 +22,13 @@ from collections.abc import Sequence
 from configs.steps.memory import CONDITION, MemoryStep
 from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
+from tasks.engine.log import GRAPHS, KV_TOKENS, WEIGHTS, StartupMemory, startup_memory
 from tasks.engine.server import Engine
-from tasks.engine.startup_log import GRAPHS, KV_TOKENS, WEIGHTS, StartupSaid, read
 from tasks.evals.concurrency import kv_tokens
 from tasks.guards.finding import Judgement, judge
-from tasks.guards.machine import throttled
-from tasks.guards.memory import log_unread
-from tasks.guards.prompts import prompt_length
+from tasks.guards.machine import log_unread, throttled
 from tasks.guards.speed import WITHOUT_GRAPHS
-from tasks.guards.tokens import short_output
+from tasks.guards.tokens import prompt_length, short_output
 from tasks.host.process_group import peak_bytes
 from tasks.meters import samples
 from tasks.prompts import prompt_seed
@@ -38,7 +36,7 @@ from tasks.timing.timed import Timed, timed
 from warehouse.memory.rows import MODE
 from warehouse.steps.memory import MEMORY_STARTS
 
-NOTHING_SAID = read("")
+NOTHING_SAID = startup_memory("")
 
 WEIGHTS_GAUGE = "transformers:weights_bytes"
 CARD_PEAK_GAUGE = "transformers:gpu_memory_peak_reserved_bytes"
@@ -48,7 +46,7 @@ HOST_PEAK_GAUGE = "transformers:resident_memory_peak_bytes"
 async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     """Read what the start said, send the request, and look at the peaks."""
     engine = ctx.engine
-    said = NOTHING_SAID if engine is None else read(await asyncio.to_thread(engine.log_text))
+    said = NOTHING_SAID if engine is None else startup_memory(await asyncio.to_thread(engine.log_text))
     load = await _full_context(ctx, spec)
     page = await _metrics(ctx)  # behind the request, whose peak it tells
     tokens, gauges = kv_tokens(page), _gauges(page)
@@ -105,7 +103,7 @@ async def _full_context(ctx: StepContext, spec: MemoryStep) -> Timed:
     return load
 
 
-def _missed(said: StartupSaid, engine: Engine, tokens: int | None) -> Sequence[str]:
+def _missed(said: StartupMemory, engine: Engine, tokens: int | None) -> Sequence[str]:
     """What the log should have told of such an engine, and didn't.
 
     vLLM on the CPU logs no memory of its weights. Graphs are captured on cards, unless an argument says otherwise.

@@ -12,8 +12,7 @@ from configs.steps.needle import NeedleStep, condition_name
 from tasks.context import Progress, StepContext
 from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.haystack.fit import haystack
-from tasks.haystack.needle import last_number, needle_of
+from tasks.haystack import haystack, last_number, needle_of
 from tasks.prompts import Prompt
 from warehouse.steps.needle import NEEDLES
 

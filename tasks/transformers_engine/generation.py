@@ -20,8 +20,7 @@ from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaLis
 
 from tasks.transformers_engine.arguments import Arguments
 from tasks.transformers_engine.asked import Asked, BadRequest, asked
-from tasks.transformers_engine.loading import HOOK, Loaded
-from tasks.transformers_engine.memory import Memory
+from tasks.transformers_engine.loading import HOOK, Loaded, Memory
 from tasks.transformers_engine.turns import Logprob
 
 LOGPROB_ROWS = 64

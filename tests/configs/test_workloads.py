@@ -14,7 +14,7 @@ from configs.load import load_suite, load_sweep
 from configs.schema import Plan, PlannedCell
 from configs.step import Load
 from configs.steps.prompts import PromptsStep, condition_name, workload_of
-from configs.workloads.read import workload_names, workloads_of
+from configs.workloads import workload_names, workloads_of
 
 
 def step(**fields: Any) -> PromptsStep:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from configs.cell import Model, Technique
-from tasks.client import Client, Ready, RequestFailed, StreamReply, Unanswered, standstill
+from tasks.client import Client, Ready, RequestFailed, StreamReply, Unanswered
 from tasks.wire.patience import Patience
 from tests.tasks.wire.hand_clock import moved_by_hand
 from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
@@ -171,7 +171,7 @@ def test_a_hung_request_is_ended_with_its_time_and_its_name() -> None:
 def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes for more than twice its patience; the engine's counter rises at each look."""
     clock = moved_by_hand(monkeypatch)
-    monkeypatch.setattr(standstill, "LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
+    monkeypatch.setattr("tasks.client.client.LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
     looks = 0
 
     async def ask_twice(client: Client) -> tuple[int, str]:

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from tasks.haystack.fit import NoRoom, haystack
-from tasks.haystack.needle import last_number, needle_of
-from tasks.prose.paragraphs import paragraphs_here
+from tasks.haystack import NoRoom, haystack, last_number, needle_of
+from tasks.prompts import paragraphs_here
 
 
 class FakeTokenizer:

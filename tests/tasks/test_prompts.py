@@ -15,10 +15,22 @@ from configs.errors import SpecsweepError
 from configs.step import PROMPT_KINDS
 from configs.steps.throughput import PREFILL_TRIES
 from flows.plans import record_run
-from tasks.guards.prompts import prompt_length
-from tasks.guards.text_measures import WORD_RUN, repeated_share
-from tasks.prompts import MADE_OF_WORDS, PROSE, Prompt, PromptSource, build_prompt, prompt_again, prompt_seed
-from tasks.prose.paragraphs import KEPT_AS, from_json, paragraphs_here, to_json, words
+from tasks.guards.text import WORD_RUN, repeated_share
+from tasks.guards.tokens import prompt_length
+from tasks.prompts import (
+    KEPT_AS,
+    MADE_OF_WORDS,
+    PROSE,
+    Prompt,
+    PromptSource,
+    build_prompt,
+    from_json,
+    paragraphs_here,
+    prompt_again,
+    prompt_seed,
+    to_json,
+    words,
+)
 from tests.fake_run import FakeRun
 
 SUITE = """

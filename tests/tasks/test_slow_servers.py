@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tasks.client import Client, Reply, StreamReply, Unanswered, standstill
+from tasks.client import Client, Reply, StreamReply, Unanswered
 from tests.tasks.test_client import BODY, DONE, HEAD, answer, ask, chunk, page
 from tests.tasks.wire.hand_clock import HandClock, moved_by_hand
 from tests.tasks.wire.scripted_server import Play, hang
@@ -123,7 +123,7 @@ def test_a_request_whose_turn_was_due_is_ended_although_the_engine_seems_to_work
 ) -> None:
     """Nobody counts its tokens, so it has the benefit of the doubt: for 20 s as the only one in flight, and 132 s."""
     clock, begun_s = moved_by_hand(monkeypatch), 1000.0
-    monkeypatch.setattr(standstill, "LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
+    monkeypatch.setattr("tasks.client.client.LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
 
     async def never(_: asyncio.StreamWriter) -> None:
         while True:

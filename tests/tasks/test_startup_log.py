@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.engine.startup_log import GIB, GRAPHS, KV_CACHE, KV_TOKENS, WEIGHTS, read
+from tasks.engine.log import GIB, GRAPHS, KV_CACHE, KV_TOKENS, WEIGHTS, read
 
 H200 = """
 (EngineCore_DP0 pid=212) INFO 11-20 12:00:08 [gpu_model_runner.py:425] Model loading took 31.53 GiB and 4.322828 seconds

@@ -10,7 +10,7 @@ from configs.cell import Cell, Technique
 from configs.expand import expand
 from configs.load import ConfigError, load_replay, load_shape, load_sweep, names
 from configs.schema import Plan
-from configs.without_weights.acceptance import KTooLong, MeasuredRates
+from configs.without_weights import KTooLong, MeasuredRates
 
 Write = Callable[..., str]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.engine.cause import MOST_CHARS, cause
+from tasks.engine.log import MOST_CHARS, cause
 
 WARNED = (
     "(APIServer pid=5) WARNING 11-24 22:52:10 [system_utils.py:255] Found ulimit of 20000 and failed: "

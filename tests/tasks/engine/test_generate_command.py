@@ -9,8 +9,7 @@ import pytest
 from configs.cell import Cell
 from configs.expand import expand
 from configs.load import load_engine, load_sweep, load_technique
-from tasks.engine import generate
-from tasks.engine.command import engine_command
+from tasks.engine.command import engine_command, require_packages
 from tasks.engine.program import EngineUnavailable, python_words
 from tasks.transformers_engine.arguments import Arguments, parse
 
@@ -59,9 +58,9 @@ def test_a_container_is_refused(tmp_path: Path) -> None:
 def test_a_python_without_torch_is_told_before_anything_starts(tmp_path: Path, node_python: Path) -> None:
     engine = cells()[0].engine
     with pytest.raises(EngineUnavailable, match="has no torch and transformers: install it there"):
-        generate.require(engine.model_copy(update={"command": (str(node_python),)}))
+        require_packages(engine.model_copy(update={"command": (str(node_python),)}))
     with pytest.raises(EngineUnavailable, match="no '/nowhere/python'"):
-        generate.require(engine.model_copy(update={"command": ("/nowhere/python",)}))
+        require_packages(engine.model_copy(update={"command": ("/nowhere/python",)}))
 
 
 def test_without_a_name_the_python_of_the_paths_vllm_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.guards.clocks import clock_mismatch, held_back
+from tasks.guards.speed import clock_mismatch, held_back
 from warehouse.verdicts import Reason
 
 

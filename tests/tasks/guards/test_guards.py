@@ -6,7 +6,16 @@ import pytest
 
 from configs.engine import Serving
 from configs.load import load_model, load_replay, load_technique
-from tasks.guards.answers import ANY_SUSPECT, NONE_ALLOWED, blank_output, truncated
+from tasks.guards.answers import (
+    ANY_SUSPECT,
+    EVAL_CHANCE_P,
+    NONE_ALLOWED,
+    SMOKE_CHANCE_P,
+    at_chance,
+    blank_output,
+    chance_p,
+    truncated,
+)
 from tasks.guards.drafting import (
     acceptance_mismatch,
     acceptance_out_of_range,
@@ -14,10 +23,8 @@ from tasks.guards.drafting import (
     dead_draft,
     replay_missed,
 )
-from tasks.guards.experts import same_experts
 from tasks.guards.finding import judge
-from tasks.guards.machine import throttled
-from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance, chance_p
+from tasks.guards.machine import same_experts, throttled
 from tasks.guards.tokens import counters_vanished, failed_requests, prefix_cache_hit, short_output, token_mismatch
 from tasks.meters import Counters, parse
 from warehouse.verdicts import Reason, worst

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.guards.text import degenerate_text, improbable_text
-from tasks.guards.text_measures import repeated_share, text_columns
+from tasks.guards.text import degenerate_text, improbable_text, repeated_share, text_columns
 from tests.tasks.guards.texts import COUNTED_LOOP, CYCLE_OF_56, ENGLISH, HEALTHY, LOOPS, SOUP, row, tokens
 from warehouse.verdicts import Reason
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.guards.prompts import cut_prompts
-from tasks.guards.tokens import FEWEST_SEEN, ids_mismatch, secretly_cached
+from tasks.guards.tokens import FEWEST_SEEN, cut_prompts, ids_mismatch, secretly_cached
 
 
 def test_an_answer_with_other_token_ids_than_its_usage_says_is_rejected() -> None:

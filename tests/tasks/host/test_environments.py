@@ -49,13 +49,10 @@ class Clone:
 
     def __init__(self, repo: Path, folder: Path) -> None:
         self.root, self.cache, self.package = folder / "clone", folder / "cache", folder / "dummy"
-        for file in ("configs/checkout.py", "configs/errors.py"):
+        for file in ("configs/checkout.py", "configs/errors.py", "configs/secrets.py"):
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repo / file, self.root / file)
         shutil.copytree(repo / "tasks" / "host", self.root / "tasks" / "host")
-        shutil.copytree(
-            repo / "configs" / "secrets", self.root / "configs" / "secrets"
-        )  # what an installer does not get
         shutil.copytree(repo / "requirements", self.root / "requirements")
         self.package.mkdir()
         (self.package / "backend.py").write_text(BACKEND)

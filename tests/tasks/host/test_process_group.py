@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tasks.host import process_group
-from tasks.host.process_variables import variables_of
+from tasks.host.process_group import variables_of
 
 
 @pytest.fixture

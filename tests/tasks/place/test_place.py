@@ -19,7 +19,7 @@ from tasks.client import Client
 from tasks.engine.command import EngineCommand, engine_command, full_environment
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.place import gpu, provenance
-from tasks.place.hub_commits import resolved_commit
+from tasks.place.checkpoint import resolved_commit
 from tests.fake_run import FakeRun
 
 COMMIT, OTHER = "a" * 40, "b" * 40

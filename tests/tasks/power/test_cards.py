@@ -10,9 +10,7 @@ from typing import cast
 import pytest
 
 from configs.checkout import ROOT
-from tasks.power.nvml import Cards, Reading, opened
-from tasks.power.sampler import Sampler
-from tasks.power.window import card_columns
+from tasks.power import Cards, Reading, Sampler, card_columns, opened
 
 FAKE = str(ROOT / "tests" / "fake_nvml")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.power.nvml import Reading
-from tasks.power.window import card_columns
+from tasks.power import Reading, card_columns
 from warehouse.tables import CARD_COLUMNS
 
 

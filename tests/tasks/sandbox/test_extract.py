@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.sandbox.extract import program_of
+from tasks.sandbox.check import program_of
 
 
 def test_the_longest_block_of_python_is_the_program() -> None:

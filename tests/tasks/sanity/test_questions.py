@@ -9,9 +9,8 @@ import pytest
 
 from configs.load import load_model
 from configs.steps.smoke import SANITY_QUESTIONS
-from tasks.guards.sanity import cut_off_sanity, failed_sanity
-from tasks.sanity.general import GENERAL
-from tasks.sanity.questions import questions_for
+from tasks.guards.answers import cut_off_sanity, failed_sanity
+from tasks.sanity_questions import GENERAL, questions_for
 from warehouse.verdicts import Reason
 
 BY_ID = {question.question_id: question for question in GENERAL}

@@ -11,9 +11,8 @@ from configs.cell import Cell
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_shape, load_sweep
+from tasks.dummy_checkpoint import SPACE, SPECIAL_TOKENS, as_json, learn_merges, shape_digest, write_shape
 from tasks.engine.command import engine_command
-from tasks.shapes.folder import shape_digest, write_shape
-from tasks.shapes.tokenizer import SPACE, SPECIAL_TOKENS, as_json, learn_merges
 
 
 def shipped() -> list[Cell]:

@@ -21,9 +21,8 @@ from tasks.guards.drafting import acceptance_mismatch, acceptance_out_of_range, 
 from tasks.guards.tokens import counters_vanished, prefix_cache_hit, token_mismatch
 from tasks.prompts import Prompt
 from tasks.transformers_engine.arguments import Arguments, parse
-from tasks.transformers_engine.counters import Counters
 from tasks.transformers_engine.door import Engine, Server
-from tasks.transformers_engine.turns import Turns
+from tasks.transformers_engine.turns import Counters, Turns
 from tests.tasks.transformers_engine.fake_generator import FakeGenerator, FakeMemory, ask
 
 K = 4

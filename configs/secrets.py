@@ -8,10 +8,13 @@ them here. Standard library only: environments are made with it.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO, cast
 
 STORE_KEYS = (
     "AWS_ACCESS_KEY_ID",
@@ -54,9 +57,7 @@ def receive(fd: int | None, env: MutableMapping[str, str] = os.environ) -> None:
 
     Names that are the user's own go into the environment, for the engine; ours leave it.
 
-    Args:
-        fd: read to its end and closed; a JSON object of names and values, or nothing.
-        env: the environment.
+    `fd` is read to its end and closed: a JSON object of names and values, or nothing.
     """
     brought: dict[str, str] = {}
     if fd is not None:
@@ -111,3 +112,39 @@ def _shown(value: Any, known: Mapping[str, str]) -> Any:
         for name, hidden in known.items():
             value = value.replace(hidden, f"<{name}>")
     return value
+
+
+class _Redacted:
+    """A text stream that is another one but for its `write`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(redacted(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def guard_streams() -> None:
+    """From now on stdout and stderr show no secret, in a traceback neither."""
+    sys.stdout, sys.stderr = (cast(TextIO, _Redacted(stream)) for stream in (sys.stdout, sys.stderr))
+
+
+def guard_logs() -> None:
+    """From now on no log record of any library shows a secret. May be called again."""
+    logging.setLogRecordFactory(_record)
+
+
+def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    record = logging.LogRecord(*args, **kwargs)
+    try:
+        said = record.getMessage()
+    except Exception:  # whoever logs has another trouble to tell of than a wrong format
+        said = f"{record.msg} {record.args}"
+    record.msg, record.args = redacted(said), ()
+    if record.exc_info and record.exc_info[0] is not None:
+        record.exc_text = redacted("".join(traceback.format_exception(*record.exc_info)).rstrip())
+    return record

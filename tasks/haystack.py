@@ -1,16 +1,56 @@
-"""A text of a length in tokens around a needle."""
+"""A long text with a needle in it: real prose, cut to a length by the tokenizer of the model that is served."""
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from configs.errors import SpecsweepError
-from tasks.haystack.needle import Needle
-from tasks.prompts import prompt_seed
-from tasks.prose.cut import TOKENS_PER_WORD, CountTokens, Cut, cut
-from tasks.prose.paragraphs import words
+from tasks.prompts import TOKENS_PER_WORD, CountTokens, Cut, cut, prompt_seed, words_of
+
+CITIES = (
+    "Lisbon|Oslo|Quito|Nairobi|Kyoto|Tallinn|Valencia|Montreal|Cardiff|Lima|Hanoi|Zagreb|Perth|Geneva|Tunis|Santiago|"
+    "Krakow|Boston|Dakar|Athens|Riga|Havana|Bergen|Seville"
+).split("|")
+
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|$)", re.DOTALL)
+_GROUPED = r"\d{1,3}(?:[,.' _\u00a0\u202f]\d{3})+(?!\d)"
+_NUMBER = re.compile(rf"{_GROUPED}|\d+")
+
+
+class Needle(NamedTuple):
+    """A city and its number of seven digits."""
+
+    city: str
+    number: str
+
+    @property
+    def sentence(self) -> str:
+        """What is hidden."""
+        return f"The secret number of {self.city} is {self.number}."
+
+    @property
+    def question(self) -> str:
+        """What is asked behind the text."""
+        return (
+            f"What is the secret number of {self.city} that is mentioned in the text above? "
+            "End your answer with that number alone."
+        )
+
+
+def needle_of(*place: int) -> Needle:
+    """The needle of one place (length, depth, seed): no two places share a number, except by chance."""
+    draw = random.Random(prompt_seed("needle", *place))
+    return Needle(draw.choice(CITIES), str(draw.randrange(1_000_000, 10_000_000)))
+
+
+def last_number(body: str) -> str | None:
+    """Extractor `exact`: digits of the last number in the body, thoughts removed; `4,829,173` is one number."""
+    found = _NUMBER.findall(_THOUGHT.sub("", body))
+    return re.sub(r"\D", "", found[-1]) if found else None
 
 
 class NoRoom(SpecsweepError):
@@ -30,13 +70,7 @@ async def haystack(
 ) -> Haystack:
     """A text whose whole prompt has `context_tokens` or a word less, the needle at `depth_percent` of them.
 
-    Args:
-        needle: what is hidden.
-        context_tokens: length of the prompt, chat template and question included.
-        depth_percent: how many of them stand before the needle; at 100 %, all but the question.
-        seed: draws the order of the paragraphs.
-        paragraphs: the run's prose.
-        count: how the engine counts.
+    The chat template and the question count; at a depth of 100 % all but the question stands before the needle.
 
     Raises:
         NoRoom: there is no room for any text.
@@ -47,7 +81,7 @@ async def haystack(
         problem = f"context_tokens {context_tokens} is too short for the needle and its question ({around} tokens)"
         raise NoRoom(f"{problem}; accepted: more than {around}")
     supply = list(
-        islice(words(paragraphs, prompt_seed("haystack", seed)), context_tokens)
+        islice(words_of(paragraphs, prompt_seed("haystack", seed)), context_tokens)
     )  # a word has a token at least
     depth = min(round(context_tokens * depth_percent / 100), context_tokens - around)
     before = await cut(

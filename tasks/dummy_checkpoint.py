@@ -1,15 +1,20 @@
-"""A byte-level BPE tokenizer of any vocabulary size, in the format of Hugging Face's `tokenizers`.
-
-It cuts English into words and pieces of them, so that prompts of a few dozen tokens exist; its thousands of other
-entries are fillers, so that every id that dummy weights can draw has a text.
-"""
+"""Folders that an engine takes for a checkpoint: config and tokenizer of a true shape, and no weights."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import shutil
 from collections import Counter
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
+
+from configs.checkout import ROOT
+from configs.without_weights import Shape
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>")
 """The first ids, in this order."""
@@ -89,3 +94,51 @@ def _byte_letters() -> list[str]:
     others = (byte for byte in range(256) if byte not in printable)
     letters = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + n) for n, byte in enumerate(others)}
     return [letters[byte] for byte in range(256)]
+
+
+MADE_OF = ROOT / "LICENSE"
+"""What the tokenizer's merges are learnt from: English that every checkout has, and that never changes."""
+
+DIGEST_HEX_DIGITS = 16
+
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+"""Nothing but the messages: dummy weights know no roles."""
+
+
+@cache
+def _merges() -> tuple[tuple[str, str], ...]:
+    return learn_merges(MADE_OF.read_text(encoding="utf-8"))
+
+
+def shape_digest(shape: Shape) -> str:
+    """16 hex digits that tell what a shape's folder holds; the revision of its dummy checkpoint."""
+    text = json.dumps([shape.model_dump(mode="json"), _merges(), CHAT_TEMPLATE], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_HEX_DIGITS]
+
+
+def write_shape(shape: Shape, folder: Path) -> Path:
+    """The folder of a shape below `folder`; written where it isn't there yet, and whole or not at all."""
+    place = folder / f"{shape.name}-{shape_digest(shape)}"
+    if place.exists():
+        return place
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Path(mkdtemp(dir=folder))
+    for name, content in _files(shape).items():
+        (made / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    try:
+        made.rename(place)
+    except OSError:  # another runner of this machine was first
+        shutil.rmtree(made)
+    return place
+
+
+def _files(shape: Shape) -> dict[str, Any]:
+    special = SPECIAL_TOKENS
+    named = {f"{name}_token": f"<{name}>" for name in ("bos", "eos", "pad", "unk")}
+    ids = {f"{name}_token_id": special.index(f"<{name}>") for name in ("bos", "eos", "pad")}
+    return {
+        "config.json": shape.config | ids | ({"text_config": shape.text_config | ids} if shape.has_parts else {}),
+        "generation_config.json": shape.generation | ids,
+        "tokenizer.json": as_json(_merges(), shape.vocab_size),
+        "tokenizer_config.json": named | {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": CHAT_TEMPLATE},
+    }
