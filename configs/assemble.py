@@ -7,7 +7,7 @@ from configs.engine import Engine, Serving
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep
-from configs.without_weights import PublishedAcceptance, ReplayedAcceptance, Shape
+from configs.without_weights import PublishedAcceptance, Shape
 
 
 class NoServingError(SpecsweepError):
@@ -38,7 +38,9 @@ def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
         KTooLong: The row replays an acceptance that was not published up to its K.
         NoServingError: Neither row nor sweep has serving arguments.
     """
-    model = library.load("models", row.model, Model)
+    model, replayed = library.load("models", row.model, Model), None
+    if row.acceptance is not None and row.k is not None:
+        replayed = library.load("replays", row.acceptance.replay, PublishedAcceptance).at(row.k)
     return Cell(
         model=model,
         precision=library.load("precisions", row.precision, Precision),
@@ -48,7 +50,7 @@ def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
         engine=library.load("engines", sweep.engine, Engine),
         serving=serving_of(sweep, row),
         shapes=shapes_of(model, row.draft, library),
-        acceptance=_acceptance_of(row, library),
+        acceptance=replayed,
         denoising_steps=row.denoising_steps,
         canvas_length=row.canvas_length,
     )
@@ -62,9 +64,3 @@ def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[Shap
     """
     named = [source.shape for source in (model, draft) if source is not None and source.shape is not None]
     return tuple(library.load("shapes", name, Shape) for name in dict.fromkeys(named))
-
-
-def _acceptance_of(row: CellRow, library: Library) -> ReplayedAcceptance | None:
-    if row.acceptance is None or row.k is None:
-        return None
-    return library.load("replays", row.acceptance.replay, PublishedAcceptance).at(row.k)

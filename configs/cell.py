@@ -73,7 +73,7 @@ class Model(Grown):
 class Technique(Grown):
     """How tokens are decoded. `k` is set only where the technique drafts a number of tokens.
 
-    Besides `speculative_config` it names what it needs of its engine: variables, arguments, a Python package.
+    It also names what it needs of its engine: variables, arguments, a Python package.
     """
 
     name: str

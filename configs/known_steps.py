@@ -80,13 +80,8 @@ def _stored_kind(step: Any) -> str | None:
 
 
 def _tagged(spec: type[StepSpec]) -> Any:
-    """A spec class under each of its names."""
-    return reduce(or_, [Annotated[spec, Tag(name)] for name in _names_of(spec)])
-
-
-def _names_of(spec: type[StepSpec]) -> tuple[str, ...]:
-    """What the `step` of a spec class may be."""
-    return get_args(spec.model_fields["step"].annotation)
+    """A spec class under each of the names that its `step` may be."""
+    return reduce(or_, [Annotated[spec, Tag(name)] for name in get_args(spec.model_fields["step"].annotation)])
 
 
 if TYPE_CHECKING:
@@ -96,7 +91,6 @@ else:
     _BUILT = [*map(_spec, step_names())]
     Step = Annotated[reduce(or_, _BUILT), Field(discriminator="step")]
     StoredStep = Annotated[
-        reduce(or_, [*map(_tagged, _BUILT), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]),
-        Discriminator(_stored_kind),
+        reduce(or_, [*map(_tagged, _BUILT), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]), Discriminator(_stored_kind)
     ]
 """Any step, told apart by its `step` name: `Step` as suites name it, `StoredStep` as plans keep it for ever."""

@@ -101,7 +101,9 @@ def load_sweep(name_or_path: str, gpu: str | None = None) -> Sweep:
     Raises:
         ConfigError: One line: which file and line, which field, what is wrong and what would be accepted.
     """
-    document, folder = _sweep_document(name_or_path)
+    path = own_file(name_or_path)
+    document = SHIPPED.document("sweeps", name_or_path) if path is None else read_document(path)
+    folder = None if path is None else path.parent.resolve()
     library = Library.beside(folder)
     sweep = _with_its_task(parse(document, Sweep, stem=None if folder else name_or_path), folder)
     sweep._own_folder = folder
@@ -152,11 +154,3 @@ def named_anywhere(name_or_path: str) -> str:
     """The same sweep for a process that works in another folder."""
     path = own_file(name_or_path)
     return name_or_path if path is None else str(path.absolute())
-
-
-def _sweep_document(name_or_path: str) -> tuple[Document, Path | None]:
-    """The sweep's file, and the folder around it if it is the user's own."""
-    path = own_file(name_or_path)
-    if path is not None:
-        return read_document(path), path.parent.resolve()
-    return SHIPPED.document("sweeps", name_or_path), None

@@ -1,7 +1,7 @@
 """Prompt suites for load: prompts of several categories, and what planning must know of each suite.
 
-A draft is worth more on code than on roleplay, so a speed is told per category. Categories and their names are those of
-SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557).
+A draft helps more on code than on roleplay, so a speed is reported per category. Categories and their names are those
+of SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557).
 """
 
 from __future__ import annotations

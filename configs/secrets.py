@@ -1,8 +1,8 @@
 """Secrets of this process: not in its environment, not in a text, and with a child only where it needs one.
 
-Whoever may look at a process sees its arguments and the environment that it was started with, and whatever it starts
-inherits that: foreign code, for an engine. So a node runner is given its secrets through a file descriptor, and keeps
-them here. Standard library only: environments are made with it.
+A process's arguments and first environment can be read by others, and children, foreign code among them, inherit it. So
+a node runner gets its secrets through a file descriptor and keeps them here. Standard library only: environments are
+made with it.
 """
 
 from __future__ import annotations

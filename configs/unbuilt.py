@@ -12,9 +12,8 @@ from configs.step import StepSpec
 class OnceUnbuiltStep(StepSpec):
     """A step that a stored plan has from before it was built: read as it was written, and never measured.
 
-    Plans are kept for ever, so a name stays here for ever. Only stored plans may have one (`known_steps.StoredStep`):
-    it is told from the built step of the same name by its `params`, which versions before always wrote and no built
-    step has. In a user's YAML the key stays unknown.
+    Plans are kept for ever, so a name stays here for ever. Only stored plans may have one (`known_steps.StoredStep`).
+    Its `params` tells it from the built step of the same name; in a user's YAML that key stays unknown.
     """
 
     step: Literal[

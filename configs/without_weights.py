@@ -1,4 +1,4 @@
-"""What stands in where weights are not there: a checkpoint's shape, published acceptance. It is part of the cell."""
+"""In place of weights: a checkpoint's shape, and published acceptance. Both are part of the cell."""
 
 from __future__ import annotations
 
@@ -119,5 +119,5 @@ class ReplayedAcceptance(Frozen):
 
     @property
     def speculative_config(self) -> dict[str, JsonValue]:
-        """What vLLM is told."""
+        """Its part of vLLM's `--speculative-config`."""
         return {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(self.rates)}

@@ -2,8 +2,8 @@
 
     python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY [--leg N]
 
-Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures the steps that have no
-commit yet, commits each as soon as it ends, and closes the attempt. Exit codes are those of `warehouse.outcomes`.
+It reads the cell from the store, takes its lease, starts the engine and measures the steps that have no commit yet.
+Each step is committed as it ends, then the attempt is closed. Exit codes are those of `warehouse.outcomes`.
 """
 
 from __future__ import annotations

@@ -112,10 +112,10 @@ class StepContext:
             await self.write(ENGINE_COUNTED, [dict(counted.columns())])
 
     async def end(self) -> list[Part]:
-        """The parts to commit. What only the step could say of its provenance is stored; nobody's seconds are lost.
+        """The parts to commit. Facts that only the step knows are added to its provenance; nobody's seconds are lost.
 
         An attempt's last provenance row counts. Seconds of rows that no later attempt took over (a smoke step starts
-        anew) were spent on this step all the same: they go with the provenance of the attempt that spent them.
+        anew) go with the provenance of the attempt that spent them.
         """
         if self.facts.items() - self._place.items():
             await self.write(PROVENANCE, [self._place | self.facts])

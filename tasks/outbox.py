@@ -1,7 +1,7 @@
 """What a node has measured and its store has not taken: on the node's disk, in order, until the store is back.
 
 A step writes as if to the store. While that answers, a write returns when it is stored. While it is away, writes go to
-a folder and measuring goes on; they go up in the order in which they were made, so a commit comes behind its parts.
+a folder and measuring goes on. They go up in their order, so a commit comes after its parts.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Outbox:
     ) -> None:
         """List what earlier attempts left, and read what steps of this run share.
 
-        `is_ours` asks the store whether nobody has taken the cell over. `kept` is told the moment (`time.monotonic`) up
-        to which the store has what the steps wrote.
+        `is_ours` asks the store whether the cell is still ours. `kept` gets the moment (`time.monotonic`) until which
+        the store has the steps' rows.
         """
         self._store, self._folder, self._is_ours, self._kept = store, folder, is_ours, kept
         self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()

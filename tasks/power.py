@@ -1,17 +1,17 @@
 """Power, energy, clocks, heat and memory of the cards that an engine uses, as the driver says through NVML.
 
 Units, from NVML's reference (docs.nvidia.com, "Device Queries"):
-    energy       nvmlDeviceGetTotalEnergyConsumption: mJ since the driver was loaded. Volta and newer.
-    power        nvmlDeviceGetPowerUsage: mW; from Ampere on, but for GA100, a mean over the last second.
-    memory       nvmlDeviceGetMemoryInfo: bytes in use by anybody, what the driver keeps for itself included.
-    clock        nvmlDeviceGetClockInfo: MHz, of the multiprocessors.
-    temperature  nvmlDeviceGetTemperature: Celsius, of the die.
-    reasons      nvmlDeviceGetCurrentClocksThrottleReasons: bits, why the clock is below what was asked for.
+    energy: nvmlDeviceGetTotalEnergyConsumption, mJ since the driver was loaded. Volta and newer.
+    power: nvmlDeviceGetPowerUsage, mW; from Ampere on, but for GA100, a mean over the last second.
+    memory: nvmlDeviceGetMemoryInfo, bytes in use by anybody, what the driver keeps for itself included.
+    clock: nvmlDeviceGetClockInfo, MHz, of the multiprocessors.
+    temperature: nvmlDeviceGetTemperature, Celsius, of the die.
+    reasons: nvmlDeviceGetCurrentClocksThrottleReasons, bits, why the clock is below what was asked for.
 
 Columns of a timed window:
-    energy_j  sum over cards of (counter at the end - counter at the begin); of a card without such a counter the
-              integral of its power by trapezoids, sum of (p[i] + p[i+1]) / 2 x (t[i+1] - t[i]).
-    power_w   energy_j over the seconds between the first and the last look: the mean of all cards together.
+    energy_j: sum over cards of (counter at the end - counter at the begin). Without a counter it is the integral of
+    the card's power by trapezoids, sum of (p[i] + p[i+1]) / 2 x (t[i+1] - t[i]).
+    power_w: energy_j over the seconds between the first and the last look, all cards together.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ Looks = Sequence[Sequence[Reading]]
 """In order of time, each with a reading per card; none: nobody looked."""
 
 SHORTEST_S = 0.5
-"""A window that is shorter has no energy: counters move in steps of up to a tenth of a second, and power is a mean over
-a second, so that its ends would decide."""
+"""A shorter window has no energy: counters move in steps of up to a tenth of a second, and power is a mean over a
+second, so its ends would decide."""
 
 LEAST_SAMPLES = 10
 """So many readings of power make an integral, where there is no counter."""

@@ -143,7 +143,7 @@ no block of them can come from a prefix cache."""
 
 CUT_HERE = " [...]"
 """Says that the text is cut. It also keeps its last mark from melting with the line break into one token, as Qwen's
-`,\\n\\n` does: then one letter more would be two tokens more, and a fifth of the short prompts would miss theirs."""
+`,\\n\\n` does. Otherwise one letter could add two tokens, and a fifth of the short prompts would miss their length."""
 
 
 class Essay(NamedTuple):

@@ -171,7 +171,7 @@ class Runner:
                 raise await engine.cause_of_failure(error) from error
             if spec.is_timed and (other := other_gpu(self.planned.gpu, place["gpu_name"])):
                 judgements = [each._replace(findings=(*each.findings, other)) for each in judgements]
-            await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
+            await ctx.write(VERDICTS, [judgement.as_row() for judgement in judgements])
             self.heartbeat.phase("committing", name)
         parts, wall_s = await ctx.end(), time.monotonic() - started
         await _to_its_end(partial(self._commit, measurement, judgements, parts, wall_s))
@@ -209,7 +209,7 @@ class Runner:
 
 
 async def _to_its_end(call: Callable[[], None]) -> None:
-    """Call it beside the event loop; it has ended afterwards, whoever cancels meanwhile."""
+    """Call it in a thread and wait for its end, even if this task is cancelled meanwhile."""
     calling = asyncio.ensure_future(asyncio.to_thread(call))
     cancelled: asyncio.CancelledError | None = None
     while not calling.done():
@@ -220,13 +220,3 @@ async def _to_its_end(call: Callable[[], None]) -> None:
     calling.result()
     if cancelled is not None:
         raise cancelled
-
-
-def _verdict_row(judgement: Judgement) -> dict[str, object]:
-    return {
-        "condition": judgement.condition,
-        "mode": judgement.mode,
-        "verdict": judgement.verdict,
-        "reasons": [finding.reason.value for finding in judgement.findings],
-        "details": [finding.sentence for finding in judgement.findings],
-    }

@@ -146,8 +146,8 @@ def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: 
     Raises:
         ConfigError: For the first thing that is wrong.
     """
-    for field, folder, name in _sweep_names(sweep):
-        _known(document, (field,), folder, name, library)
+    _known(document, ("engine",), "engines", sweep.engine, library)
+    _known(document, ("suite",), "suites", sweep.suite, library)
     _check_gpu(document, sweep, library)
     _check_design(document, sweep)
     suite = load_suite(sweep.suite)
@@ -196,8 +196,11 @@ def _check_design(document: Document, sweep: Sweep) -> None:
 
 def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, library: Library) -> Cell:
     """The cell of a row, once its names are known to exist and its technique to have what it needs."""
-    for field, folder, name in _row_names(row):
-        _known(document, (*here, field), folder, name, library)
+    _known(document, (*here, "model"), "models", row.model, library)
+    _known(document, (*here, "precision"), "precisions", row.precision, library)
+    _known(document, (*here, "technique"), "techniques", row.technique, library)
+    if row.acceptance is not None:
+        _known(document, (*here, "acceptance"), "replays", row.acceptance.replay, library)
     if row.serving is None and sweep.serving is None:
         raise document.error((*here, "serving"), "this key is missing; add it here or to the sweep")
     technique, model = library.load("techniques", row.technique, Technique), library.load("models", row.model, Model)
@@ -318,18 +321,3 @@ def _different(document: Document, named: list[tuple[Loc, str]]) -> None:
             problem = f"{name!r} is already on line {document.line(seen[name][:-1])}"
             raise document.error(loc, f"{problem}; accepted: a name of its own")
         seen[name] = loc
-
-
-def _sweep_names(sweep: Sweep) -> Iterator[tuple[str, Folder, str]]:
-    """The names that a sweep itself uses: (field, folder, name)."""
-    yield "engine", "engines", sweep.engine
-    yield "suite", "suites", sweep.suite
-
-
-def _row_names(row: CellRow) -> Iterator[tuple[str, Folder, str]]:
-    """The names that a row uses: (field, folder, name)."""
-    yield "model", "models", row.model
-    yield "precision", "precisions", row.precision
-    yield "technique", "techniques", row.technique
-    if row.acceptance is not None:
-        yield "acceptance", "replays", row.acceptance.replay

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from configs.files.document import ConfigError, Document, Loc, accepted
+from configs.files.document import Document, Loc, accepted
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 """Names become parts of paths, cluster names and run ids. No capitals: `H100` beside `h100` would be two GPUs."""
@@ -55,7 +55,12 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
     try:
         parsed = model.model_validate_json(json.dumps(document.data, default=str), strict=True)
     except ValidationError as error:
-        raise _as_config_error(document, model, error) from error
+        details = error.errors(include_url=False)
+        misspelt = list(_misspelt(model, details))  # the first of them, else pydantic's first error, with how many more
+        loc, problem = misspelt[0][:2] if misspelt else (details[0]["loc"], _problem(model, details[0]))
+        others = len(details) - 1 - len({mistake.twin for mistake in misspelt if mistake.twin})
+        more = f" (and {others} more in this file)" if others else ""
+        raise document.error(_plain_loc(document.data, loc), problem + more) from error
     name = str(getattr(parsed, "name", stem))
     if not NAME_PATTERN.fullmatch(name):
         problem = f"{name!r} is no name; accepted: small letters and digits, then also '.', '_' and '-'"
@@ -78,16 +83,6 @@ def _not_json(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
             if not isinstance(key, str | int | float | None):
                 yield here, f"the key {str(key)!r} is no text; accepted: a key in quotes"
             yield from _not_json(inner, here)
-
-
-def _as_config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
-    """One line about a misspelt key, else about the first of pydantic's errors, with the number of the others."""
-    details = error.errors(include_url=False)
-    misspelt = list(_misspelt(model, details))
-    loc, problem = misspelt[0][:2] if misspelt else (details[0]["loc"], _problem(model, details[0]))
-    others = len(details) - 1 - len({mistake.twin for mistake in misspelt if mistake.twin})
-    more = f" (and {others} more in this file)" if others else ""
-    return document.error(_plain_loc(document.data, loc), problem + more)
 
 
 def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[Misspelt]:
@@ -128,13 +123,8 @@ def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
     for jargon, plain in PLAIN_WORDS.items():
         message = message.replace(jargon, plain)
     hint = "; put it in quotes" if kind == "string_type" and isinstance(value, int | float | bool) else ""
-    return f"{_short(value)} isn't accepted; accepted: {message}{hint}"
-
-
-def _short(value: object) -> str:
-    """A value in at most 60 characters, for a one-line message."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    said = json.dumps(value, default=str, ensure_ascii=False)
+    return f"{said if len(said) <= 60 else f'{said[:57]}...'} isn't accepted; accepted: {message}{hint}"
 
 
 def _plain_loc(data: Any, loc: Loc) -> Loc:
@@ -155,19 +145,14 @@ def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
     for part in loc:
         if isinstance(part, int):
             continue
-        tagged = [one for one in candidates if len(candidates) > 1 and part in _tags(one)]
+        tagged = [one for one in candidates if len(candidates) > 1 and TAG in one.model_fields]
+        tagged = [one for one in tagged if part in get_args(one.model_fields[TAG].annotation)]
         if tagged:
             candidates = tagged
         else:
             fields = [one.model_fields[part].annotation for one in candidates if part in one.model_fields]
             candidates = [inner for field in fields for inner in _models_in(field)]
     return list(dict.fromkeys(key for one in candidates for key in one.model_fields))
-
-
-def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The values of the tag that select this model."""
-    field = model.model_fields.get(TAG)
-    return get_args(field.annotation) if field else ()
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -28,11 +28,11 @@ STREAM = {
 }
 """What a streamed request asks for: running usage in each chunk, and token ids.
 
-Of a step whose text its reasoning parser keeps, vLLM 0.32.0 sends a chunk only to who asked for ids or probabilities
+vLLM 0.32.0 sends a chunk of a step whose text its reasoning parser keeps only if ids or probabilities were asked for
 (`entrypoints/openai/chat_completion/serving.py`). Gemma 4's thinking begins with three such tokens: the first that was
 seen came with AR's fourth step and a draft's second. The prompt's ids come with the chunk of the role, just before the
-first token: 54 kB and 0.3 ms of the server at 8k, 216 kB and 1 ms at 32k (2026-11-24, one core), where prefills take
-hundreds of times as long, in every arm.
+first token. They cost 54 kB and 0.3 ms of the server at 8k, 216 kB and 1 ms at 32k (2026-11-24, one core), in every
+arm; prefills take hundreds of times as long.
 """
 
 
@@ -137,13 +137,7 @@ JSON_HEADERS = {"content-type": "application/json"}
 class Client:
     """Requests to one engine, as one cell must send them."""
 
-    def __init__(
-        self,
-        base_url: str,
-        model: Model,
-        technique: Technique,
-        patience: Patience = PATIENCE,
-    ) -> None:
+    def __init__(self, base_url: str, model: Model, technique: Technique, patience: Patience = PATIENCE) -> None:
         """A client that has not connected.
 
         `patience`: how long a request may stand still; its whole time is bounded by its own length.

@@ -115,9 +115,9 @@ class Heard(NamedTuple):
 class EngineTruth(NamedTuple):
     """One request by the engine's account; None for what it didn't say.
 
-    Times in ms: `queue_ms` from arrival until it was scheduled, `ttft_ms` from there to the first token,
-    `generation_ms` from the first token to the last, `itl_ms` the same per token after the first. A draft step is one
-    that verified a draft. Of the accepted tokens some may stand behind the request's last one.
+    Times in ms: `queue_ms` from arrival to scheduling, `ttft_ms` from there to the first token, `generation_ms` from
+    the first token to the last, `itl_ms` the same per later token. A draft step is one that verified a draft. Some
+    accepted tokens may stand after the request's last one.
     """
 
     queue_ms: float | None = None
@@ -154,14 +154,14 @@ def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
     `v1/worker/gpu/sample/sampler.py`, `v1/worker/gpu/spec_decode/rejection_sampler.py`,
     `entrypoints/openai/chat_completion/serving.py`):
 
-    - Logprobs are allowed beside a draft and beside `return_token_ids`. There is one entry per output token, thinking
-      and end token included: both lists are made of the same `output.token_ids`.
-    - They are the target's, taken before temperature and penalties (`logprobs_mode` raw_logprobs, the default), at the
-      position where a drafted token was verified, not the draft's. What was drafted and rejected is filtered out.
-    - Asking changes no greedy output: log_softmax makes a new tensor, and argmax is taken of the same float32 logits. A
-      verification computes the bonus token's logits whether asked or not.
-    - The sampled token comes first, then the best ones, cut to two. Where the sampled token isn't the best, the two
-      are the best and the sampled one, which is then the wider gap. Hence the order here is by value.
+    - Logprobs are allowed with a draft and with `return_token_ids`. There is one entry per output token, thinking and
+      end token included.
+    - They are the target's, before temperature and penalties (`logprobs_mode` raw_logprobs, the default). Of a drafted
+      token they are taken where it was verified; rejected ones are filtered out.
+    - Asking changes no greedy output: argmax is taken of the same float32 logits, and a verification computes the bonus
+      token's logits anyway.
+    - The sampled token comes first, then the best ones, cut to two. Where the sampled one isn't the best, the gap is to
+      it, and wider. Hence the order here is by value.
 
     Raises:
         RequestFailed: a token came without two candidates, or there are more or fewer entries than token ids.
@@ -186,8 +186,8 @@ LEAST_LOGPROB = -100.0
 def mean_logprob(choice: Mapping[str, Any]) -> float | None:
     """Mean log-probability of a choice's tokens, in nats; None: the engine sent no logprobs, or there is no token.
 
-    They are the target's before temperature and penalties, whoever drafted the token (see `top2_gaps`). exp(-mean)
-    is the perplexity of the output to the model that wrote it.
+    They are the target's before temperature and penalties, also of drafted tokens (see `top2_gaps`). exp(-mean) is the
+    perplexity of the output to its own model.
     """
     entries = (choice.get("logprobs") or {}).get("content")
     if not entries:

@@ -29,11 +29,7 @@ from tasks.host.hub import hub_cache, hub_home
 
 MODULE = "tasks.transformers_engine"
 
-GENERATE_VARIABLES: Mapping[str, str] = {
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "PYTHONPATH": str(ROOT),
-}
+GENERATE_VARIABLES: Mapping[str, str] = {"DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(ROOT)}
 """Its variables. The server starts in its cell's folder, and is found in the checkout."""
 
 PACKAGES = ("torch", "transformers")
@@ -108,8 +104,8 @@ FROM_THE_SHELL = ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DE
 
 
 SAME_CARDS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""CUDA counts the fastest card first, nvidia-smi by bus: where cards differ, name, clock, power and energy of a row
-would be another card's than the one that CUDA_VISIBLE_DEVICES gave the engine."""
+"""CUDA counts the fastest card first, nvidia-smi by bus. Where cards differ, a row would have the name, clock, power
+and energy of another card than CUDA_VISIBLE_DEVICES gave the engine."""
 
 
 class EngineCommand(NamedTuple):

@@ -1,18 +1,18 @@
 """What an engine's log says: why it died, and what its start says of its memory.
 
 Wordings of vLLM 0.11 to 0.32, each from the file below v1/ that logs it:
-    end         each process prints its own traceback, and the API server, which ends last, only that there was one:
-                "RuntimeError: Engine core initialization failed. See root cause above." (engine/utils.py,
-                engine/exceptions.py, executor/multiproc_executor.py).
-    weights     "Model loading took 31.53 GiB memory and ..." (worker/gpu_model_runner.py; 0.25 without "memory"): of
-                one card, the draft's included. Not logged on the CPU.
-    KV cache    "Available KV cache memory: 91.06 GiB" (worker/gpu_worker.py); "reserved 20.0 GiB memory for KV Cache"
-                where its size was an argument; on the CPU "Explicitly set (1.0/18.34) GiB for KV cache" or "Auto set
-                (...)" (worker/cpu_worker.py): of one card, or of one worker's memory.
-    KV tokens   "GPU KV cache size: 179,881 tokens" (core/kv_cache_utils.py), a line per data-parallel engine.
-    CUDA graphs "Graph capturing finished in 19 secs, took 0.84 GiB" (worker/gpu_model_runner.py): of one card.
 
-GiB are rounded to hundredths there, so a figure of less than 5 MiB reads 0.0: not known, rather than nothing.
+- end: each process prints its own traceback, and the API server, which ends last, only that there was one: "Engine core
+  initialization failed. See root cause above." (engine/utils.py, engine/exceptions.py, executor/multiproc_executor.py).
+- weights: "Model loading took 31.53 GiB memory and ..." (worker/gpu_model_runner.py; 0.25 without "memory"). Of one
+  card, the draft's included. Not logged on the CPU.
+- KV cache: "Available KV cache memory: 91.06 GiB" (worker/gpu_worker.py). Where its size was an argument: "reserved
+  20.0 GiB memory for KV Cache". On the CPU: "Explicitly set (1.0/18.34) GiB for KV cache" or "Auto set (...)"
+  (worker/cpu_worker.py). Of one card, or of one worker's memory.
+- KV tokens: "GPU KV cache size: 179,881 tokens" (core/kv_cache_utils.py), a line per data-parallel engine.
+- CUDA graphs: "Graph capturing finished in 19 secs, took 0.84 GiB" (worker/gpu_model_runner.py). Of one card.
+
+GiB are rounded to hundredths there, so less than 5 MiB reads 0.0, which means unknown and not nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ def cause(lines: Sequence[str]) -> str | None:
 
     The last thousand lines of the log will do, oldest first.
     """
-    raised = {place: match[1] for place, line in enumerate(lines) if (match := _raised(line))}
+    raised = {
+        place: match[1]
+        for place, line in enumerate(lines)
+        if not _PASSING.search(line) and (match := _EXCEPTION.search(line))
+    }
     for place, said in reversed(raised.items()):
         if not _POINTS.search(said):
             return (f"{said}: {_refused(lines[place + 1 :])}" if _REFUSED.search(said) else said)[:MOST_CHARS]
@@ -63,10 +67,6 @@ def cause(lines: Sequence[str]) -> str | None:
 def without_prefix(line: str) -> str:
     """A line of vLLM's log without the process and the moment that it begins with."""
     return _PREFIX.sub("", line)
-
-
-def _raised(line: str) -> re.Match[str] | None:
-    return None if _PASSING.search(line) else _EXCEPTION.search(line)
 
 
 def _refused(behind: Sequence[str]) -> str:
@@ -111,8 +111,8 @@ class StartupMemory(NamedTuple):
 def startup_memory(log: str) -> StartupMemory:
     """The figures in an engine's log, from one start.
 
-    Of workers that say different ones it is the largest for weights and graphs, and the smallest for the cache, which
-    decides for all; tokens of data-parallel engines add up.
+    Of workers that differ, the largest counts for weights and graphs, the smallest for the cache, which decides for
+    all. Tokens of data-parallel engines add up.
     """
     said = {name: _numbers(patterns, log) for name, patterns in _LINES.items()}
     tokens = said[KV_TOKENS]

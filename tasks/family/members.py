@@ -1,7 +1,7 @@
 """The demo's tiny models as they are found: which there are, where each lies, whether it is whole, what identifies it.
 
-Standard library only, for nodes and flows; the trainer (`training/`) is no part of what they import, but its sources
-are read here: they identify what is trained on this machine.
+Standard library only, for nodes and flows. They never import the trainer (`training/`), but its sources are read here:
+they identify what is trained on this machine.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Guards over graded answers: were they given at all, to their end, and can they be read?
+"""Guards over graded answers: were they given at all, to their end, can they be read, and could guessing do as well?
 
-Rows are those of `eval_samples`; exchanges, where given, are the rows of `exchanges` that they were read from, in the
-same order: then a rejection shows the end of the answer that explains it. Of a gated suite, whose text may not be
-spread, it says only how that answer ended and how it was read: what is said here is kept in the dataset.
+Rows are those of `eval_samples`. Exchanges, where given, are the rows of `exchanges` in the same order: a rejection
+then shows the end of the answer that explains it. Of a gated suite, whose text may not be spread, it shows only how
+that answer ended and was read, because sentences are kept in the dataset.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SMOKE_CHANCE_P = 0.15
 """With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""
 
 GATE_CHANCE_P = 0.5
-"""For the first few items of an evaluation: no better than guessing usually does. At 0.15 a cell with 65 % would
-be stopped for good by one suite in four; at 0.5 by one in 18, and the second few items save most of those."""
+"""For the first few items of an evaluation: no better than guessing usually does. At 0.15 one suite in four would stop
+a cell with 65 %; at 0.5 one in 18, and the second few items save most of those."""
 
 EVAL_CHANCE_P = 0.01
 """With a whole evaluation there is no excuse for a score that guessing reaches one time in a hundred."""
@@ -65,8 +65,8 @@ class Bounds(NamedTuple):
 
 
 TRUNCATED_BOUNDS = Bounds(0.02, 0.20)
-"""Up to 2 % cut off moves a score by no more than the stderr of the largest suite here; with a fifth it is a score of
-the limit."""
+"""Up to 2 % cut off moves a score by no more than the stderr of the largest suite; with a fifth the limit is the
+score."""
 
 BLANK_BOUNDS = Bounds(0.01, 0.10)
 """Blank though not cut off: something ended the answer that should not have (a stop string in the thinking)."""
@@ -146,23 +146,21 @@ class _Answers(NamedTuple):
 def _findings(
     answers: _Answers, cut: Bounds, blank: Bounds, *, agreement_rejected: float, level: float
 ) -> list[Finding]:
+    truncated_ones = answers.where(lambda row: row["truncated"])
+    blank_ones = answers.where(lambda row: row["blank"] and not row["truncated"])
     found = [
-        _share(answers, cut, Reason.TRUNCATED, "were cut off by the length limit", _is_truncated),
-        _share(answers, blank, Reason.BLANK_OUTPUT, "are blank though not cut off", _is_blank),
+        _share(answers, truncated_ones, cut, Reason.TRUNCATED, "were cut off by the length limit"),
+        _share(answers, blank_ones, blank, Reason.BLANK_OUTPUT, "are blank though not cut off"),
     ]
     if answers.suite.letters:
-        found += [
-            _share(answers, UNREADABLE_BOUNDS, Reason.UNREADABLE_ANSWERS, "name no answer", _is_unreadable),
-            readers_disagree(answers.rows, agreement_rejected, answers.shown),
-        ]
+        unread = answers.where(lambda row: row["last_in_body"] is None and not row["blank"] and not row["truncated"])
+        found.append(_share(answers, unread, UNREADABLE_BOUNDS, Reason.UNREADABLE_ANSWERS, "name no answer"))
+        found.append(readers_disagree(answers.rows, agreement_rejected, answers.shown))
     found.append(_guessed(answers, level))
     return [finding for finding in found if finding is not None]
 
 
-def _share(
-    answers: _Answers, bounds: Bounds, reason: Reason, what: str, holds: Callable[[Row], bool]
-) -> Finding | None:
-    concerned = answers.where(holds)
+def _share(answers: _Answers, concerned: Sequence[int], bounds: Bounds, reason: Reason, what: str) -> Finding | None:
     found = above(bounds, len(concerned), len(answers.rows), reason, what)
     if found is None or found.severity != "rejected":
         return found
@@ -253,18 +251,6 @@ def excerpt(exchange: Row) -> str:
     return f"{thinking}[answer] {body or 'nothing'}"
 
 
-def _is_truncated(row: Row) -> bool:
-    return bool(row["truncated"])
-
-
-def _is_blank(row: Row) -> bool:
-    return bool(row["blank"]) and not row["truncated"]
-
-
-def _is_unreadable(row: Row) -> bool:
-    return row["last_in_body"] is None and not row["blank"] and not row["truncated"]
-
-
 ENGLISH_NEEDED = 2
 """Of the four English questions. A working model that misses each with 2 % (binomially) has three wrong once in 32 000
 cells; noise, echoes and broken weights have all wrong."""
@@ -273,8 +259,7 @@ ALL_NEEDED = 4
 """Of all ten: a model that knows English alone has its four, and is suspect."""
 
 SUSPECT_FROM_WRONG = 2
-"""A model that misses each question with 2 % has two or more wrong of ten in 1.6 % of cells: worth a look at the
-answers, no reason to stop."""
+"""A model that misses each question with 2 % has two or more wrong of ten in 1.6 % of cells: no reason to stop."""
 
 MOST_CUT_OFF = 3
 """Of ten; with more of them unknown the rest says little."""

@@ -24,18 +24,18 @@ SLOW_OVERHEAD_S = 0.010
 is 0.0032; small models on large cards take nothing but that."""
 
 SLOW_GENERATE_OVERHEAD_S = 0.060
-"""The same of `generate()`, which has no graphs: eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: of
-the 60 layers of a 31B 24 to 48 ms a step; the rest is what `generate()` does between two of them."""
+"""The same of `generate()`, which has no graphs. Eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: 24
+to 48 ms a step for the 60 layers of a 31B. The rest is `generate()`'s own work."""
 
 PREFILL_FLOPS_FACTOR = 4.0
 """Most by which narrower numbers than 16 bits speed arithmetic up: 4 bits on cards that have them."""
 
 WITHOUT_GRAPHS = re.compile(r"(?<!\S)(-O|--optimization[-_]level)[ =]?0(?!\S)|cudagraph_mode\W+none", re.IGNORECASE)
-"""vLLM's ways to capture no CUDA graphs, besides `--enforce-eager`."""
+"""vLLM's further ways to capture no CUDA graphs, in addition to `--enforce-eager`."""
 
 STREAM_SHARE = 0.30
-"""Most by which streaming the same work may be slower or faster, besides the time per token below and besides chance.
-On one H200 (2026-11-22) large shapes were within 0.06, tiny ones up to 0.24 faster."""
+"""Most by which streaming the same work may be slower or faster, plus the time per token below and chance. On one H200
+(2026-11-22) large shapes were within 0.06, tiny ones up to 0.24 faster."""
 
 STREAM_TOKEN_S = 0.001
 """Most that sending and reading a token by itself adds. On the same card the tiny family (549 tok/s) streamed at 0.69
@@ -48,8 +48,8 @@ LUMPS_SHARE = 0.1
 """Share of streams that may come so: a client that once slept is not an engine that holds answers back."""
 
 ONE_OF = 5
-"""From so many streams on one may come so, whatever its share: of eight, one of 32 tokens brought five steps at once
-after a pause of 18 ms, on a card whose other streams were sound (H200, bench/h200, 2026-11-23)."""
+"""From so many streams on one may come so. Of eight, one of 32 tokens brought five steps at once after a pause of 18
+ms, on a card whose other streams were sound (H200, bench/h200, 2026-11-23)."""
 
 JOINED_STEPS = 2
 """Decoding steps that come in one chunk where the server's front end or the client was busy for a moment: one waits
@@ -68,9 +68,9 @@ STREAM_ALPHA = 0.05
 def tokens_per_step(cell: Cell, tokens: int, counted: Counters) -> float | None:
     """Tokens that a sequence commits per decoding step, over all its steps; None if the counters don't say.
 
-    A step commits one token and those accepted, so steps = tokens - accepted. vLLM counts a draft only in steps that
-    have one: n-gram with 10 drafts and 25 accepted of 512 tokens has an acceptance length of 3.5, and 1.05 of these. It
-    counts accepted tokens behind a request's last one, too, so K + 1 is the most. Block diffusion counts its steps.
+    A step commits one token and those accepted, so steps = tokens - accepted. vLLM's own acceptance length counts only
+    steps that have a draft: 10 drafts with 25 accepted of 512 tokens are 3.5 there, and 1.05 here. Tokens accepted
+    after a request's end are counted too, so K + 1 is the most. Block diffusion counts its steps.
     """
     technique = cell.technique
     if technique.is_baseline:
@@ -135,17 +135,14 @@ def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     1 / (bytes per step / (bandwidth x 0.5) + 10 ms), of `generate()` + 60 ms. Not for engines that their own arguments
     slow down: without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
     """
-    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or _is_slowed(cell):
+    words = cell.engine_words  # told to do without graphs, or without the card's memory?
+    is_slowed = argument(words, "--enforce-eager", "--cpu-offload-gb") is not None or WITHOUT_GRAPHS.search(
+        " ".join(words)
+    )
+    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or is_slowed:
         return None
     read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
     return 1 / (read_s + (SLOW_GENERATE_OVERHEAD_S if cell.engine.kind == "transformers" else SLOW_OVERHEAD_S))
-
-
-def _is_slowed(cell: Cell) -> bool:
-    """Whether the engine was told to do without graphs, or without the card's memory."""
-    if argument(cell.engine_words, "--enforce-eager", "--cpu-offload-gb") is not None:
-        return True
-    return WITHOUT_GRAPHS.search(" ".join(cell.engine_words)) is not None
 
 
 def too_slow(decode_tok_s: float, floor: float | None) -> Finding | None:
@@ -184,11 +181,9 @@ def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) ->
 def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> Finding | None:
     """Tokens of a streamed answer must come as they are made: one that comes in halves has a TPOT of its own making.
 
-    A chunk of two steps says nothing of itself: a front end that was busy for one step sends both at once, and of an
-    answer of four steps that is half. So short answers are judged together: a busy machine joins the steps of some, an
-    engine that holds answers back those of all.
-
-    `answers`: tokens of each, and of its largest chunk. One of up to two steps of `step_tokens` isn't judged.
+    A front end that was busy for one step sends two at once, which is half of an answer of four steps. So short answers
+    are judged together: a busy machine joins the steps of some, an engine that holds answers back those of all.
+    `answers` are tokens of each and of its largest chunk; one of up to two steps of `step_tokens` isn't judged.
     """
     short, longer = 2 * step_tokens, 2 * JOINED_STEPS * step_tokens
     kinds = (
@@ -206,13 +201,11 @@ def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> F
 def late_first_token(cell: Cell, requests: Sequence[Mapping[str, Any]]) -> Finding | None:
     """The first token must be seen when it is made: a prefill makes one, also where drafts follow.
 
-    An engine that sends nothing of its first steps, as vLLM did of tokens that its reasoning parser hides, makes TTFT
-    late by whole decoding steps: by more of them without a draft than with one, so that a draft seems to speed up
-    prefills. A busy front end joins the first step of some streams with the next one: of 64 at once, on two cores that
-    others loaded fivefold, of 12 (vLLM 0.32.0, the tiny family, 2026-11-24). Hence most of them must have come so. Not
-    for generate(), whose first step verifies a draft, nor for a canvas.
-
-    `first_chunk_tokens` is null where nothing was streamed, or by an older client.
+    An engine that sends nothing of its first steps makes TTFT late by whole decoding steps, as vLLM did of tokens that
+    its reasoning parser hides. Without a draft it is later than with one, so that a draft seems to speed up prefills. A
+    busy front end joins the first two steps of some streams: of 12 of 64 on two cores under fivefold load (vLLM 0.32.0,
+    the tiny family, 2026-11-24). Hence most of them must have come so. Not for generate(), whose first step verifies a
+    draft, nor for a canvas. `first_chunk_tokens` is null where nothing was streamed, or by an older client.
     """
     first = [row["first_chunk_tokens"] for row in requests if row.get("first_chunk_tokens")]
     makes_one = cell.engine.kind == "vllm" and not cell.technique.denoises
@@ -271,12 +264,10 @@ def clock_mismatch(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
 def held_back(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
     """A first token must be seen when the engine has made it, by the engine's own clock.
 
-    An engine, or something before it, that finishes an answer and then sends it piece by piece has a first chunk of one
-    token and a true rate; only its clock gives it away. What a front end takes is part of what users wait for, and
-    grows with load and prompt: so not less than the engine itself took for that token, nor than half of the answer's
-    generation, counts as held back, and most of the streams must have been.
-
-    Rows without both accounts of the first token are left out.
+    An engine, or a proxy, that finishes an answer and then plays it has a first chunk of one token and a true rate.
+    Only its clock gives it away. A front end's time is part of what users wait for, and grows with load and prompt. So
+    a token is held back if it is later than `HELD_BACK_MS`, than the engine took for it, and than half of the
+    generation. Most of the streams must have come so. Rows without both accounts of the first token are left out.
     """
     streams = [row for row in requests if row.get("ttft_ms") is not None and _own_ms(row) is not None]
     late = [row["ttft_ms"] - (_own_ms(row) or 0.0) for row in streams if _is_held_back(row)]

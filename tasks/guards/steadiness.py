@@ -14,8 +14,8 @@ from warehouse.statistics.beta import student_quantile
 from warehouse.verdicts import Reason
 
 CV_BOUND = 0.15
-"""Coefficient of variation of the repeats from which they are not of one thing. Healthy on two cores: 1 to 3 % one at
-a time, below 10 % four at a time; a starved client showed 35 and 43 %, two machines under one name 18.7 % (2026-11)."""
+"""Coefficient of variation of the repeats from which they are not of one thing. Healthy on two cores: 1 to 3 % alone,
+below 10 % four at a time. A starved client had 35 and 43 %, two machines under one name 18.7 % (2026-11)."""
 
 LATE_BOUND = 0.05
 """Largest lateness, as a share of the clock's time: what one missed moment can cost. Beyond it a figure may be off by
@@ -34,8 +34,8 @@ client at 256 in flight on two loaded cores: 0.97, streamed 0.99; peers there de
 it comes 0.03 and 0.19 (bench/README.md)."""
 
 BEHIND_SHARE = 0.05
-"""Share of an open loop's requests that may be sent later than `LATE_BOUND` of the time to a first token, or than a
-calm machine sends: beyond it the 95th percentile of their latencies is the client's."""
+"""Share of an open loop's requests that may be late, by more than `LATE_BOUND` of the time to a first token and than a
+calm machine is. Beyond it the 95th percentile of their latencies is the client's."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)
 """What a stream looks like, too, to a client that slept while it came."""
@@ -74,10 +74,10 @@ def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding
 
 
 def is_starved(window: Mapping[str, Any]) -> bool:
-    """Whether a window's figure is that of a client that was kept waiting: once for long, or often.
+    """Whether a window's client was kept waiting, once for long or often; unknown in older windows is no.
 
-    A window's clock is its wall clock; that of streams is the time to a first token (`prefill_s`), the shortest that is
-    read in them, or one request's where nobody knows it. A window of before clients were watched is none.
+    Its clock is the wall clock. For streams it is the time to a first token (`prefill_s`), the shortest that is read in
+    them, or one request's time where that is unknown.
     """
     if window.get("client_late_ms") is None:
         return False

@@ -1,7 +1,7 @@
 """Guards over what the model wrote: loops and noise.
 
-Dummy weights write noise by construction, and their rows say `weights: dummy`: whoever calls does not ask these guards
-about them. The trial behind the bounds is in docs/log.md.
+Dummy weights write noise by construction, so callers don't ask about their rows. The trial behind the bounds is in
+docs/log.md.
 """
 
 from __future__ import annotations
@@ -57,11 +57,8 @@ def repeated_share(items: Sequence[Hashable], run: int) -> float | None:
 
 def unprintable_share(text: str) -> float:
     """Share of characters that no writer types: control, private, unassigned, and the mark of broken UTF-8."""
-    return sum(map(_is_unprintable, text)) / len(text) if text else 0.0
-
-
-def _is_unprintable(char: str) -> bool:
-    return char == "\ufffd" or (unicodedata.category(char) in _UNPRINTABLE and char not in "\n\r\t")
+    odd = (char == "\ufffd" or (unicodedata.category(char) in _UNPRINTABLE and char not in "\n\r\t") for char in text)
+    return sum(odd) / len(text) if text else 0.0
 
 
 _UNPRINTABLE = frozenset({"Cc", "Co", "Cn", "Cs"})

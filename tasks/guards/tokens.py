@@ -115,8 +115,8 @@ def counters_vanished(technique: Technique, counted: Counters) -> Finding | None
 
 
 LENGTH_SHARE = 0.01
-"""How far from the asked length a prompt may be, or a token: a speed at "8k" is one at 8 thousand tokens, not at ten;
-a tokenizer that can't part a word can't hit every small length."""
+"""How far from the asked length a prompt may be, at least one token. A speed at "8k" is one at 8 thousand tokens, not
+at ten; a tokenizer that can't split a word can't hit every small length."""
 
 
 def prompt_length(asked: int, sent: Sequence[int]) -> Finding | None:

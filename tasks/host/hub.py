@@ -1,7 +1,7 @@
 """The hub on this machine: where its files are kept, and its token for a child that reads the hub.
 
-Both as huggingface_hub, "Environment variables", has it. It takes HF_TOKEN, else the file that HF_TOKEN_PATH names: of
-the two only the file is not in what whoever may look at a process sees.
+As in huggingface_hub, "Environment variables". It takes HF_TOKEN, else the file that HF_TOKEN_PATH names; only the file
+is hidden from others who can see the process.
 """
 
 from __future__ import annotations

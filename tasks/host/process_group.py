@@ -28,8 +28,8 @@ def variables_of(pid: int) -> list[bytes]:
     """The environment that a process was started with; empty if it is gone, has none, or is somebody else's.
 
     In the middle of execve(2) a process shows neither arguments nor environment, and `subprocess.Popen` returns before
-    that is over: right after it 14 of 600 processes had none, on a busy machine 513. Such a one is waited for, since
-    who looks for a mark would take it for a stranger's.
+    that is over. Right after it 14 of 600 processes had none, on a busy machine 513. Such a one is waited for, or it
+    would be taken for a stranger's.
     """
     folder = PROC / str(pid)
     deadline = time.monotonic() + STARTING_S
@@ -148,7 +148,7 @@ def ask_to_leave(pids: Sequence[int], grace_s: float = GRACE_S) -> None:
 
 
 def members(group: ProcessGroup, without: str | None = None) -> list[int]:
-    """Living processes of the group, except those that also carry the variable `without`."""
+    """Living processes of the group that don't have the variable `without`."""
     needle = f"{group.variable}={group.mark}".encode()
     found = []
     for folder in PROC.iterdir():

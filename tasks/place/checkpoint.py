@@ -1,7 +1,7 @@
-"""Whether the checkpoint that was served is in the format that its row's label says, as its own files tell.
+"""Which checkpoint was really served: its commit, and whether its format is that of its row's label.
 
-A precision of fewer than 16 bits that nothing is turned into while loading (awq, gptq, nvfp4 ...) is the checkpoint's
-own: of one in 16 bits an engine serves 16 bits, and says nothing.
+A precision below 16 bits that is not made while loading (awq, gptq, nvfp4 ...) is the checkpoint's own. From a
+checkpoint in 16 bits an engine serves 16 bits without a word.
 """
 
 from __future__ import annotations

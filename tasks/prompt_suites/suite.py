@@ -38,16 +38,13 @@ def twin_prompts(max_tokens: int) -> Iterator[tuple[str, Prompt]]:
     categories = sorted({*LIST_TOKENS, *QUESTION_KINDS})
     for number in range(SHAPES[TWIN].per_category):
         for category in categories:
-            yield category, _prompt(category, number, max_tokens)
-
-
-def _prompt(category: str, number: int, max_tokens: int) -> Prompt:
-    if category in QUESTION_KINDS:
-        draw = random.Random(f"{TWIN_REVISION} {category} {number}")
-        return Prompt(words.draw_question(QUESTION_KINDS[category], draw).prompt)
-    output_tokens = min(max_tokens, words.LONGEST_OUTPUT_TOKENS)
-    text = words.listing_prompt(prompt_seed(TWIN_REVISION, category, number), LIST_TOKENS[category], output_tokens)
-    return Prompt(text, {"enable_thinking": words.LISTING_THINKING})
+            if category in QUESTION_KINDS:
+                draw = random.Random(f"{TWIN_REVISION} {category} {number}")
+                yield category, Prompt(words.draw_question(QUESTION_KINDS[category], draw).prompt)
+            else:
+                seed, tokens = prompt_seed(TWIN_REVISION, category, number), LIST_TOKENS[category]
+                text = words.listing_prompt(seed, tokens, min(max_tokens, words.LONGEST_OUTPUT_TOKENS))
+                yield category, Prompt(text, {"enable_thinking": words.LISTING_THINKING})
 
 
 OURS_FILE = Path(__file__).with_name("ours.jsonl")

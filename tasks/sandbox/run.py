@@ -47,11 +47,9 @@ class Ran(NamedTuple):
 def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
     """Run a program on one case.
 
-    Nothing of this process reaches it but three pipes: its folder is empty and gone afterwards, its environment is
-    empty, and it leads a session of its own, which is killed at its end, at its time limit, or when it has printed
-    too much.
-
-    Not `fenced` there are only the limits of time, memory and output: files and network are open.
+    Three pipes are all that reaches it. Its folder is empty and gone afterwards, its environment is empty. Its session
+    is killed at its end, at its time limit, or when it has printed too much. Not `fenced` there are only the limits of
+    time, memory and output: files and network are open.
     """
     with tempfile.TemporaryDirectory(prefix="specsweep-program-") as folder, _spooled(source) as text:
         readable, writable = os.pipe()

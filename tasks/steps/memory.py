@@ -1,17 +1,15 @@
 """Memory: what the start said of weights, cache and graphs, and the peaks over one request that fills the context.
 
 Units and sources:
-    weights_bytes, kv_cache_bytes, graph_bytes  of one card, as the engine's log says (`tasks.engine.log`).
-    kv_tokens                 the engine's own figure in `/metrics` (`vllm:cache_config_info`), else its log's.
-    engine_memory_peak_bytes  of its processes, by the driver, behind the request: an engine gives nothing back.
-    gpu_memory_peak_bytes     most in use on a card while the request ran, by anybody.
-    host_peak_bytes           sum of the high-water marks of its processes' resident sets, by the kernel.
+    weights_bytes, kv_cache_bytes, graph_bytes: of one card, as the engine's log says (`tasks.engine.log`).
+    kv_tokens: the engine's own figure in `/metrics` (`vllm:cache_config_info`), else its log's.
+    engine_memory_peak_bytes: of its processes, by the driver, after the request: an engine gives nothing back.
+    gpu_memory_peak_bytes: most in use on a card while the request ran, by anybody.
+    host_peak_bytes: sum of the high-water marks of its processes' resident sets, by the kernel.
 
-The transformers engine keeps no cache between requests and says the rest in gauges of `/metrics`
-(`tasks.transformers_engine.loading`): weights_bytes is target and assistant; where the driver shows none of its
-processes, engine_memory_peak_bytes is the most that torch reserved.
-
-The row is of one start, so nothing of an attempt before this one is taken over.
+The transformers engine says weights (target and assistant) and peaks in gauges of `/metrics`. Where the driver shows
+none of its processes, engine_memory_peak_bytes is the most that torch reserved. The row is of one start, so nothing of
+an earlier attempt is taken over.
 """
 
 from __future__ import annotations

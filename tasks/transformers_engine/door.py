@@ -29,11 +29,7 @@ class Answer:
 
     def whole(self, done: Done, token_text: TokenText, *, token_ids: bool) -> dict[str, Any]:
         """The body of an answer that isn't streamed."""
-        message = {
-            "role": "assistant",
-            "content": done.text.content or None,
-            "reasoning": done.text.reasoning or None,
-        }
+        message = {"role": "assistant", "content": done.text.content or None, "reasoning": done.text.reasoning or None}
         choice: dict[str, Any] = {
             "index": 0,
             "message": message,
@@ -116,7 +112,7 @@ if TYPE_CHECKING:  # they need torch
 
 
 class Engine:
-    """What stands behind the door."""
+    """The engine behind the door: generator, counters and the queue."""
 
     def __init__(
         self, arguments: Arguments, generator: Generator, memory: Memory, counters: Counters, turns: Turns, version: str

@@ -77,12 +77,7 @@ class Counters:
     """
 
     def __init__(self, model_name: str, k: int | None) -> None:
-        """Nothing counted yet.
-
-        Args:
-            model_name: as served, for the labels.
-            k: tokens drafted per step; None: nothing drafts, and there are no counters of drafts.
-        """
+        """With `k` None nothing drafts, and there are no counters of drafts. `model_name` is for the labels."""
         self._label = f'engine="0",model_name="{model_name}"'
         self._lock = threading.Lock()
         self._prompt_tokens = self._generation_tokens = 0
@@ -206,15 +201,7 @@ class Job:
     def __init__(
         self, asked: Asked, prompt: Sequence[int], max_tokens: int, writer: Writer, is_gone: Callable[[], bool]
     ) -> None:
-        """A request that just came.
-
-        Args:
-            asked: what it asks for.
-            prompt: its tokens.
-            max_tokens: the most tokens of its answer.
-            writer: makes text of them.
-            is_gone: whether whoever asked has hung up.
-        """
+        """A request that just came; `is_gone` says whether its sender has hung up."""
         self.asked, self.prompt, self.max_tokens, self.writer, self.is_gone = asked, prompt, max_tokens, writer, is_gone
         self.arrived_s = time.monotonic()
         self._said: queue.SimpleQueue[Step | Done | Exception] = queue.SimpleQueue()
@@ -235,21 +222,14 @@ class Job:
 
 
 class HungUp(Exception):
-    """Whoever asked is gone; nobody reads the answer."""
+    """The other side has hung up: nobody reads the answer."""
 
 
 class Turns:
     """The queue and its worker."""
 
     def __init__(self, generator: Generates, counters: Counters, k: int | None, die: Callable[[], None]) -> None:
-        """A queue that nobody works off yet.
-
-        Args:
-            generator: what computes.
-            counters: of the engine.
-            k: tokens drafted per step; None: nothing drafts.
-            die: ends the process at once.
-        """
+        """A queue without its worker. With `k` None nothing drafts; `die` ends the process at once."""
         self._generator, self._counters, self._k, self._die = generator, counters, k, die
         self._waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
 

@@ -20,8 +20,7 @@ def plan(name: str) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("name", "models", "ks"),
-    [("k-sweep", 2, [None, 1, 2, 4, 8]), ("k-sweep-tiny", 1, [None, 1, 2, 4])],
+    ("name", "models", "ks"), [("k-sweep", 2, [None, 1, 2, 4, 8]), ("k-sweep-tiny", 1, [None, 1, 2, 4])]
 )
 def test_every_k_of_its_source_stands_beside_ar(name: str, models: int, ks: list[int | None]) -> None:
     cells = plan(name).cells

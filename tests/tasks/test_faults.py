@@ -76,13 +76,7 @@ QUIET_S = 3.0
     ],
 )
 def test_a_fault_is_caught_by_its_code_in_every_timed_step(
-    tmp_path: Path,
-    node_python: Path,
-    lie: str,
-    technique: str,
-    severity: str,
-    reason: str,
-    steps: dict[str, str],
+    tmp_path: Path, node_python: Path, lie: str, technique: str, severity: str, reason: str, steps: dict[str, str]
 ) -> None:
     run = FakeRun(tmp_path, technique, suite=suite(*steps.values()))
     code, said = run.finish(node_python, lie)
@@ -193,10 +187,7 @@ def test_a_cache_that_counts_nothing_is_seen_where_prompts_may_come_again(tmp_pa
 
 @pytest.mark.parametrize(
     ("lie", "after", "step"),
-    [
-        *(("dies_midway", "0", step) for step in STREAMED),
-        *(("dies_later", "6", step) for step in STEPS),
-    ],
+    [*(("dies_midway", "0", step) for step in STREAMED), *(("dies_later", "6", step) for step in STEPS)],
 )
 def test_an_engine_that_dies_half_way_leaves_a_cause_and_no_rate(
     tmp_path: Path, node_python: Path, step: str, lie: str, after: str

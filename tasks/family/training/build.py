@@ -1,11 +1,11 @@
 """Trains the tiny family: ``python -m tasks.family.training.build [--out DIR] [--only NAME] [--json] ...``.
 
-What is shipped (`members.SHIPPED`) is trained to see what its recipe makes on this machine, and compared with what is
-shipped; nobody serves it. What is not shipped is served from where this puts it.
+Shipped members (`members.SHIPPED`) are trained to see what the recipe makes on this machine, and compared with what is
+shipped; nobody serves them. Other members are served from where this puts them.
 
-Run it from the repository root with the engine environment's Python (torch, transformers). The target and the
-draft model are trained side by side, then the two drafters that need the target; each in a process and on a
-thread of its own.
+Run it from the repository root with the engine environment's Python (torch, transformers). The target and the draft
+model are trained side by side, then the two drafters that need the target, each in a process and on a thread of its
+own.
 
 Output contract
     ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",
@@ -14,9 +14,8 @@ Output contract
     the last lines are a table of these figures and the verdict. Exit code 0, however close it came; 1 after a
     failed training, whose own error goes to standard error; 130 or 143 after SIGINT or SIGTERM.
 
-A member is trained in a hidden folder and renamed into place, so that whatever ends a build leaves nothing
-half-done; the target goes on from its last checkpoint. Two builders of one folder take turns, and the second
-finds nothing left to do.
+A member is trained in a hidden folder and renamed into place, so an interrupted build leaves nothing half-done. The
+target goes on from its last checkpoint. Of two builders of one folder the second waits, and finds nothing left to do.
 """
 
 import argparse
@@ -159,7 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(out: Path, wanted: Sequence[str], steps_scale: float, progress: "Progress") -> None:
     """Trains what is missing of `wanted`, two members at a time; on any error no process is left running."""
-    _sweep(out)
+    for left in out.glob(".*.partial"):  # of a killed builder
+        _discard(left)
     recipe = recipe_hash(steps_scale)
     waiting = missing(out, wanted, steps_scale)
     target_ready = "target" not in waiting
@@ -180,7 +180,9 @@ def build(out: Path, wanted: Sequence[str], steps_scale: float, progress: "Progr
                 progress.show(name, json.loads(line))
     finally:
         end(list(running.values()))
-    _make_readable(out, wanted)
+    for member in wanted:  # safetensors writes files for their owner alone, and a lab node is another user
+        for file in (out / member).iterdir():
+            file.chmod(0o644)
 
 
 def start(name: str, out: Path, steps_scale: float, recipe: str, reports: Reports) -> Training:
@@ -299,11 +301,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tasks.family.training.build", description="Train the tiny model family from its recipe."
     )
     parser.add_argument("--out", type=Path, help="folder to train in (default: a cache folder named after the recipe)")
-    parser.add_argument(
-        "--with-diffusion",
-        action="store_true",
-        help="also the DiffusionGemma sibling (as long again)",
-    )
+    parser.add_argument("--with-diffusion", action="store_true", help="also the DiffusionGemma sibling (as long again)")
     parser.add_argument(
         "--only",
         action="append",
@@ -317,19 +315,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.out is not None and options.out.resolve() == WEIGHTS:
         parser.error(f"--out {options.out}: what is shipped is not trained over; train elsewhere, look, then copy")
     return options
-
-
-def _sweep(out: Path) -> None:
-    """Removes what a killed builder left behind."""
-    for folder in out.glob(".*.partial"):
-        _discard(folder)
-
-
-def _make_readable(out: Path, members: Sequence[str]) -> None:
-    """Lets every user read the members: safetensors writes files for their owner alone, a lab node is another."""
-    for member in members:
-        for file in (out / member).iterdir():
-            file.chmod(0o644)
 
 
 def _discard(folder: Path) -> None:
