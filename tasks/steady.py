@@ -52,22 +52,16 @@ def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
     Each repeat sends other prompts, and a draft's tok/s differ between them by what was accepted. Steps are those of
     `steps_of`; block diffusion counts its own. Without either count a token is a step.
     """
-    counted = tokens_and_seconds(windows)
-    return [tokens / seconds * _steps_share(row) for (tokens, seconds), row in zip(counted, windows, strict=True)]
+    paces = []
+    for (tokens, seconds), row in zip(tokens_and_seconds(windows), windows, strict=True):
+        completion, steps = row["completion_tokens"], row.get("engine_denoising_steps")
+        if completion and not steps:
+            steps = None if (found := steps_of(row)) is None else max(1, found)
+        paces.append(tokens / seconds * (float(steps / completion) if completion and steps else 1.0))
+    return paces
 
 
 def steps_of_answer(request: Mapping[str, Any]) -> int | None:
     """Decoding steps of an answer, its prefill's among them; None: the engine didn't say what it drafted for it."""
     drafts = request.get("engine_draft_steps")
     return None if drafts is None else steps_of({**request, "engine_drafts": drafts, "requests": 1})
-
-
-def _steps_share(row: Mapping[str, Any]) -> float:
-    """Decoding steps per output token of a window."""
-    completion = row["completion_tokens"]
-    if not completion:
-        return 1.0
-    if row.get("engine_denoising_steps"):
-        return float(row["engine_denoising_steps"] / completion)
-    steps = steps_of(row)
-    return 1.0 if steps is None else max(1, steps) / float(completion)

@@ -161,8 +161,9 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     speculative = speculative_config(cell)
     if speculative is not None:
         argv += ["--speculative-config", json.dumps(speculative, sort_keys=True), *cell.engine.draft_args]
-    diffusion = diffusion_config(cell)
-    if diffusion is not None:
+    # vLLM (0.32.0) takes the canvas' length from the checkpoint only without this, the steps also where they are null
+    if cell.denoising_steps is not None or cell.canvas_length is not None:
+        diffusion = {"canvas_length": cell.canvas, "max_denoising_steps": cell.denoising_steps}
         argv += ["--diffusion-config", json.dumps(diffusion, sort_keys=True)]
     return _command(cell, argv, env)
 
@@ -191,17 +192,6 @@ def speculative_config(cell: Cell) -> dict[str, JsonValue] | None:
         config["num_speculative_tokens"] = cell.k
     replayed = cell.acceptance.speculative_config if cell.acceptance is not None else {}
     return config | cell.technique.speculative_config | replayed
-
-
-def diffusion_config(cell: Cell) -> dict[str, JsonValue] | None:
-    """What vLLM is given as `--diffusion-config`; None where the checkpoint alone decides.
-
-    vLLM (0.32.0) takes the canvas' length from the checkpoint only where it is given none of this, but the number of
-    steps also where that is null.
-    """
-    if cell.denoising_steps is None and cell.canvas_length is None:
-        return None
-    return {"canvas_length": cell.canvas, "max_denoising_steps": cell.denoising_steps}
 
 
 def _checkpoint(cell: Cell, source: Model | Draft) -> str:
@@ -260,6 +250,7 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
 
 
 def _vllm_variables(engine: EngineSpec) -> dict[str, str]:
+    is_eager = engine.on_cpu and argument(engine.args, "--enforce-eager") is not None
     return {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -269,18 +260,10 @@ def _vllm_variables(engine: EngineSpec) -> dict[str, str]:
         # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
         "SPT_NOENV": "1",
         "VLLM_CACHE_ROOT": str(compile_cache(engine)),
-        **_without_compiler(engine),
+        # `--enforce-eager` means the model alone: vLLM 0.32 still compiles what ranks log-probabilities, and the first
+        # request for any waits 13 s on two cores (2026-11-24). No timed request asks.
+        **({"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}),
     }
-
-
-def _without_compiler(engine: EngineSpec) -> dict[str, str]:
-    """For our own engine on the processor: `--enforce-eager` said of all of it, not of the model alone.
-
-    vLLM 0.32 still hands what ranks log-probabilities to torch.compile, and the first request that asks for any waits
-    for it: 13 s of every start on two cores (2026-11-24). No timed request asks.
-    """
-    is_eager = engine.on_cpu and argument(engine.args, "--enforce-eager") is not None
-    return {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
 
 
 def compile_cache(engine: EngineSpec) -> Path:

@@ -131,7 +131,9 @@ def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S
     """
     if terminate:
         _signal(terminate, signal.SIGTERM)
-        _wait_gone(group, grace_s)
+        deadline = time.monotonic() + grace_s
+        while members(group) and time.monotonic() < deadline:
+            time.sleep(0.05)
     # a process may be forked between the look and the kill: look again until there is none
     deadline = time.monotonic() + GRACE_S
     while (left := members(group)) and time.monotonic() < deadline:
@@ -192,9 +194,3 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
-
-
-def _wait_gone(group: ProcessGroup, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while members(group) and time.monotonic() < deadline:
-        time.sleep(0.05)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from configs.workloads import Case, Check, Workload
-from tasks.sandbox.run import Ran, one_line, run
+from configs.workloads import Check, Workload
+from tasks.sandbox.run import one_line, run
 
 OPENS = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[^\s`]*)[^`\n]*$")
 """A line that begins a code block (CommonMark 0.31, 4.5)."""
@@ -104,18 +104,12 @@ def checked(answer: str, check: Check, *, fenced: bool) -> Checked:
 def _held(source: str, check: Check, fenced: bool) -> Checked:
     for number, case in enumerate(check.cases, 1):
         ran = run(source, check, case, fenced=fenced)
-        found = _of_case(ran, case)
-        if found is not None:
-            return found._replace(reason=one_line(f"case {number}: {found.reason}"))
+        if ran.ending != "ended":
+            return Checked(ran.ending, one_line(f"case {number}: {ran.reason}"))
+        if _bare(ran.stdout) != _bare(case.stdout):
+            said = f"printed {_shown(ran.stdout)}, right is {_shown(case.stdout)}"
+            return Checked("wrong", one_line(f"case {number}: {said}"))
     return Checked("correct", f"all of {len(check.cases)} cases")
-
-
-def _of_case(ran: Ran, case: Case) -> Checked | None:
-    if ran.ending != "ended":
-        return Checked(ran.ending, ran.reason)
-    if _bare(ran.stdout) == _bare(case.stdout):
-        return None
-    return Checked("wrong", f"printed {_shown(ran.stdout)}, right is {_shown(case.stdout)}")
 
 
 def _bare(printed: str) -> list[str]:
@@ -136,10 +130,7 @@ class Programs:
     """Runs programs, and remembers them: greedy answers to one prompt are mostly the same."""
 
     def __init__(self, *, unfenced: bool) -> None:
-        """Nothing is run yet.
-
-        `unfenced`: run them with limits only, where this machine can't fence them in.
-        """
+        """`unfenced`: run them with limits only, where this machine can't fence them in."""
         self._unfenced = unfenced
         self._missing: str | None = None
         self._tried = False

@@ -30,7 +30,7 @@ from tasks.guards.tokens import prompt_length, short_output
 from tasks.host.process_group import peak_bytes
 from tasks.meters import samples
 from tasks.prompts import prompt_seed
-from tasks.timing.timed import Timed, timed
+from tasks.timing.timed import timed
 from warehouse.memory.rows import MODE
 from warehouse.steps.memory import MEMORY_STARTS
 
@@ -45,8 +45,15 @@ async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     """Read what the start said, send the request, and look at the peaks."""
     engine = ctx.engine
     said = NOTHING_SAID if engine is None else startup_memory(await asyncio.to_thread(engine.log_text))
-    load = await _full_context(ctx, spec)
-    page = await _metrics(ctx)  # behind the request, whose peak it tells
+    ctx.tell(Progress(0, f"{CONDITION}: {spec.context_tokens(ctx.cell)} tokens"))
+    seed = prompt_seed(CONDITION, ctx.measurement.name)
+    prompt = await ctx.prompt(spec.prompts, seed, spec.context_tokens(ctx.cell), spec.output_tokens)
+    load = await timed(ctx, [ctx.client.ready(ctx.client.request(prompt, spec.output_tokens, fixed=True))], 1)
+    load.answered.require_all()
+    try:
+        page = await ctx.client.text("/metrics")  # after the request, whose peak it tells
+    except RequestFailed:
+        page = ""  # an engine without counters: the log may know, or a finding says that nobody does
     tokens, gauges = kv_tokens(page), _gauges(page)
     pids = [] if engine is None else await asyncio.to_thread(engine.pids)
     by_driver = await asyncio.to_thread(ctx.cards.most_bytes_of, pids) if ctx.cards else None
@@ -76,13 +83,6 @@ async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     return [judge(CONDITION, MODE, found)]
 
 
-async def _metrics(ctx: StepContext) -> str:
-    try:
-        return await ctx.client.text("/metrics")
-    except RequestFailed:
-        return ""  # an engine without counters: the log may know, or a finding says that nobody does
-
-
 def _gauges(page: str) -> dict[str, int]:
     """Bytes by gauge, over its labels: weights of the target and of what drafts add up."""
     found: dict[str, int] = {}
@@ -90,15 +90,6 @@ def _gauges(page: str) -> dict[str, int]:
         if name in (WEIGHTS_GAUGE, CARD_PEAK_GAUGE, HOST_PEAK_GAUGE):
             found[name] = found.get(name, 0) + int(value)
     return found
-
-
-async def _full_context(ctx: StepContext, spec: MemoryStep) -> Timed:
-    ctx.tell(Progress(0, f"{CONDITION}: {spec.context_tokens(ctx.cell)} tokens"))
-    seed = prompt_seed(CONDITION, ctx.measurement.name)
-    prompt = await ctx.prompt(spec.prompts, seed, spec.context_tokens(ctx.cell), spec.output_tokens)
-    load = await timed(ctx, [ctx.client.ready(ctx.client.request(prompt, spec.output_tokens, fixed=True))], 1)
-    load.answered.require_all()
-    return load
 
 
 def _missed(said: StartupMemory, engine: Engine, tokens: int | None) -> Sequence[str]:

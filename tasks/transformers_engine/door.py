@@ -197,7 +197,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(404, f"no {self.path} here")
             return
         try:
-            paths[self.path](asked(_document(data)))
+            try:
+                body = json.loads(data)
+            except ValueError as error:
+                raise BadRequest(f"the body is no JSON: {error}") from error
+            if not isinstance(body, dict):
+                raise BadRequest("the body is no JSON object")
+            paths[self.path](asked(body))
         except BadRequest as error:
             self._error(400, str(error))
         except (HungUp, ConnectionError):
@@ -270,16 +276,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
         self.wfile.flush()
-
-
-def _document(data: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(data)
-    except ValueError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise BadRequest("the body is no JSON object")
-    return body
 
 
 def _error(status: int, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The transformers engine's door, real HTTP and all, in front of a fake that computes: our own client finds vLLM's."""
+"""The transformers engine's door, real HTTP, in front of a fake that computes: our own client finds vLLM's."""
 
 from __future__ import annotations
 
@@ -219,3 +219,35 @@ def test_it_says_who_it_is_and_what_it_holds(serve: Serve) -> None:
     counted = meters.parse(page)
     assert (counted.prefix_hits, counted.preemptions, counted.drafts) == (0, 0, None)
     assert prefix_cache_hit(counted, Serving(max_model_len=200)) is None
+
+
+BASE = ("--model", "m", "--served-model-name", "n", "--max-model-len", "64")
+
+
+@pytest.mark.parametrize(
+    ("more", "k"),
+    [
+        ((), None),
+        (("--assistant-model", "d", "--num-assistant-tokens", "4"), 4),
+        (("--prompt-lookup-num-tokens", "10"), 10),
+    ],
+)
+def test_k_is_that_of_whatever_drafts(more: tuple[str, ...], k: int | None) -> None:
+    assert parse([*BASE, *more]).k == k
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--assistant-model", "d"),
+        ("--num-assistant-tokens", "4"),
+        ("--assistant-model", "d", "--num-assistant-tokens", "4", "--prompt-lookup-num-tokens", "4"),
+        ("--num-assistant-tokens", "0", "--assistant-model", "d"),
+        ("--reasoning-parser", "nobody's"),
+        ("--speculative-config", "{}"),
+    ],
+)
+def test_what_contradicts_itself_does_not_start(more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([*BASE, *more])
+    assert "error:" in capsys.readouterr().err

@@ -1,10 +1,63 @@
-"""What engines wrote into their logs as they started, word for word, and what is read off it."""
+"""Why an engine died, and what its start says of its memory: logs of vLLM, shortened, and what is read in them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tasks.engine.log import GIB, GRAPHS, KV_CACHE, KV_TOKENS, WEIGHTS, read
+from tasks.engine.log import GIB, GRAPHS, KV_CACHE, KV_TOKENS, MOST_CHARS, WEIGHTS, cause, startup_memory
+
+WARNED = (
+    "(APIServer pid=5) WARNING 11-24 22:52:10 [system_utils.py:255] Found ulimit of 20000 and failed: "
+    "OSError: [Errno 24] Too many open files"
+)
+
+POINTER = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+
+NO_MEMORY = f"""\
+{WARNED}
+(EngineCore pid=1943) ERROR 11-24 22:52:22 [core.py:1510]     raise ValueError(
+(EngineCore pid=1943) ERROR 11-24 22:52:22 [core.py:1510] ValueError: No available memory for the cache blocks. Try
+Traceback (most recent call last):
+    raise ValueError(
+ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.
+  File "vllm/v1/engine/utils.py", line 1431, in wait_for_engine_startup
+    raise RuntimeError(
+{POINTER}""".splitlines()
+
+REFUSED = """\
+    s.__pydantic_validator__.validate_python(ArgsKwargs(args, kwargs), self_instance=s)
+pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+  Value error, max_model_len (100000000) is greater than the derived one. [type=value_error, input_value=ArgsKwargs(())]
+    For further information visit https://errors.pydantic.dev/2.14/v/value_error""".splitlines()
+
+KILLED = """\
+(EngineCore pid=7) ERROR 11-24 22:52:22 [multiproc_executor.py:316] Worker proc VllmWorker-0 died unexpectedly (-9)
+(APIServer pid=5) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) \
+for the root cause.""".splitlines()
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (NO_MEMORY, "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`."),
+        (KILLED, "Worker proc VllmWorker-0 died unexpectedly (-9)"),
+        ([WARNED, POINTER], POINTER),
+        ([WARNED, "Killed"], None),
+    ],
+    ids=["of the core, not what points to it", "killed, not who missed it", "pointers alone", "none but a warning"],
+)
+def test_the_exception_that_says_why_is_the_cause(log: list[str], why: str | None) -> None:
+    assert cause(log) == why
+
+
+def test_what_pydantic_refused_is_told_with_its_reason_in_one_line() -> None:
+    told = "for ModelConfig: Value error, max_model_len (100000000) is greater than the derived one."
+    assert str(cause(REFUSED)).endswith(told)
+
+
+def test_a_cause_is_of_one_line_of_a_table() -> None:
+    assert len(cause(["ValueError: " + "x" * 999]) or "") == MOST_CHARS
+
 
 H200 = """
 (EngineCore_DP0 pid=212) INFO 11-20 12:00:08 [gpu_model_runner.py:425] Model loading took 31.53 GiB and 4.322828 seconds
@@ -34,27 +87,27 @@ CPU = """
     ids=["0.25.1", "0.32.0"],
 )
 def test_both_wordings_of_vllm_are_read(log: str, weights: float, cache: float, tokens: int, graphs: float) -> None:
-    said = read(log)
+    said = startup_memory(log)
     assert said.weights_bytes == round(weights * GIB) and said.kv_cache_bytes == round(cache * GIB)
     assert said.kv_tokens == tokens and said.graph_bytes == round(graphs * GIB)
     assert said.unsaid == ()
 
 
 def test_an_engine_on_the_cpu_says_its_cache_and_nothing_of_weights_and_graphs() -> None:
-    said = read(CPU)
+    said = startup_memory(CPU)
     assert (said.kv_cache_bytes, said.kv_tokens) == (GIB, 671_088)
     assert said.weights_bytes is None and said.graph_bytes is None and said.unsaid == (WEIGHTS, GRAPHS)
 
 
 def test_a_cache_whose_size_was_an_argument_is_read_too() -> None:
     log = "Initial free memory 138.2 GiB, reserved 20.0 GiB memory for KV Cache as specified by kv_cache_memory_bytes"
-    assert read(log).kv_cache_bytes == 20 * GIB
+    assert startup_memory(log).kv_cache_bytes == 20 * GIB
 
 
 def test_workers_of_one_engine_agree_on_the_least_cache_and_engines_add_up_their_tokens() -> None:
     two = LATER + LATER.replace("93.33", "92.12").replace("30.64", "30.70")
-    assert read(two).kv_cache_bytes == round(92.12 * GIB) and read(two).weights_bytes == round(30.70 * GIB)
-    assert read(two).kv_tokens == 2 * 184_367
+    assert startup_memory(two).kv_cache_bytes == round(92.12 * GIB) and startup_memory(two).weights_bytes == round(30.70 * GIB)
+    assert startup_memory(two).kv_tokens == 2 * 184_367
 
 
 @pytest.mark.parametrize(
@@ -69,16 +122,16 @@ def test_workers_of_one_engine_agree_on_the_least_cache_and_engines_add_up_their
 )
 def test_other_words_or_another_unit_are_no_figure(old: str, new: str, missing: str) -> None:
     assert old in H200
-    assert read(H200.replace(old, new)).unsaid == (missing,)
+    assert startup_memory(H200.replace(old, new)).unsaid == (missing,)
 
 
 def test_what_the_log_rounds_to_nothing_is_unknown_but_was_said() -> None:
-    said = read("Model loading took 0.0 GiB memory and 0.3 seconds\nGraph capturing finished in 1 secs, took -0.01 GiB")
+    said = startup_memory("Model loading took 0.0 GiB memory and 0.3 seconds\nGraph capturing finished in 1 secs, took -0.01 GiB")
     assert said.weights_bytes is None and said.graph_bytes is None
     assert said.unsaid == (KV_CACHE, KV_TOKENS)
 
 
 def test_the_command_line_at_the_head_of_a_log_says_nothing() -> None:
-    assert read("vllm serve m --kv-cache-memory-bytes 21474836480 --gpu-memory-utilization 0.9").unsaid == (
+    assert startup_memory("vllm serve m --kv-cache-memory-bytes 21474836480 --gpu-memory-utilization 0.9").unsaid == (
         WEIGHTS, KV_CACHE, KV_TOKENS, GRAPHS,
     )  # fmt: skip
