@@ -79,7 +79,7 @@ class StepContext:
         self.facts: dict[str, Any] = {}
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
         self.recorded: list[dict[str, Any]] = []
-        """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
+        """Answers in the response log of an earlier attempt at this step, where several evaluations share it."""
         self._key = planned.cell.cell_key
         self._ledger = ledger
         self._attempt = attempt

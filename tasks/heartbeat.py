@@ -93,8 +93,8 @@ class HeartbeatSender:
                 if told != str(error):
                     told = str(error)
                     print(f"no heartbeat was stored: {told}", flush=True)
-            # a lost machine's bill stands at its last heartbeat: a beat comes no later by what the store took for one,
-            # unless that is so long that it would come at once
+            # A lost machine's bill stands at its last heartbeat. So the store's own time is taken off the pause, unless
+            # that is so long that the next beat would come at once.
             pause_s = self._interval_s - min(time.monotonic() - began, self._interval_s / 2)
             try:
                 await asyncio.wait_for(self._changed.wait(), pause_s)

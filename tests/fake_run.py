@@ -161,6 +161,10 @@ class FakeRun:
                 rows += decode(data, part.key)
         return rows
 
+    def stored(self, pattern: str) -> list[Path]:
+        """Files of the cell's steps in its folder store, such as `throughput/parts/windows-*`."""
+        return list((self.folder / f"store/runs/r1/cells/{self.key}/steps").glob(pattern))
+
     def attempts(self) -> list[Attempt]:
         """Closed attempts."""
         return self.leases.attempts()

@@ -1,7 +1,8 @@
 """What Hugging Face's `generate` serves of what vLLM does (tasks/transformers_engine/).
 
-One request at a time, real weights in the checkpoint's precision or another dtype, and drafts from a second checkpoint
-(`assistant_model=`: a small model, or Gemma 4's own assistant) or from the text so far (`prompt_lookup_num_tokens=`).
+It answers one request at a time, with real weights in the checkpoint's precision or another dtype. Drafts come from a
+second checkpoint (`assistant_model=`: a small model, or Gemma 4's own assistant) or from the text so far
+(`prompt_lookup_num_tokens=`).
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def engine_preemption(counted: Counters) -> Finding | None:
 def counters_vanished(technique: Technique, counted: Counters) -> Finding | None:
     """Counters that a guard needs must be there; an engine without any is a matter of `token_mismatch`.
 
-    vLLM 0.32.0 shows them from its start, at 0: those of the prefix cache and of preemptions always (also with the
-    cache off), those of drafts wherever it was told to draft (`vllm/v1/metrics/loggers.py`, `spec_decode/metrics.py`).
+    vLLM 0.32.0 shows them from its start, at 0 (`v1/metrics/loggers.py`, `v1/spec_decode/metrics.py`). Those of prefix
+    cache and preemptions are always there, also with the cache off; those of drafts wherever it was told to draft.
     """
     if counted.generation_tokens is None:
         return None

@@ -180,7 +180,7 @@ class Installer:
             shutil.rmtree(self.folder, ignore_errors=True)
             if not into:
                 without = ["--without-pip"] if self.tools else []
-                venv = [Path(sys.executable), "-m", "venv", *without, self.folder]
+                venv: list[str | Path] = [Path(sys.executable), "-m", "venv", *without, self.folder]
                 if (cause := self._run("new virtual environment", venv)) is not None:
                     raise self._error(cause, "apt-get install python3-venv (Debian, Ubuntu)")
             how, cause = attempt(*into)

@@ -165,9 +165,8 @@ def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: P
 @pytest.mark.slow(11)
 def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: len(list(parts.glob("windows-*"))) >= 2, "two finished windows")
+    wait_until(lambda: len(run.stored("throughput/parts/windows-*")) >= 2, "two finished windows")
     kill(first)
     assert processes_with(str(run.counts)), "the engine outlives its runner: that is what the record is for"
     run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.001")
@@ -188,9 +187,8 @@ def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, n
 @pytest.mark.slow(15)
 def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/eval-tiny/parts"
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.002")
-    wait_until(lambda: list(parts.glob("eval_items-*")), "the first answers")
+    wait_until(lambda: run.stored("eval-tiny/parts/eval_items-*"), "the first answers")
     kill(first)
     assert run.finish(node_python)[0] == 0
     items = Counter(row["item_id"] for row in run.rows("eval-tiny", "eval_items"))
@@ -201,9 +199,8 @@ def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, 
 @pytest.mark.slow(5)
 def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     runner.send_signal(signal.SIGTERM)
     runner.communicate(timeout=240)
     assert runner.returncode == 143
@@ -213,9 +210,8 @@ def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, 
 
 def test_a_runner_whose_words_nobody_hears_any_more_still_ends_its_engine(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     assert runner.stdout
     runner.stdout.close()  # from now on a printed line is an error
     runner.send_signal(signal.SIGTERM)
@@ -225,9 +221,8 @@ def test_a_runner_whose_words_nobody_hears_any_more_still_ends_its_engine(tmp_pa
 
 def test_a_node_whose_engine_leaves_first_was_asked_to_stop_too(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     for engine in set(processes_with(str(run.counts))) - {runner.pid}:
         os.kill(engine, signal.SIGTERM)
     wait_until(lambda: not list((tmp_path / "state").rglob(ENGINE_RECORD)), "the runner to see that its engine is gone")
@@ -252,9 +247,8 @@ def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Pat
 @pytest.mark.slow(10)
 def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    steps = tmp_path / f"store/runs/r1/cells/{run.key}/steps"
     frozen = run.start(node_python, arguments=("--deadline-s", "1"), FAKE_ENGINE_TOKEN_S="0.003")
-    wait_until(lambda: list((steps / "throughput/parts").glob("windows-*")), "the first runner inside a step")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "the first runner inside a step")
     os.kill(frozen.pid, signal.SIGSTOP)
     try:
         lease = run.leases.current()

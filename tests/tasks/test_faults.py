@@ -256,8 +256,7 @@ def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: 
     jumped = tmp_path / "jumped"
     clock = beside("jumping_clock") | {"FAKE_CLOCK_FILE": str(jumped), "FAKE_CLOCK_JUMP_S": str(jump_s)}
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.005", **clock)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
-    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     jumped.touch()
     said, _ = runner.communicate(timeout=180)
     assert runner.returncode == 0, said

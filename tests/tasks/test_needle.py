@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from tasks.haystack import NoRoom, haystack, last_number, needle_of
 from tasks.prompts import paragraphs_here
 from tests.fake_run import FakeRun
+from tests.tasks.test_cell import wait_until
 
 
 class FakeTokenizer:
@@ -110,12 +110,8 @@ def test_an_engine_that_answers_nothing_is_stopped_by_one_short_needle(tmp_path:
 
 def test_a_killed_runner_asks_for_no_answered_needle_again(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/needle/parts"
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.02")
-    deadline = time.monotonic() + 60
-    while len(list(parts.glob("needles-*"))) < 2:
-        assert time.monotonic() < deadline, "waited 60 s for two answers"
-        time.sleep(0.02)
+    wait_until(lambda: len(run.stored("needle/parts/needles-*")) >= 2, "two answers")
     first.kill()
     first.communicate(timeout=240)
     run.measured(node_python)

@@ -3,9 +3,8 @@
 Shipped members (`members.SHIPPED`) are trained to see what the recipe makes on this machine, and compared with what is
 shipped; nobody serves them. Other members are served from where this puts them.
 
-Run it from the repository root with the engine environment's Python (torch, transformers). The target and the draft
-model are trained side by side, then the two drafters that need the target, each in a process and on a thread of its
-own.
+Run it from the repository root with the engine environment's Python (torch, transformers). Target and draft model are
+trained side by side, then the two drafters that need the target. Each has a process and a thread of its own.
 
 Output contract
     ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",

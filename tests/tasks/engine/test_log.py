@@ -105,9 +105,9 @@ def test_a_cache_whose_size_was_an_argument_is_read_too() -> None:
 
 
 def test_workers_of_one_engine_agree_on_the_least_cache_and_engines_add_up_their_tokens() -> None:
-    two = LATER + LATER.replace("93.33", "92.12").replace("30.64", "30.70")
-    assert startup_memory(two).kv_cache_bytes == round(92.12 * GIB) and startup_memory(two).weights_bytes == round(30.70 * GIB)
-    assert startup_memory(two).kv_tokens == 2 * 184_367
+    two = startup_memory(LATER + LATER.replace("93.33", "92.12").replace("30.64", "30.70"))
+    assert two.kv_cache_bytes == round(92.12 * GIB) and two.weights_bytes == round(30.70 * GIB)
+    assert two.kv_tokens == 2 * 184_367
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_other_words_or_another_unit_are_no_figure(old: str, new: str, missing: 
 
 
 def test_what_the_log_rounds_to_nothing_is_unknown_but_was_said() -> None:
-    said = startup_memory("Model loading took 0.0 GiB memory and 0.3 seconds\nGraph capturing finished in 1 secs, took -0.01 GiB")
+    log = "Model loading took 0.0 GiB memory and 0.3 seconds\nGraph capturing finished in 1 secs, took -0.01 GiB"
+    said = startup_memory(log)
     assert said.weights_bytes is None and said.graph_bytes is None
     assert said.unsaid == (KV_CACHE, KV_TOKENS)
 
