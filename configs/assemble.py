@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from configs.cell import Cell, Draft, Model, Precision, Technique
-from configs.engine import Engine, Serving
+from configs.cell import Cell, Draft, Engine, Model, Precision, Serving, Technique
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep

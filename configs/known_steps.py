@@ -8,14 +8,37 @@ from inspect import isabstract
 from operator import or_
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
 import configs.steps
 from configs.errors import SpecsweepError
 from configs.step import MeasuredStep, StepSpec
-from configs.unbuilt import OnceUnbuiltStep
+
+
+class OnceUnbuiltStep(StepSpec):
+    """A step that a stored plan has from before it was built: read as it was written, and never measured.
+
+    Plans are kept for ever, so a name stays here for ever. Only stored plans may have one (`known_steps.StoredStep`).
+    Its `params` tells it from the built step of the same name; in a user's YAML that key stays unknown.
+    """
+
+    step: Literal[
+        "depth",
+        "load",
+        "memory",
+        "prompts",
+        "needle",
+        "eval-gpqa",
+        "eval-gpqa-inspect",
+        "eval-mmlu-pro",
+        "eval-ifeval",
+        "eval-haerae",
+        "eval-kmmlu",
+    ]
+    items: int | None = Field(None, gt=0)
+    params: dict[str, Any]
 
 
 class StepIncomplete(SpecsweepError):

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from configs.cell import Gpu, Model, Precision, Technique
+from configs.cell import Engine, Gpu, Model, Precision, Technique
 from configs.checkout import ROOT
 from configs.checks.between_files import (
     AUTO_GPU,
@@ -26,7 +26,6 @@ from configs.checks.between_files import (
     check_technique_once,
     shape_names,
 )
-from configs.engine import Engine
 from configs.files.document import ConfigError, Document, read_document, shown_path
 from configs.files.library import Folder, Library
 from configs.files.parse import parse

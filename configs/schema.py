@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu
-from configs.engine import Serving
+from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen, Grown
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from configs.assemble import assemble_cell
-from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Gpu, Model, Technique
+from configs.cell import (
+    DATA_PARALLEL,
+    PIPELINE_PARALLEL,
+    TENSOR_PARALLEL,
+    Cell,
+    Draft,
+    Engine,
+    Gpu,
+    Model,
+    Technique,
+    argument,
+)
 from configs.checks.generate import unmeasured, unserved
 from configs.checks.memory import too_heavy
-from configs.engine import Engine, argument
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep

@@ -5,8 +5,7 @@ A lower bound, so that nothing is refused that could be served: cache, graphs, a
 
 from __future__ import annotations
 
-from configs.cell import Cell, Gpu
-from configs.engine import argument
+from configs.cell import Cell, Gpu, argument
 
 MEMORY_SHARE = 0.92
 """vLLM's gpu_memory_utilization where a cell names none: 0.32.0's; 0.9 in older ones."""

@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from configs.cell import Technique
-from configs.engine import Engine
+from configs.cell import Engine, Technique
 from configs.errors import SpecsweepError
 from tasks.engine import container
 from tasks.host import environments

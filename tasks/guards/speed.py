@@ -8,8 +8,7 @@ from math import exp, log, sqrt
 from statistics import fmean, geometric_mean, median_low
 from typing import Any
 
-from configs.cell import Cell, Gpu
-from configs.engine import argument
+from configs.cell import Cell, Gpu, argument
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.statistics.beta import student_quantile

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs.cell import Technique
-from configs.engine import Serving
+from configs.cell import Serving, Technique
 from tasks.guards.finding import Finding
 from tasks.meters import NAMES, Counters
 from warehouse.verdicts import Reason

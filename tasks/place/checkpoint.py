@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from configs.cell import Cell
-from configs.engine import argument
+from configs.cell import Cell, argument
 from tasks.host.hub import hub_cache
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

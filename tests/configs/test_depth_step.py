@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from configs.engine import argument
+from configs.cell import argument
 from configs.expand import expand
+from configs.known_steps import OnceUnbuiltStep
 from configs.load import load_sweep
 from configs.schema import Plan
 from configs.step import Load
 from configs.steps.depth import DepthStep
 from configs.steps.prompts import PromptsStep
 from configs.steps.throughput import WARM_UP_LENGTHS
-from configs.unbuilt import OnceUnbuiltStep
 
 
 def step(**fields: Any) -> DepthStep:

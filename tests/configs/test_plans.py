@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from configs.cell import argument
 from configs.checkout import ROOT
-from configs.engine import argument
 from configs.errors import SpecsweepError
 from configs.expand import expand
 from configs.load import load_sweep

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from configs.engine import Serving
+from configs.cell import Serving
 from configs.load import load_model, load_replay, load_technique
 from tasks.guards.answers import (
     ANY_SUSPECT,

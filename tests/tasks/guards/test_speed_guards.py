@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from configs.cell import Cell
-from configs.engine import Serving
+from configs.cell import Cell, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from tasks.guards.finding import Finding
 from tasks.guards.machine import other_gpu

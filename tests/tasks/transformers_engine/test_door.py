@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from configs.engine import Serving
+from configs.cell import Serving
 from configs.load import load_model, load_technique
 from tasks import meters
 from tasks.client import Client, RequestFailed
