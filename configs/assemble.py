@@ -6,7 +6,7 @@ from configs.cell import Cell, Draft, Engine, Model, Precision, Serving, Techniq
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep
-from configs.without_weights import PublishedAcceptance, Shape
+from configs.without_weights import CheckpointShape, PublishedAcceptance
 
 
 class NoServingError(SpecsweepError):
@@ -55,11 +55,11 @@ def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
     )
 
 
-def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[Shape, ...]:
+def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[CheckpointShape, ...]:
     """The shapes that a model and its draft name, each once.
 
     Raises:
         ConfigError: A name has no file, or its file is wrong.
     """
     named = [source.shape for source in (model, draft) if source is not None and source.shape is not None]
-    return tuple(library.load("shapes", name, Shape) for name in dict.fromkeys(named))
+    return tuple(library.load("shapes", name, CheckpointShape) for name in dict.fromkeys(named))

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from configs.frozen import Frozen, Grown
-from configs.without_weights import ReplayedAcceptance, Shape
+from configs.without_weights import CheckpointShape, ReplayedAcceptance
 
 CPU_ENVIRONMENT = "engine-cpu"
 """The environment of ours whose vLLM computes on the processor."""
@@ -84,7 +84,7 @@ DATA_PARALLEL = ("--data-parallel-size", "-dp")
 """Names of vLLM's arguments that say over how many cards a model is spread."""
 
 
-class KvShape(Frozen):
+class KvCacheLayout(Frozen):
     """What one token costs in key/value cache; memory and bandwidth ceilings are computed from it.
 
     Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant
@@ -106,7 +106,7 @@ class Model(Grown):
     family_member: str | None = None
     total_params_b: float = Field(gt=0, description="total parameters, billions")
     active_params_b: float = Field(gt=0, description="parameters read per token, billions")
-    kv: KvShape | None = None
+    kv: KvCacheLayout | None = None
     reasoning_parser: str | None = None
     chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
@@ -213,7 +213,7 @@ class Cell(Grown):
     draft: Draft | None = None
     engine: Engine
     serving: Serving
-    shapes: tuple[Shape, ...] = Field((), description="those that its model and its draft name")
+    shapes: tuple[CheckpointShape, ...] = Field((), description="those that its model and its draft name")
     acceptance: ReplayedAcceptance | None = Field(None, description="none: whatever its drafts earn")
     denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
     canvas_length: int | None = Field(None, gt=0, description="tokens denoised together; none: the checkpoint's")
@@ -302,6 +302,6 @@ class Cell(Grown):
             return self.canvas_length
         return self.shape_named(self.model.shape).canvas_length
 
-    def shape_named(self, name: str) -> Shape:
+    def shape_named(self, name: str) -> CheckpointShape:
         """The shape that the model or the draft names."""
         return next(shape for shape in self.shapes if shape.name == name)

@@ -30,7 +30,7 @@ from configs.files.document import ConfigError, Document, read_document, shown_p
 from configs.files.library import Folder, Library
 from configs.files.parse import parse
 from configs.schema import Suite, Sweep
-from configs.without_weights import PublishedAcceptance, Shape
+from configs.without_weights import CheckpointShape, PublishedAcceptance
 
 __all__ = ["AUTO_GPU", "ConfigError", "Library"]  # beside what is defined here
 
@@ -64,7 +64,9 @@ class Reader(Generic[_M]):
 
 load_model = Reader("models", Model, (check_model,))
 load_technique = Reader("techniques", Technique, (check_technique_once,))
-load_shape = Reader("shapes", Shape, (lambda document, shape: check_sound(document, ("config",), shape.problem()),))
+load_shape = Reader(
+    "shapes", CheckpointShape, (lambda document, shape: check_sound(document, ("config",), shape.problem()),)
+)
 load_replay = Reader(
     "replays", PublishedAcceptance, (lambda document, replay: check_sound(document, ("tables",), replay.problem()),)
 )

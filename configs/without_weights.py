@@ -10,7 +10,7 @@ from configs.errors import SpecsweepError
 from configs.frozen import Frozen
 
 
-class Shape(Frozen):
+class CheckpointShape(Frozen):
     """A checkpoint without weights. Speed depends on it, on precision and on kernels, not on what the weights say.
 
     `config` is the checkpoint's `config.json`, `generation` its `generation_config.json`. The tokenizer is our own, of

@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from configs.checkout import ROOT
-from configs.without_weights import Shape
+from configs.without_weights import CheckpointShape
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>")
 """The first ids, in this order."""
@@ -110,13 +110,13 @@ def _merges() -> tuple[tuple[str, str], ...]:
     return learn_merges(MADE_OF.read_text(encoding="utf-8"))
 
 
-def shape_digest(shape: Shape) -> str:
+def shape_digest(shape: CheckpointShape) -> str:
     """16 hex digits that tell what a shape's folder holds; the revision of its dummy checkpoint."""
     text = json.dumps([shape.model_dump(mode="json"), _merges(), CHAT_TEMPLATE], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_HEX_DIGITS]
 
 
-def write_shape(shape: Shape, folder: Path) -> Path:
+def write_shape(shape: CheckpointShape, folder: Path) -> Path:
     """The folder of a shape below `folder`; written where it isn't there yet, and whole or not at all."""
     place = folder / f"{shape.name}-{shape_digest(shape)}"
     if place.exists():
@@ -132,7 +132,7 @@ def write_shape(shape: Shape, folder: Path) -> Path:
     return place
 
 
-def _files(shape: Shape) -> dict[str, Any]:
+def _files(shape: CheckpointShape) -> dict[str, Any]:
     special = SPECIAL_TOKENS
     named = {f"{name}_token": f"<{name}>" for name in ("bos", "eos", "pad", "unk")}
     ids = {f"{name}_token_id": special.index(f"<{name}>") for name in ("bos", "eos", "pad")}

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SHAPES, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
+from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, SUITE_SIZES, TWIN
 from configs.steps.load import BETWEEN, LoadStep
 from tasks.evals.data.files import from_file
 from tasks.evals.data.hub import fetched
@@ -36,7 +36,7 @@ def twin_prompts(max_tokens: int) -> Iterator[tuple[str, Prompt]]:
     A list is as long as the cap, at most as the family can count.
     """
     categories = sorted({*LIST_TOKENS, *QUESTION_KINDS})
-    for number in range(SHAPES[TWIN].per_category):
+    for number in range(SUITE_SIZES[TWIN].per_category):
         for category in categories:
             if category in QUESTION_KINDS:
                 draw = random.Random(f"{TWIN_REVISION} {category} {number}")
