@@ -27,8 +27,7 @@ from configs.checks.between_files import (
     shape_names,
 )
 from configs.files.document import ConfigError, Document, read_document, shown_path
-from configs.files.library import Folder, Library
-from configs.files.parse import parse
+from configs.files.library import Folder, Library, parse
 from configs.schema import Suite, Sweep
 from configs.without_weights import CheckpointShape, PublishedAcceptance
 

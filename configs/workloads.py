@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from configs.checkout import ROOT
 from configs.files.document import ConfigError, Loc, accepted, read_document, shown_path
-from configs.files.parse import parse
+from configs.files.library import parse
 from configs.frozen import Frozen
 
 BYTES_PER_TOKEN: Final = 4

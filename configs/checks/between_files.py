@@ -17,8 +17,7 @@ from configs.cell import (
     Technique,
     argument,
 )
-from configs.checks.generate import unmeasured, unserved
-from configs.checks.memory import too_heavy
+from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep

@@ -17,7 +17,7 @@ What was fitted was fitted to published figures (docs/sources.md); what is assum
 from __future__ import annotations
 
 from configs.cell import Cell, Gpu
-from configs.checks.memory import memory_gb, weights_gb
+from configs.checks.engine import memory_gb, weights_gb
 
 BANDWIDTH_EFFICIENCY = 0.8
 """Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows

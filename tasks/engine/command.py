@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from configs.cell import Cell, Draft, Engine, Model, argument
 from configs.cell import Engine as EngineSpec
 from configs.checkout import ROOT
-from configs.checks.generate import LONGEST_LOOKUP
+from configs.checks.engine import LONGEST_LOOKUP
 from configs.secrets import without_secrets
 from tasks.dummy_checkpoint import shape_digest, write_shape
 from tasks.engine import container

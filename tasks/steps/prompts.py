@@ -28,7 +28,7 @@ from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
-from tasks.sandbox.check import NOTHING, Programs
+from tasks.sandbox.run import NOTHING, Programs
 from tasks.timing.asked_twice import ask_twice, counted_tokens
 from tasks.timing.finished import finished
 from tasks.timing.timed import Timed, timed, untimed, with_failures

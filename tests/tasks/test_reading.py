@@ -6,7 +6,7 @@ import pytest
 
 from tasks.grading import first_letter, last_letter
 from tasks.meters import parse
-from tasks.sandbox.check import program_of
+from tasks.sandbox.run import program_of
 from tasks.steps.eval_tiny import drawn
 
 PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
