@@ -105,5 +105,4 @@ def _text(some: Sequence[str]) -> str:
 
 
 def _around(needle: Needle, before: str, after: str) -> str:
-    """The user message: each part a paragraph of its own."""
     return "\n\n".join(part for part in (before, needle.sentence, after, needle.question) if part)

@@ -33,7 +33,6 @@ class SanityQuestion(NamedTuple):
 
 
 def _says(pattern: str) -> Callable[[str], bool]:
-    """Whether the answer is found anywhere in the body."""
     return lambda body: re.search(pattern, plain(body)) is not None
 
 

@@ -316,14 +316,12 @@ def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
 
 
 def _known(document: Document, loc: Loc, folder: Folder, name: str, library: Library) -> None:
-    """Check that a name the sweep uses has a file."""
     names = list(library.files(folder))
     if name not in names:
         raise document.error(loc, f"{name!r} isn't in {folder}/; {accepted(name, names)}")
 
 
 def _different(document: Document, named: list[tuple[Loc, str]]) -> None:
-    """Check that no two of the named things share a name."""
     seen: dict[str, Loc] = {}
     for loc, name in named:
         if name in seen:

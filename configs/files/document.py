@@ -88,7 +88,6 @@ def read_document(path: Path) -> Document:
 
 
 def _parsed(path: Path, loader: yaml.SafeLoader) -> Document:
-    """The one document of a file."""
     shown = shown_path(path)
     try:
         node = loader.get_single_node()
@@ -127,7 +126,6 @@ def _walk(node: yaml.Node, loc: Loc, shown: str, around: frozenset[int]) -> Iter
 
 
 def _line(node: yaml.Node) -> int:
-    """The line of a node as an editor counts it, from 1."""
     return int(node.start_mark.line) + 1
 
 

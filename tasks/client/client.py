@@ -272,7 +272,6 @@ class Client:
         return Ready(encoded(request), body, streams, patience)
 
     def _name(self, ready: Ready) -> str:
-        """A request, for an error."""
         target = ready.data.split(b" ", 2)[1].decode()
         tokens = f", {ready.body['max_tokens']} tokens asked" if "max_tokens" in ready.body else ""
         return f"POST {self.base_url}{target}{tokens}"

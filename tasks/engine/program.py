@@ -54,7 +54,6 @@ def python_words(engine: Engine) -> tuple[str, ...]:
 
 
 def _words(engine: Engine, script: str) -> tuple[str, ...]:
-    """The engine's own command, or a script of its environment, or of the PATH."""
     if engine.command is not None:
         return (str(Path(engine.command[0]).expanduser()), *engine.command[1:])
     if (venv := venv_of(engine)) is not None:

@@ -28,7 +28,7 @@ DONE_FILE = "DONE"
 
 TRAINER = Path(__file__).parent / "training"
 
-COSMETIC_FILES = frozenset({"__init__.py", "beside_shipped.py", "build.py"})
+COSMETIC_FILES = frozenset({"__init__.py", "build.py"})
 """The trainer's files that can't change a weight; all others, and the task (`words.py`), are the recipe."""
 
 REVISION_DIGITS = 16

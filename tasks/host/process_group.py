@@ -180,7 +180,6 @@ def peak_bytes(pids: Sequence[int]) -> int | None:
 
 
 def _is_alive(folder: Path) -> bool:
-    """Whether the process of a `/proc` folder exists and is no zombie."""
     try:
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -182,7 +182,6 @@ def program_of(answer: str) -> str | None:
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, str]]:
-    """Mark and text of each block that is ended."""
     fence: re.Match[str] | None = None
     lines: list[str] = []
     for line in answer.splitlines():

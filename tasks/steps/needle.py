@@ -73,7 +73,6 @@ def places(spec: NeedleStep, lengths: Sequence[int]) -> list[NeedlePlace]:
 
 
 async def _ask(ctx: StepContext, spec: NeedleStep, place: NeedlePlace, slots: asyncio.Semaphore) -> dict[str, Any]:
-    """One answer, as a row of `needles`."""
     needle = needle_of(*place)
     async with slots:
         prose = await ctx.prose()

@@ -23,7 +23,6 @@ class Answer:
     """The documents of one request's answer, whole or in chunks."""
 
     def __init__(self, model: str, prompt_tokens: int) -> None:
-        """An answer of which nothing was said yet."""
         self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
         self._prompt_tokens = prompt_tokens
 

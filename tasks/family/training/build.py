@@ -97,7 +97,6 @@ def as_json(found: Sequence[Figure]) -> dict[str, Any] | None:
 
 
 def _came_to(folder: Path) -> dict[str, float]:
-    """Final loss and scores of a member, by name."""
     done = json.loads((folder / DONE_FILE).read_text(encoding="utf-8"))
     return {"loss": done["loss"], **done["scores"]}
 
@@ -119,7 +118,6 @@ class Interrupted(Exception):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
-        """Keeps the signal's number for the exit code."""
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
 
