@@ -17,8 +17,7 @@ from statistics import quantiles
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from tasks.power.nvml import Cards
-from tasks.power.sampler import INTERVAL_S, Sampler
+from tasks.power import INTERVAL_S, Cards, Sampler
 
 CARDS = ("GPU-a", "GPU-b")
 TURNS = 4

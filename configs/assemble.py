@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from configs.cell import Cell, Draft, Model, Precision, Technique
-from configs.engine import Engine, Serving
+from configs.cell import Cell, Draft, Engine, Model, Precision, Serving, Technique
 from configs.errors import SpecsweepError
 from configs.files.library import Library
 from configs.schema import CellRow, Sweep
-from configs.without_weights.acceptance import PublishedAcceptance, ReplayedAcceptance
-from configs.without_weights.shape import Shape
+from configs.without_weights import CheckpointShape, PublishedAcceptance
 
 
 class NoServingError(SpecsweepError):
@@ -34,20 +32,14 @@ def serving_of(sweep: Sweep, row: CellRow) -> Serving:
 def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
     """Turn a row into its cell.
 
-    Args:
-        sweep: The sweep that the row is in, for its engine and its default serving arguments.
-        row: One line of the matrix.
-        library: Where the row's names are looked up.
-
-    Returns:
-        The cell, with the weights' revisions exactly as the files state them.
-
     Raises:
         ConfigError: A name has no file, or its file is wrong.
         KTooLong: The row replays an acceptance that was not published up to its K.
         NoServingError: Neither row nor sweep has serving arguments.
     """
-    model = library.load("models", row.model, Model)
+    model, replayed = library.load("models", row.model, Model), None
+    if row.acceptance is not None and row.k is not None:
+        replayed = library.load("replays", row.acceptance.replay, PublishedAcceptance).at(row.k)
     return Cell(
         model=model,
         precision=library.load("precisions", row.precision, Precision),
@@ -57,23 +49,17 @@ def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
         engine=library.load("engines", sweep.engine, Engine),
         serving=serving_of(sweep, row),
         shapes=shapes_of(model, row.draft, library),
-        acceptance=_acceptance_of(row, library),
+        acceptance=replayed,
         denoising_steps=row.denoising_steps,
         canvas_length=row.canvas_length,
     )
 
 
-def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[Shape, ...]:
+def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[CheckpointShape, ...]:
     """The shapes that a model and its draft name, each once.
 
     Raises:
         ConfigError: A name has no file, or its file is wrong.
     """
     named = [source.shape for source in (model, draft) if source is not None and source.shape is not None]
-    return tuple(library.load("shapes", name, Shape) for name in dict.fromkeys(named))
-
-
-def _acceptance_of(row: CellRow, library: Library) -> ReplayedAcceptance | None:
-    if row.acceptance is None or row.k is None:
-        return None
-    return library.load("replays", row.acceptance.replay, PublishedAcceptance).at(row.k)
+    return tuple(library.load("shapes", name, CheckpointShape) for name in dict.fromkeys(named))

@@ -8,14 +8,72 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from configs.engine import Engine, Serving, argument
 from configs.frozen import Frozen, Grown
-from configs.without_weights.acceptance import ReplayedAcceptance
-from configs.without_weights.shape import Shape
+from configs.without_weights import CheckpointShape, ReplayedAcceptance
+
+CPU_ENVIRONMENT = "engine-cpu"
+"""The environment of ours whose vLLM computes on the processor."""
+
+
+class Engine(Grown):
+    """What serves the model: `command` starts a user's own build, in a container maybe, or `environment` has it.
+
+    `environment` names a pinned environment of ours, or with a / the path of a user's own virtual environment. With
+    neither, `vllm` of the PATH serves: that of the image on rented machines. Of kind transformers, all three name a
+    Python that has torch and transformers, `python3` if none does; what serves is ours.
+    """
+
+    name: str
+    kind: Literal["vllm", "transformers"] = "vllm"
+    environment: str | None = None
+    command: tuple[str, ...] | None = None
+    image: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    start_timeout_s: float = Field(600, gt=0)
+    draft_args: tuple[str, ...] = Field(
+        (), description="behind `args`, of cells that draft; vLLM refuses some elsewhere"
+    )
+
+    later: ClassVar[frozenset[str]] = frozenset({"draft_args"})
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it is our engine that uses no card, even where there is one."""
+        return self.command is None and self.environment == CPU_ENVIRONMENT
+
+
+def argument(words: Sequence[str], *names: str) -> str | None:
+    """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.
+
+    vLLM takes `_` for `-` inside a flag.
+    """
+    given = None
+    for word, following in zip_longest(words, words[1:]):
+        flag, equals, value = word.partition("=")
+        if word.startswith("-") and flag.replace("_", "-") in names:
+            given = value if equals else following or ""
+    return given
+
+
+class Serving(Frozen):
+    """Serving arguments that differ from cell to cell."""
+
+    max_model_len: int = Field(gt=0)
+    max_num_seqs: int | None = Field(None, gt=0)
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    prefix_cache: bool = False
+
+    def together(self, asked: int) -> int:
+        """Requests that a step works on, of so many in flight: what the engine has no slot for waits."""
+        return asked if self.max_num_seqs is None else min(asked, self.max_num_seqs)
+
 
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
@@ -26,7 +84,7 @@ DATA_PARALLEL = ("--data-parallel-size", "-dp")
 """Names of vLLM's arguments that say over how many cards a model is spread."""
 
 
-class KvShape(Frozen):
+class KvCacheLayout(Frozen):
     """What one token costs in key/value cache; memory and bandwidth ceilings are computed from it.
 
     Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant
@@ -48,7 +106,7 @@ class Model(Grown):
     family_member: str | None = None
     total_params_b: float = Field(gt=0, description="total parameters, billions")
     active_params_b: float = Field(gt=0, description="parameters read per token, billions")
-    kv: KvShape | None = None
+    kv: KvCacheLayout | None = None
     reasoning_parser: str | None = None
     chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     weights: Literal["real", "dummy"] = "real"
@@ -74,7 +132,7 @@ class Model(Grown):
 class Technique(Grown):
     """How tokens are decoded. `k` is set only where the technique drafts a number of tokens.
 
-    Besides `speculative_config` it names what it needs of its engine: variables, arguments, a Python package.
+    It also names what it needs of its engine: variables, arguments, a Python package.
     """
 
     name: str
@@ -155,7 +213,7 @@ class Cell(Grown):
     draft: Draft | None = None
     engine: Engine
     serving: Serving
-    shapes: tuple[Shape, ...] = Field((), description="those that its model and its draft name")
+    shapes: tuple[CheckpointShape, ...] = Field((), description="those that its model and its draft name")
     acceptance: ReplayedAcceptance | None = Field(None, description="none: whatever its drafts earn")
     denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
     canvas_length: int | None = Field(None, gt=0, description="tokens denoised together; none: the checkpoint's")
@@ -244,6 +302,6 @@ class Cell(Grown):
             return self.canvas_length
         return self.shape_named(self.model.shape).canvas_length
 
-    def shape_named(self, name: str) -> Shape:
+    def shape_named(self, name: str) -> CheckpointShape:
         """The shape that the model or the draft names."""
         return next(shape for shape in self.shapes if shape.name == name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from configs.secrets.held import redacted
+from configs.secrets import redacted
 
 
 class SpecsweepError(Exception):
@@ -26,10 +26,7 @@ def _on_stderr(text: str) -> None:
 def leave(command: str, error: SpecsweepError, tell: Callable[[str], None] = _on_stderr) -> int:
     """Tell the user about an error on one line, and return the exit code to end with.
 
-    Args:
-        command: the line begins with it; empty: the error's text stands alone.
-        error: what went wrong.
-        tell: prints the line; by default to stderr.
+    The line begins with `command`; if that is empty, the error's text stands alone.
     """
     tell(f"{command}: {error}" if command else str(error))
     return error.exit_code

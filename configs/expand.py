@@ -9,8 +9,7 @@ from configs.assemble import assemble_cell, shapes_of
 from configs.cell import Cell, Draft, Model, Technique
 from configs.files.library import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
-from configs.schema import Plan, PlannedCell, Suite, Sweep
-from configs.step import StepSpec
+from configs.schema import Plan, PlannedCell, Sweep
 from configs.visits import Drop
 
 RUN_ID_HASH_DIGITS = 8
@@ -22,12 +21,6 @@ BASELINE = "ar"
 _Weights = TypeVar("_Weights", Model, Draft)
 
 
-def all_available(technique: Technique) -> str | None:
-    """The default of `expand`: every technique is taken to run here."""
-    del technique
-    return None
-
-
 def not_asked(member: str) -> str:
     """The default of `expand`, for plans that are not served: a node refuses this revision."""
     return f"{member}-not-asked"
@@ -37,7 +30,7 @@ def expand(
     sweep: Sweep,
     *,
     revision_of: Callable[[str], str] = not_asked,
-    available: Callable[[Technique], str | None] = all_available,
+    available: Callable[[Technique], str | None] = lambda _: None,
     card: str | None = None,
 ) -> Plan:
     """Turn a sweep into its plan: all that defines a run before anything is measured.
@@ -67,8 +60,9 @@ def expand(
         if reason is not None:
             left_out.append((cell.label, reason))
             continue
-        steps, dropped = _steps_for(cell, suite)
-        left_out += [(cell.label, f"{step}: {why}") for step, why in dropped]
+        why_not = {step.step: step.why_not(cell) for step in suite.steps}
+        left_out += [(cell.label, f"{step}: {why}") for step, why in why_not.items() if why is not None]
+        steps = tuple(step for step in suite.steps if why_not[step.step] is None)
         control = _control(cell, sweep, library, revision_of)
         drop: Drop = "never" if cell.k is None else sweep.drop
         cells.append(
@@ -93,7 +87,7 @@ def default_run_id(plan: Plan) -> str:
 
 
 def _control(cell: Cell, sweep: Sweep, library: Library, revision_of: Callable[[str], str]) -> Cell | None:
-    """The AR twin that a cell brings along: the model it is held against, with the cell's own serving arguments.
+    """The control that a cell brings along: AR of the model it is compared with, with the cell's own serving arguments.
 
     None for an AR cell, which is its own control, and where the sweep's design has no controls.
     """
@@ -119,10 +113,3 @@ def _pinned(weights: _Weights, revision_of: Callable[[str], str]) -> _Weights:
     """A member of the family at its revision; any other checkpoint as it is."""
     member = weights.family_member
     return weights if member is None else weights.model_copy(update={"revision": revision_of(member)})
-
-
-def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[StepSpec, ...], list[tuple[str, str]]]:
-    """The suite's steps that make sense for a cell; the others with the reason why not."""
-    why = {step.step: step.why_not(cell) for step in suite.steps}
-    kept = tuple(step for step in suite.steps if why[step.step] is None)
-    return kept, [(step, reason) for step, reason in why.items() if reason is not None]

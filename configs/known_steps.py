@@ -8,14 +8,37 @@ from inspect import isabstract
 from operator import or_
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
 import configs.steps
 from configs.errors import SpecsweepError
 from configs.step import MeasuredStep, StepSpec
-from configs.unbuilt import OnceUnbuiltStep
+
+
+class OnceUnbuiltStep(StepSpec):
+    """A step that a stored plan has from before it was built: read as it was written, and never measured.
+
+    Plans are kept for ever, so a name stays here for ever. Only stored plans may have one (`known_steps.StoredStep`).
+    Its `params` tells it from the built step of the same name; in a user's YAML that key stays unknown.
+    """
+
+    step: Literal[
+        "depth",
+        "load",
+        "memory",
+        "prompts",
+        "needle",
+        "eval-gpqa",
+        "eval-gpqa-inspect",
+        "eval-mmlu-pro",
+        "eval-ifeval",
+        "eval-haerae",
+        "eval-kmmlu",
+    ]
+    items: int | None = Field(None, gt=0)
+    params: dict[str, Any]
 
 
 class StepIncomplete(SpecsweepError):
@@ -80,13 +103,8 @@ def _stored_kind(step: Any) -> str | None:
 
 
 def _tagged(spec: type[StepSpec]) -> Any:
-    """A spec class under each of its names."""
-    return reduce(or_, [Annotated[spec, Tag(name)] for name in _names_of(spec)])
-
-
-def _names_of(spec: type[StepSpec]) -> tuple[str, ...]:
-    """What the `step` of a spec class may be."""
-    return get_args(spec.model_fields["step"].annotation)
+    """A spec class under each of the names that its `step` may be."""
+    return reduce(or_, [Annotated[spec, Tag(name)] for name in get_args(spec.model_fields["step"].annotation)])
 
 
 if TYPE_CHECKING:
@@ -96,7 +114,6 @@ else:
     _BUILT = [*map(_spec, step_names())]
     Step = Annotated[reduce(or_, _BUILT), Field(discriminator="step")]
     StoredStep = Annotated[
-        reduce(or_, [*map(_tagged, _BUILT), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]),
-        Discriminator(_stored_kind),
+        reduce(or_, [*map(_tagged, _BUILT), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]), Discriminator(_stored_kind)
     ]
 """Any step, told apart by its `step` name: `Step` as suites name it, `StoredStep` as plans keep it for ever."""

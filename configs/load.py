@@ -6,46 +6,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from configs.cell import Gpu, Model, Precision, Technique
+from pydantic import BaseModel
+
+from configs.cell import Engine, Gpu, Model, Precision, Technique
 from configs.checkout import ROOT
 from configs.checks.between_files import (
     AUTO_GPU,
     check_engine,
+    check_engine_once,
     check_model,
     check_sound,
     check_suite,
     check_sweep,
+    check_technique_once,
     shape_names,
 )
-from configs.checks.said_once import check_engine_once, check_technique_once
-from configs.engine import Engine
 from configs.files.document import ConfigError, Document, read_document, shown_path
-from configs.files.library import Folder, Library
-from configs.files.parse import parse
+from configs.files.library import Folder, Library, parse
 from configs.schema import Suite, Sweep
-from configs.without_weights.acceptance import PublishedAcceptance
-from configs.without_weights.shape import Shape
+from configs.without_weights import CheckpointShape, PublishedAcceptance
 
-__all__ = [
-    "AUTO_GPU",
-    "ConfigError",
-    "Library",
-    "library_of",
-    "load_engine",
-    "load_gpu",
-    "load_gpu_of_card",
-    "load_model",
-    "load_precision",
-    "load_replay",
-    "load_shape",
-    "load_suite",
-    "load_sweep",
-    "load_technique",
-    "named_anywhere",
-    "names",
-]
+__all__ = ["AUTO_GPU", "ConfigError", "Library"]  # beside what is defined here
+
+_M = TypeVar("_M", bound=BaseModel)
 
 SHIPPED = Library()
 """The configs that ship with specsweep, and none of the user's."""
@@ -56,63 +44,41 @@ def names(folder: Folder, library: Library = SHIPPED) -> tuple[str, ...]:
     return tuple(library.files(folder))
 
 
-def load_model(name: str, library: Library = SHIPPED) -> Model:
-    """Read `models/<name>.yaml`; raises `ConfigError`."""
-    document = library.document("models", name)
-    model = parse(document, Model, stem=name)
-    check_model(document, model)
-    return model
+@dataclass(frozen=True)
+class Reader(Generic[_M]):
+    """Reads the files of one folder of `configs/` and checks each by the rules of its kind."""
+
+    folder: Folder
+    model: type[_M]
+    checks: tuple[Callable[[Document, _M], None], ...] = ()
+
+    def __call__(self, name: str, library: Library = SHIPPED) -> _M:
+        """Read `<folder>/<name>.yaml`; raises `ConfigError`."""
+        document = library.document(self.folder, name)
+        found = parse(document, self.model, stem=name)
+        for check in self.checks:
+            check(document, found)
+        return found
 
 
-def load_technique(name: str, library: Library = SHIPPED) -> Technique:
-    """Read `techniques/<name>.yaml`; raises `ConfigError`."""
-    document = library.document("techniques", name)
-    technique = parse(document, Technique, stem=name)
-    check_technique_once(document, technique)
-    return technique
-
-
-def load_shape(name: str, library: Library = SHIPPED) -> Shape:
-    """Read `shapes/<name>.yaml`; raises `ConfigError`."""
-    document = library.document("shapes", name)
-    shape = parse(document, Shape, stem=name)
-    check_sound(document, ("config",), shape.problem())
-    return shape
-
-
-def load_replay(name: str, library: Library = SHIPPED) -> PublishedAcceptance:
-    """Read `replays/<name>.yaml`; raises `ConfigError`."""
-    document = library.document("replays", name)
-    replay = parse(document, PublishedAcceptance, stem=name)
-    check_sound(document, ("tables",), replay.problem())
-    return replay
-
-
-def load_precision(name: str, library: Library = SHIPPED) -> Precision:
-    """Read `precisions/<name>.yaml`; raises `ConfigError`."""
-    return library.load("precisions", name, Precision)
-
-
-def load_engine(name: str, library: Library = SHIPPED) -> Engine:
-    """Read `engines/<name>.yaml`; raises `ConfigError`."""
-    document = library.document("engines", name)
-    engine = parse(document, Engine, stem=name)
-    check_engine(document, engine)
-    check_engine_once(document, engine)
-    return engine
-
-
-def load_gpu(name: str, library: Library = SHIPPED) -> Gpu:
-    """Read `gpus/<name>.yaml`; raises `ConfigError`."""
-    return library.load("gpus", name, Gpu)
+load_model = Reader("models", Model, (check_model,))
+load_technique = Reader("techniques", Technique, (check_technique_once,))
+load_shape = Reader(
+    "shapes", CheckpointShape, (lambda document, shape: check_sound(document, ("config",), shape.problem()),)
+)
+load_replay = Reader(
+    "replays", PublishedAcceptance, (lambda document, replay: check_sound(document, ("tables",), replay.problem()),)
+)
+load_precision = Reader("precisions", Precision)
+load_engine = Reader("engines", Engine, (check_engine, check_engine_once))
+load_gpu = Reader("gpus", Gpu)
+load_suite = Reader("suites", Suite, (check_suite,))
 
 
 def load_gpu_of_card(card: str | None, library: Library = SHIPPED) -> Gpu:
     """The GPU of `gpu: auto`: the file that has the driver's name of a card in `reported_as`.
 
-    Args:
-        card: as the driver names it; None: no card is here. Such a plan can be read, with no figures of a GPU, not run.
-        library: where files are looked for.
+    `card` is None where no card is here. Such a plan can be read, with no figures of a GPU, not run.
 
     Raises:
         ConfigError: No file has it, or a file is wrong.
@@ -127,28 +93,17 @@ def load_gpu_of_card(card: str | None, library: Library = SHIPPED) -> Gpu:
     raise ConfigError(shown_path(library.roots[-1] / "gpus"), "", problem)
 
 
-def load_suite(name: str, library: Library = SHIPPED) -> Suite:
-    """Read `suites/<name>.yaml`; raises `ConfigError`."""
-    document = library.document("suites", name)
-    suite = parse(document, Suite, stem=name)
-    check_suite(document, suite)
-    return suite
-
-
 def load_sweep(name_or_path: str, gpu: str | None = None) -> Sweep:
     """Read a sweep and check everything it refers to.
 
-    Args:
-        name_or_path: A shipped name, or the path of a YAML file (has a slash, or ends in .yaml or .yml).
-        gpu: In place of the file's own; None: that one.
-
-    Returns:
-        The sweep; every name in it exists, and every row makes a cell.
+    `name_or_path` is a shipped name or the path of a YAML file; `gpu` takes the place of the file's own.
 
     Raises:
         ConfigError: One line: which file and line, which field, what is wrong and what would be accepted.
     """
-    document, folder = _sweep_document(name_or_path)
+    path = own_file(name_or_path)
+    document = SHIPPED.document("sweeps", name_or_path) if path is None else read_document(path)
+    folder = None if path is None else path.parent.resolve()
     library = Library.beside(folder)
     sweep = _with_its_task(parse(document, Sweep, stem=None if folder else name_or_path), folder)
     sweep._own_folder = folder
@@ -173,14 +128,15 @@ def _check_with_its_files(document: Document, sweep: Sweep, library: Library) ->
     load_engine(sweep.engine, library)
     if sweep.gpu != AUTO_GPU:
         load_gpu(sweep.gpu, library)
-    for model in dict.fromkeys(row.model for row in sweep.cells):
-        load_model(model, library)
-    for technique in dict.fromkeys(row.technique for row in sweep.cells):
-        load_technique(technique, library)
-    for shape in dict.fromkeys(name for row in sweep.cells for name in shape_names(row, library)):
-        load_shape(shape, library)
-    for replay in dict.fromkeys(row.acceptance.replay for row in sweep.cells if row.acceptance):
-        load_replay(replay, library)
+    named: list[tuple[Reader[Any], Iterable[str]]] = [
+        (load_model, (row.model for row in sweep.cells)),
+        (load_technique, (row.technique for row in sweep.cells)),
+        (load_shape, (name for row in sweep.cells for name in shape_names(row, library))),
+        (load_replay, (row.acceptance.replay for row in sweep.cells if row.acceptance)),
+    ]
+    for read, names_used in named:
+        for name in dict.fromkeys(names_used):
+            read(name, library)
 
 
 def library_of(sweep: Sweep) -> Library:
@@ -198,11 +154,3 @@ def named_anywhere(name_or_path: str) -> str:
     """The same sweep for a process that works in another folder."""
     path = own_file(name_or_path)
     return name_or_path if path is None else str(path.absolute())
-
-
-def _sweep_document(name_or_path: str) -> tuple[Document, Path | None]:
-    """The sweep's file, and the folder around it if it is the user's own."""
-    path = own_file(name_or_path)
-    if path is not None:
-        return read_document(path), path.parent.resolve()
-    return SHIPPED.document("sweeps", name_or_path), None

@@ -12,7 +12,7 @@ VARIABLE = "SPECSWEEP_STEPS"
 
 
 def more_steps(room: str) -> list[str]:
-    """Folders to search for a room's steps besides its own; empty where the variable isn't set."""
+    """Further folders to search for a room's steps; empty where the variable isn't set."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return []

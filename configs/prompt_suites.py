@@ -1,7 +1,7 @@
 """Prompt suites for load: prompts of several categories, and what planning must know of each suite.
 
-A draft is worth more on code than on roleplay, so a speed is told per category. Categories and their names are those of
-SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557).
+A draft helps more on code than on roleplay, so a speed is reported per category. Categories and their names are those
+of SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPEED_BENCH, OURS, TWIN = "speed-bench", "ours", "twin"
 """Values of `dataset` that name no file."""
 
 
-class SuiteShape(NamedTuple):
+class SuiteSize(NamedTuple):
     """How large a suite is. Token figures are for planning only; what was really used is measured."""
 
     per_category: int
@@ -34,10 +34,10 @@ class SuiteShape(NamedTuple):
     """Usual length of an answer that ends by itself."""
 
 
-SHAPES: Final = {
-    SPEED_BENCH: SuiteShape(80, 600, 8192, 1000),
-    OURS: SuiteShape(6, 90, 400, 700),
-    TWIN: SuiteShape(8, 200, 560, 80),
+SUITE_SIZES: Final = {
+    SPEED_BENCH: SuiteSize(80, 600, 8192, 1000),
+    OURS: SuiteSize(6, 90, 400, 700),
+    TWIN: SuiteSize(8, 200, 560, 80),
 }
 """Of SPEED-Bench the number of prompts is its dataset card's; all lengths of it and of ours are our assumptions, until
 a run has measured them. What a twin's model says rarely ends before the cap."""
@@ -70,4 +70,4 @@ PREPARE: Final = (
 
 def suite_file(dataset: str) -> Path | None:
     """The user's file; a relative path is relative to the checkout, which is what nodes get. None: it names none."""
-    return None if dataset in SHAPES else ROOT / Path(dataset).expanduser()
+    return None if dataset in SUITE_SIZES else ROOT / Path(dataset).expanduser()

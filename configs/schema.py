@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu
-from configs.engine import Serving
+from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen, Grown
 from configs.known_steps import Step, StoredStep
 from configs.step import MeasuredStep
 from configs.visits import Design, Drop, Measurement, Start, starts_of
-from configs.without_weights.acceptance import Replay
+from configs.without_weights import Replay
 
 
 class Suite(Frozen):
@@ -117,13 +116,6 @@ class PlannedCell(Grown):
         return tuple(step for step in self.steps if isinstance(step, MeasuredStep))
 
 
-def _leave_out(fields: dict[str, Any], path: str) -> None:
-    """Delete a field by its name, or `list.name` in each of a list."""
-    *outer, name = path.split(".")
-    for each in fields[outer[0]] if outer else [fields]:
-        del each[name]
-
-
 class Plan(Frozen):
     """An expanded sweep: all that defines a run before anything is measured."""
 
@@ -139,8 +131,8 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        How clusters are rented is left out, so that a raised budget continues the same run; so is what only forecasts,
-        and how a driver or SkyPilot names the card.
+        Left out are how clusters are rented, so that a raised budget continues the same run, what only forecasts, and
+        how a driver or SkyPilot names the card.
         """
         not_measured = {"bf16_tflops", "reported_as", "sky_names"}
         compared = {"model": {"held_against"}}  # told by the control that follows from it
@@ -151,7 +143,9 @@ class Plan(Frozen):
             if planned.visits == "single":  # plans of before there were visits keep their hash
                 del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
-                for name in step.forecast_only:
-                    _leave_out(fields, name)
+                for path in step.forecast_only:
+                    *outer, name = path.split(".")
+                    for each in fields[outer[0]] if outer else [fields]:
+                        del each[name]
         text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:CELL_KEY_HEX_DIGITS]

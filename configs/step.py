@@ -18,7 +18,7 @@ PROMPT_KINDS = ("prose", "listing", "lookup")
 """What `prompts` may name: real prose, and known words for the demo family. They are made in `tasks/prompts.py`."""
 
 
-class Load(NamedTuple):
+class Work(NamedTuple):
     """Part of a step's work: this many requests, `concurrency` at a time. Tokens are per request.
 
     `output_tokens` is the mean where outputs differ; then `longest_output_tokens` is what any of them may take. With
@@ -78,7 +78,7 @@ class MeasuredStep(StepSpec):
     """Whether it measures a speed, which other work on the same machine would distort."""
 
     @abstractmethod
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """All that it asks of the engine in one pass; the forecast turns it into seconds."""
 
     def is_own_control(self, cell: Cell) -> bool:
@@ -89,7 +89,7 @@ class MeasuredStep(StepSpec):
         del cell
         return False
 
-    def trial(self, cell: Cell, items: int) -> tuple[Load, ...]:
+    def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
         """What trying `items` items of it costs in the smoke step, beyond that step's own short generations."""
         del cell, items
         return ()

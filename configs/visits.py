@@ -95,9 +95,7 @@ def without(starts: Sequence[Start], done: Collection[str]) -> list[Start]:
 def unmeasured(measurements: Sequence[Measurement], usable: Mapping[str, bool]) -> list[Measurement]:
     """What is left of a cell. One of which no speed can be used needs no control any more.
 
-    Args:
-        measurements: all of the cell.
-        usable: names of those that are committed, each with whether any of its figures can be used.
+    `usable`: names of those that are committed, each with whether any of its figures can be used.
     """
     useless = {each.spec.step for each in measurements if each.visit == FIRST and usable.get(each.name) is False}
     return [
@@ -125,12 +123,6 @@ def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], d
 
     Bracketed, the speeds are done in three starts that follow one another closely, and what takes hours comes after
     them: a machine that is lost in those hours leaves a whole bracket behind. An AR cell is its own control.
-
-    Args:
-        cell: what is measured.
-        control: its AR twin; None for an AR cell, and for designs without controls.
-        steps: of the cell's suite, in order.
-        design: of the sweep.
     """
     twice = [step for step in steps if step.is_timed or step.is_own_control(cell)]
     if design == "single" or not twice:

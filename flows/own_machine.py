@@ -13,7 +13,7 @@ from configs.errors import SpecsweepError
 from configs.load import AUTO_GPU
 from configs.schema import Plan, PlannedCell
 from flows.plans import is_rejected
-from tasks.engine import generate, program
+from tasks.engine import command, program
 from tasks.engine.program import is_ours
 from tasks.guards.machine import other_gpu
 from tasks.place import gpu
@@ -49,7 +49,7 @@ def require_machine(plan: Plan, ledger: Ledger) -> None:
         _require_cards(planned, cards or [])
     for engine in {planned.cell.engine.name: planned.cell.engine for planned in left}.values():
         if engine.kind == "transformers":
-            generate.require(engine)
+            command.require_packages(engine)
         else:
             program.require(engine, (planned.cell.technique for planned in left))
 

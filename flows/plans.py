@@ -18,7 +18,7 @@ from tasks.engine.program import is_ours, without_module
 from tasks.family.members import revision_of
 from tasks.host import environments
 from tasks.place import gpu
-from tasks.prose import paragraphs
+from tasks.prompts import PROSE_KEPT_AS, paragraphs_here, prose_to_json
 from warehouse.ledger import Ledger
 
 DEFAULT_STORE = "results"
@@ -58,7 +58,7 @@ def record_run(ledger: Ledger, plan: Plan) -> None:
         StoreError: the run exists with another plan.
     """
     ledger.write_plan(plan)
-    ledger.write_prompts(paragraphs.KEPT_AS, paragraphs.to_json(paragraphs.paragraphs_here()))
+    ledger.write_prompts(PROSE_KEPT_AS, prose_to_json(paragraphs_here()))
 
 
 def is_rejected(ledger: Ledger, planned: PlannedCell, done: Collection[str]) -> bool:

@@ -26,7 +26,7 @@ from prefect.cache_policies import NO_CACHE
 from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
-from configs.secrets.guard import guard_logs
+from configs.secrets import guard_logs
 from configs.visits import BACK, MIDDLE, MIRRORED
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock

@@ -1,4 +1,4 @@
-"""Keeps a rented machine alive while its flow lives: whoever is not looked after any more ends by its own timer."""
+"""Keeps a rented machine alive while its flow lives: without renewal its own timer ends it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ANXIOUS_S = 60.0
 async def keep_alive(claims: Claims, tell: Callable[[str], None], renew: Callable[[float], bool] = renew) -> None:
     """Renew the machine's time as far as the flow's last heartbeat allows, again and again; returns if it has no timer.
 
-    The seconds count from that heartbeat, so a machine never outlives its flow by more than its time to live, however
-    often its store was away. A store that can't be asked renews nothing.
+    The seconds count from that heartbeat, so a machine never outlives its flow by more than its time to live. A store
+    that can't be asked renews nothing.
     """
     longest_s, said = float(os.environ.get(TIME_TO_LIVE_VARIABLE) or 0.0), ""
     while longest_s:

@@ -2,8 +2,8 @@
 
     python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY [--leg N]
 
-Reads the cell and its steps from the store, takes the cell's lease, starts the engine, measures the steps that have no
-commit yet, commits each as soon as it ends, and closes the attempt. Exit codes are those of `warehouse.outcomes`.
+It reads the cell from the store, takes its lease, starts the engine and measures the steps that have no commit yet.
+Each step is committed as it ends, then the attempt is closed. Exit codes are those of `warehouse.outcomes`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import signal
 import sys
 from contextlib import suppress
 
+from configs import secrets
 from configs.errors import SpecsweepError, leave
-from configs.secrets import held
-from configs.secrets.guard import guard_streams
+from configs.secrets import guard_streams
 from tasks.attended import keep_alive
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import EngineFailed
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import file_of
 from tasks.notice import heed
-from tasks.outbox_folder import outbox_folder, send_left
+from tasks.outbox import outbox_folder, send_left
 from tasks.runner import Runner, todo
 from warehouse.lease import HEARTBEAT_DEADLINE_S, Leases
 from warehouse.ledger import Ledger
@@ -161,7 +161,7 @@ def main() -> int:
         "--metadata", metavar="URL", help="the machine's metadata service, asked for its cloud's notice"
     )
     args = parser.parse_args()
-    held.receive(args.secrets_fd)
+    secrets.receive(args.secrets_fd)
     guard_streams()
     _allow_many_connections()
     work = run(

@@ -16,9 +16,8 @@ from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.engine.server import Engine
 from tasks.frameworks.process import Frameworks
-from tasks.power.nvml import Cards
-from tasks.prompts import Prompt, PromptSource, build_prompt
-from tasks.prose import paragraphs
+from tasks.power import Cards
+from tasks.prompts import PROSE_KEPT_AS, Prompt, PromptSource, build_prompt, paragraphs_here, prose_from_json
 from warehouse.columns import Table
 from warehouse.ledger import Commit, Ledger, Part
 from warehouse.parts import Row
@@ -80,7 +79,7 @@ class StepContext:
         self.facts: dict[str, Any] = {}
         """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
         self.recorded: list[dict[str, Any]] = []
-        """Answers on the tape of an earlier attempt at this step, where several evaluations share it."""
+        """Answers in the response log of an earlier attempt at this step, where several evaluations share it."""
         self._key = planned.cell.cell_key
         self._ledger = ledger
         self._attempt = attempt
@@ -97,8 +96,7 @@ class StepContext:
     async def begin(self, place: Row) -> None:
         """Store where this attempt measures, before its first row; what earlier attempts said stays in the commit.
 
-        Args:
-            place: columns of `provenance`, as `tasks.place.provenance.gather` has them.
+        `place`: columns of `provenance`, as `tasks.place.provenance.gather` has them.
         """
         self._place = dict(place)
         earlier = await self.resume(PROVENANCE, ("attempt", "measured_at"))
@@ -114,10 +112,10 @@ class StepContext:
             await self.write(ENGINE_COUNTED, [dict(counted.columns())])
 
     async def end(self) -> list[Part]:
-        """The parts to commit. What only the step could say of its provenance is stored; nobody's seconds are lost.
+        """The parts to commit. Facts that only the step knows are added to its provenance; nobody's seconds are lost.
 
         An attempt's last provenance row counts. Seconds of rows that no later attempt took over (a smoke step starts
-        anew) were spent on this step all the same: they go with the provenance of the attempt that spent them.
+        anew) go with the provenance of the attempt that spent them.
         """
         if self.facts.items() - self._place.items():
             await self.write(PROVENANCE, [self._place | self.facts])
@@ -153,8 +151,8 @@ class StepContext:
     async def prose(self) -> tuple[str, ...]:
         """The run's own paragraphs, the same on every node; a run from before it kept them has those of this Python."""
         if self._prose is None:
-            kept = await asyncio.to_thread(self._ledger.prompts, paragraphs.KEPT_AS)
-            self._prose = paragraphs.paragraphs_here() if kept is None else paragraphs.from_json(kept)
+            kept = await asyncio.to_thread(self._ledger.prompts, PROSE_KEPT_AS)
+            self._prose = paragraphs_here() if kept is None else prose_from_json(kept)
         return self._prose
 
     async def prompt(self, kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
@@ -180,10 +178,7 @@ class StepContext:
         A part is taken whole or not at all. One that repeats rows already taken was measured by a runner that had lost
         the cell, beside its successor; it stays an orphan.
 
-        Args:
-            table: one of the step's raw tables.
-            identity: names of the columns that tell one measurement from another.
-            only: identities that may be taken; None: any.
+        `identity`: the columns that tell one measurement from another; `only`: identities that may be taken, None: any.
         """
         found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self._key, self.step, table)))
         kept: list[dict[str, Any]] = []

@@ -45,8 +45,9 @@ class HeartbeatSender:
 
     def spent_s(self) -> dict[str, float]:
         """Seconds spent so far, named as in the bill: `load` (engine start), `smoke`, `measure` (all other steps)."""
-        spent, bill = dict(self._spent_s), self._bill()
+        spent, bill = dict(self._spent_s), {"engine": "load", "measuring": "measure"}.get(self._phase)
         if bill is not None:
+            bill = "smoke" if (self._phase, self._step) == ("measuring", "smoke") else bill
             spent[bill] += time.monotonic() - self._since
         return spent
 
@@ -70,8 +71,8 @@ class HeartbeatSender:
     async def run(self, on_lost: Callable[[], None], on_stop: Callable[[], None]) -> None:
         """Send heartbeats until the lease is lost (calls `on_lost`) or a stop is asked for (calls `on_stop`).
 
-        No error ends them: a store that is away has told so itself, and whether the lease is lost shows when it is
-        back; one that takes no heartbeats takes no results either, and that ends the runner.
+        No error ends them. A store that was away tells on its return whether the lease is lost. One that takes no
+        heartbeats takes no results either, and that ends the runner.
         """
         told = ""
         while True:
@@ -92,18 +93,13 @@ class HeartbeatSender:
                 if told != str(error):
                     told = str(error)
                     print(f"no heartbeat was stored: {told}", flush=True)
-            # a lost machine's bill stands at its last heartbeat: a beat comes no later by what the store took for one,
-            # unless that is so long that it would come at once
+            # A lost machine's bill stands at its last heartbeat. So the store's own time is taken off the pause, unless
+            # that is so long that the next beat would come at once.
             pause_s = self._interval_s - min(time.monotonic() - began, self._interval_s / 2)
             try:
                 await asyncio.wait_for(self._changed.wait(), pause_s)
             except TimeoutError:
                 continue
-
-    def _bill(self) -> str | None:
-        if self._phase == "measuring":
-            return "smoke" if self._step == "smoke" else "measure"
-        return "load" if self._phase == "engine" else None
 
     def _now(self) -> Heartbeat:
         spent = self.spent_s()

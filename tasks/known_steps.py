@@ -54,8 +54,8 @@ class NotWanted(Exception):
 async def make_ready(spec: MeasuredStep, tell: Callable[[str], None]) -> None:
     """Do what the step can do before there is an engine; most have nothing to do.
 
-    If this is cancelled, the work ends at the next line that it tells: a runner that is asked to stop doesn't wait for
-    an install or a download.
+    If this is cancelled, the work ends at the next line that it tells: a stop doesn't wait for an install or a
+    download.
 
     Raises:
         SpecsweepError: the step can't be measured here; the text says why, and what to do.

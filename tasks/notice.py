@@ -1,10 +1,9 @@
-"""Reads the cloud's notice that it takes this machine back, from the metadata service that every machine can ask.
+"""Reads the cloud's preemption notice from the metadata service that every machine can ask.
 
 Nobody else brings it here: the runner often lives in a container, where a shutdown signals the first process only.
 
-- EC2 says `spot/instance-action` two minutes ahead, and wants to be asked every 5 s. Its recommendation to rebalance is
-  a risk that may never come true, and comes before the notice or with it: it is told and not followed, because another
-  machine costs an engine start, and a loss costs seconds that were not stored yet.
+- EC2 says `spot/instance-action` two minutes ahead, and wants to be asked every 5 s. Its rebalance recommendation is a
+  risk that may never come true, so it is printed and not followed: another machine costs an engine start.
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 - Google says `instance/preempted`, 30 s ahead.
   https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption

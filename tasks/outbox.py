@@ -1,11 +1,13 @@
 """What a node has measured and its store has not taken: on the node's disk, in order, until the store is back.
 
 A step writes as if to the store. While that answers, a write returns when it is stored. While it is away, writes go to
-a folder and measuring goes on; they go up in the order in which they were made, so a commit comes behind its parts.
+a folder and measuring goes on. They go up in their order, so a commit comes after its parts.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 import time
 from collections import deque
@@ -13,12 +15,54 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from configs.errors import SpecsweepError
-from tasks.outbox_folder import BOUND_VARIABLE, COMMIT, bound_mb
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.store import Store, StoreAway
 from warehouse.store.local import LocalStore
 from warehouse.store.protocol import Seen
+
+BOUND_VARIABLE = "SPECSWEEP_OUTBOX_MB"
+"""Environment variable: how much may wait on the node's disk, 10^6 bytes. With more, measuring waits for the store."""
+
+BOUND_MB = 1000.0
+"""Unless that variable says otherwise: days of the longest evaluations that we have."""
+
+COMMIT = "/commit.json"
+
+
+def outbox_folder(workdir: Path, store: Store) -> Path:
+    """Where letters to a store wait, in a cell's folder on this machine."""
+    return workdir / f"outbox-{hashlib.sha256(store.url.encode()).hexdigest()[:12]}"
+
+
+def send_left(store: Store, folder: Path) -> None:
+    """Send what an earlier runner of the cell left on this disk, commits last: none names what is not there.
+
+    It does no harm where somebody else has measured the cell since: their commits stand.
+    """
+    left = LocalStore(folder)
+    for key in sorted(left.list(""), key=lambda key: (key.endswith(COMMIT), key)):
+        data = left.get(key)
+        if data is not None:
+            store.put_new(key, data)
+            left.delete(key)
+
+
+def bound_mb() -> float:
+    """How much may wait, 10^6 bytes.
+
+    Raises:
+        SpecsweepError: what the variable says is no amount.
+    """
+    said = os.environ.get(BOUND_VARIABLE, "")
+    try:
+        most_mb = float(said or BOUND_MB)
+    except ValueError:
+        most_mb = -1.0
+    if not 0 <= most_mb < float("inf"):
+        raise SpecsweepError(f"{BOUND_VARIABLE}={said!r}: give 10^6 bytes, such as {BOUND_MB:.0f}")
+    return most_mb
+
 
 DIRECT_S = 5.0
 """How long a write waits for the store before it goes to the disk; the engine idles meanwhile."""
@@ -59,13 +103,8 @@ class Outbox:
     ) -> None:
         """List what earlier attempts left, and read what steps of this run share.
 
-        Args:
-            store: where everything goes.
-            folder: on this machine; see `outbox_folder`.
-            ledger: the run, in that store.
-            cell_key: whose steps are measured.
-            is_ours: asks the store whether nobody has taken the cell over.
-            kept: told whenever the store has taken what the cell's steps wrote until then (`time.monotonic`).
+        `is_ours` asks the store whether the cell is still ours. `kept` gets the moment (`time.monotonic`) until which
+        the store has the steps' rows.
         """
         self._store, self._folder, self._is_ours, self._kept = store, folder, is_ours, kept
         self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()

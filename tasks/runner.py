@@ -12,6 +12,7 @@ from configs.errors import SpecsweepError
 from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
 from configs.visits import Measurement, Start, unmeasured, without
+from tasks import power
 from tasks.client import Client, RequestFailed
 from tasks.context import StepContext
 from tasks.engine.command import engine_command, full_environment
@@ -22,11 +23,9 @@ from tasks.guards.finding import Judgement
 from tasks.guards.machine import other_gpu
 from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
-from tasks.outbox import Outbox
-from tasks.outbox_folder import outbox_folder
+from tasks.outbox import Outbox, outbox_folder
 from tasks.place import provenance
 from tasks.place.checkpoint import unlike_its_label
-from tasks.power import nvml
 from warehouse.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger import Ledger, Part, said
 from warehouse.outcomes import Ended
@@ -120,7 +119,7 @@ class Runner:
             if unlike := unlike_its_label(start.served, place["model_revision"], full_environment(command)):
                 raise CellRejected(unlike)
             uuids = (place.get("gpu_uuid") or "").split(",")
-            with nvml.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
+            with power.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
                 for measurement in start.measurements:
                     await self._measure(measurement, start.served, engine, cards, place, frameworks)
         finally:
@@ -142,7 +141,7 @@ class Runner:
         measurement: Measurement,
         served: Cell,
         engine: Engine,
-        cards: nvml.Cards | None,
+        cards: power.Cards | None,
         place: Row,
         frameworks: Frameworks,
     ) -> None:
@@ -172,7 +171,7 @@ class Runner:
                 raise await engine.cause_of_failure(error) from error
             if spec.is_timed and (other := other_gpu(self.planned.gpu, place["gpu_name"])):
                 judgements = [each._replace(findings=(*each.findings, other)) for each in judgements]
-            await ctx.write(VERDICTS, [_verdict_row(judgement) for judgement in judgements])
+            await ctx.write(VERDICTS, [judgement.as_row() for judgement in judgements])
             self.heartbeat.phase("committing", name)
         parts, wall_s = await ctx.end(), time.monotonic() - started
         await _to_its_end(partial(self._commit, measurement, judgements, parts, wall_s))
@@ -210,7 +209,7 @@ class Runner:
 
 
 async def _to_its_end(call: Callable[[], None]) -> None:
-    """Call it beside the event loop; it has ended afterwards, whoever cancels meanwhile."""
+    """Call it in a thread and wait for its end, even if this task is cancelled meanwhile."""
     calling = asyncio.ensure_future(asyncio.to_thread(call))
     cancelled: asyncio.CancelledError | None = None
     while not calling.done():
@@ -221,13 +220,3 @@ async def _to_its_end(call: Callable[[], None]) -> None:
     calling.result()
     if cancelled is not None:
         raise cancelled
-
-
-def _verdict_row(judgement: Judgement) -> dict[str, object]:
-    return {
-        "condition": judgement.condition,
-        "mode": judgement.mode,
-        "verdict": judgement.verdict,
-        "reasons": [finding.reason.value for finding in judgement.findings],
-        "details": [finding.sentence for finding in judgement.findings],
-    }

@@ -1,8 +1,7 @@
 """The steady state of a window: the time in which every slot was busy, and what was produced in it.
 
-A whole window with several requests in flight is too slow: at its end fewer and fewer of them run (simulated: 7 to
-12 % with two rounds of requests), and the more so the more their lengths in time differ, so one technique loses more
-than another.
+A whole window with several requests in flight is too slow, because slots empty at its end: 7 to 12 % with two rounds of
+requests (simulated). Requests that differ more in time lose more, so one technique loses more than another.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ class Steady(NamedTuple):
 def steady_state(spans: Sequence[Span], concurrency: int) -> Steady | None:
     """What was produced between the first answer and the last sending; None: one at a time, or too few requests.
 
-    Until the first answer the requests that were sent together are in step, from the last sending on there is none
-    left to fill a slot; in between each answer is followed by the next request at once, so all slots are busy. A
-    request's tokens are spread evenly over its time: where it is cut, its prefill counts like its decoding.
+    Before the first answer the requests are in step, and after the last sending slots empty. In between all slots are
+    busy. A request's tokens are spread evenly over its time, its prefill included.
     """
     if concurrency == 1 or len(spans) < STEADY_ROUNDS * concurrency:
         return None
@@ -40,8 +38,7 @@ def delivered_share(spans: Sequence[Span], concurrency: int) -> float:
     """Mean requests in flight over those asked for, 0 to 1, while there were requests left to fill all slots.
 
     The integral of those in flight from the first sending to the last, or to the first answer if that is later, over
-    that time and `concurrency`. Afterwards slots empty because the work ends. Below 1 the client was slow to send the
-    next request (Little's law: so much less load was offered).
+    that time and `concurrency`. Below 1 the client was slow to send the next request (Little's law).
     """
     begin = min(span.sent_s for span in spans)
     end = max(max(span.sent_s for span in spans), min(span.ended_s for span in spans))
@@ -55,22 +52,16 @@ def paces_of(windows: Sequence[Mapping[str, Any]]) -> list[float]:
     Each repeat sends other prompts, and a draft's tok/s differ between them by what was accepted. Steps are those of
     `steps_of`; block diffusion counts its own. Without either count a token is a step.
     """
-    counted = tokens_and_seconds(windows)
-    return [tokens / seconds * _steps_share(row) for (tokens, seconds), row in zip(counted, windows, strict=True)]
+    paces = []
+    for (tokens, seconds), row in zip(tokens_and_seconds(windows), windows, strict=True):
+        completion, steps = row["completion_tokens"], row.get("engine_denoising_steps")
+        if completion and not steps:
+            steps = None if (found := steps_of(row)) is None else max(1, found)
+        paces.append(tokens / seconds * (float(steps / completion) if completion and steps else 1.0))
+    return paces
 
 
 def steps_of_answer(request: Mapping[str, Any]) -> int | None:
     """Decoding steps of an answer, its prefill's among them; None: the engine didn't say what it drafted for it."""
     drafts = request.get("engine_draft_steps")
     return None if drafts is None else steps_of({**request, "engine_drafts": drafts, "requests": 1})
-
-
-def _steps_share(row: Mapping[str, Any]) -> float:
-    """Decoding steps per output token of a window."""
-    completion = row["completion_tokens"]
-    if not completion:
-        return 1.0
-    if row.get("engine_denoising_steps"):
-        return float(row["engine_denoising_steps"] / completion)
-    steps = steps_of(row)
-    return 1.0 if steps is None else max(1, steps) / float(completion)

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.family import words
-from tasks.sanity.general import GENERAL
+from tasks.sanity_questions import GENERAL
 from tests import fake_faults
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")

@@ -139,6 +139,12 @@ class FakeRun:
         """Run the node runner to its end: exit code and what it said."""
         return ended(self.start(python, lie, arguments, **env))
 
+    def measured(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> str:
+        """Run the node runner to its good end; what it said."""
+        code, said = self.finish(python, lie, arguments, **env)
+        assert code == 0, said
+        return said
+
     def commit(self, step: str) -> Commit:
         """The commit of a step, which must be there."""
         found = self.ledger.read_commit(self.key, step)
@@ -154,6 +160,10 @@ class FakeRun:
                 assert data is not None
                 rows += decode(data, part.key)
         return rows
+
+    def stored(self, pattern: str) -> list[Path]:
+        """Files of the cell's steps in its folder store, such as `throughput/parts/windows-*`."""
+        return list((self.folder / f"store/runs/r1/cells/{self.key}/steps").glob(pattern))
 
     def attempts(self) -> list[Attempt]:
         """Closed attempts."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from configs.secrets.held import redacted
+from configs.secrets import redacted
 from warehouse.clock import seconds_between
 from warehouse.ledger import Ledger
 from warehouse.outcomes import AttemptOutcome, Ended

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from configs.secrets.held import redacted_rows
+from configs.secrets import redacted_rows
 from warehouse.columns import Column, Table
 from warehouse.store import StoreError
 from warehouse.tables import SCHEMA_VERSION

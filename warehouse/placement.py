@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from configs.secrets.held import redacted
+from configs.secrets import redacted
 from warehouse.clock import iso_of
 from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended

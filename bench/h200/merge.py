@@ -21,7 +21,7 @@ from bench.h200.curves import over_leases
 from bench.h200.restated import restated
 from configs.expand import expand
 from configs.load import load_model, load_sweep, load_technique
-from tasks.guards.experts import SHARED, same_experts
+from tasks.guards.machine import SHARED, same_experts
 from tasks.guards.published import judged_write_ups
 from warehouse.build import ROW_ORDER
 from warehouse.consolidate.raw import polars_schema

@@ -2,19 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from configs.assemble import assemble_cell
-from configs.cell import DATA_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL, Cell, Draft, Gpu, Model, Technique
-from configs.checks.memory import too_heavy
-from configs.engine import Engine, argument
+from configs.cell import (
+    DATA_PARALLEL,
+    PIPELINE_PARALLEL,
+    TENSOR_PARALLEL,
+    Cell,
+    Draft,
+    Engine,
+    Gpu,
+    Model,
+    Technique,
+    argument,
+)
+from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
 from configs.step import MeasuredStep
 from configs.visits import MIRRORED
-from configs.without_vllm.generate import unmeasured, unserved
-from configs.without_weights.acceptance import KTooLong
+from configs.without_weights import KTooLong
+
+_SERVING, _MODEL, _CHOSEN = "in `serving`, as ", "in the model's file, as ", "none: it is chosen for each start"
+
+PLACES: Mapping[str, str] = {
+    "--host": _CHOSEN,
+    "--port": _CHOSEN,
+    "--served-model-name": _CHOSEN,
+    "--model": f"{_MODEL}hub_id",
+    "--revision": f"{_MODEL}revision",
+    "--reasoning-parser": f"{_MODEL}reasoning_parser",
+    "--max-model-len": f"{_SERVING}max_model_len",
+    "--max-num-seqs": f"{_SERVING}max_num_seqs",
+    "--gpu-memory-utilization": f"{_SERVING}gpu_memory_utilization",
+    "--enable-prefix-caching": f"{_SERVING}prefix_cache",
+    "--no-enable-prefix-caching": f"{_SERVING}prefix_cache",
+    "--quantization": "in the precision's file",
+    "-q": "in the precision's file, as quantization",
+    "--dtype": "in the precision's file",
+    "--speculative-config": "in the technique's file",
+    "-sc": "in the technique's file, as speculative_config",
+    "--diffusion-config": "in the row, as denoising_steps or canvas_length",
+    "--assistant-model": "in the row, as draft",
+    "--assistant-revision": "in the row, as draft",
+    "--num-assistant-tokens": "in the row, as k",
+    "--prompt-lookup-num-tokens": "in the row, as k",
+}
+"""What a cell's command says by itself, and where a user says it. Of an argument given twice the last counts: one in
+an engine's or a technique's file would be served under another's label. `--load-format` is ours of dummy weights only.
+The commands are made in `tasks/engine/command.py`."""
+
+
+def check_engine_once(document: Document, engine: Engine) -> None:
+    """Check that an engine's arguments say nothing that its cells' commands say.
+
+    Raises:
+        ConfigError: They do.
+    """
+    _check_words(document, "args", engine.args)
+    _check_words(document, "draft_args", engine.draft_args)
+
+
+def check_technique_once(document: Document, technique: Technique) -> None:
+    """Check that a technique neither says again what its rows say, nor what its own file says elsewhere.
+
+    Raises:
+        ConfigError: It does.
+    """
+    _check_words(document, "engine_args", technique.engine_args)
+    places = {"method": "as method of this file"}
+    if technique.needs_draft:
+        places |= {"model": "in the row, as draft", "revision": "in the row, as revision of its draft"}
+    if technique.takes_k:
+        places["num_speculative_tokens"] = "in the row, as k"
+    for key, place in places.items():
+        if key in technique.speculative_config:
+            problem = f"{technique.speculative_config[key]!r} would be served under another's label"
+            raise document.error(("speculative_config", key), f"{problem}; accepted: {place}")
+
+
+def _check_words(document: Document, field: str, words: Sequence[str]) -> None:
+    for i, word in enumerate(words):
+        flag = word.partition("=")[0].partition(".")[0].replace("_", "-")  # vLLM: --speculative-config.model=...
+        if flag in PLACES:
+            problem = f"{word!r} takes the place of what the command says by itself"
+            raise document.error((field, i), f"{problem}; accepted: {PLACES[flag]}")
+
 
 AUTO_GPU = "auto"
 """As a sweep's `gpu`: the card that is there, by its name by the driver."""
@@ -77,17 +152,11 @@ def check_suite(document: Document, suite: Suite) -> None:
 def check_sweep(document: Document, sweep: Sweep, library: Library, load_suite: Callable[[str], Suite]) -> None:
     """Check that every name exists, every row makes a cell that can be served, and no cell is there twice.
 
-    Args:
-        document: The sweep's file, for the line numbers.
-        sweep: The parsed file.
-        library: Where names are looked up.
-        load_suite: Reads and checks a suite.
-
     Raises:
         ConfigError: For the first thing that is wrong.
     """
-    for field, folder, name in _sweep_names(sweep):
-        _known(document, (field,), folder, name, library)
+    _known(document, ("engine",), "engines", sweep.engine, library)
+    _known(document, ("suite",), "suites", sweep.suite, library)
     _check_gpu(document, sweep, library)
     _check_design(document, sweep)
     suite = load_suite(sweep.suite)
@@ -136,8 +205,11 @@ def _check_design(document: Document, sweep: Sweep) -> None:
 
 def _checked_cell(document: Document, here: Loc, row: CellRow, sweep: Sweep, library: Library) -> Cell:
     """The cell of a row, once its names are known to exist and its technique to have what it needs."""
-    for field, folder, name in _row_names(row):
-        _known(document, (*here, field), folder, name, library)
+    _known(document, (*here, "model"), "models", row.model, library)
+    _known(document, (*here, "precision"), "precisions", row.precision, library)
+    _known(document, (*here, "technique"), "techniques", row.technique, library)
+    if row.acceptance is not None:
+        _known(document, (*here, "acceptance"), "replays", row.acceptance.replay, library)
     if row.serving is None and sweep.serving is None:
         raise document.error((*here, "serving"), "this key is missing; add it here or to the sweep")
     technique, model = library.load("techniques", row.technique, Technique), library.load("models", row.model, Model)
@@ -244,32 +316,15 @@ def _one_source(document: Document, here: Loc, what: Model | Draft) -> None:
 
 
 def _known(document: Document, loc: Loc, folder: Folder, name: str, library: Library) -> None:
-    """Check that a name the sweep uses has a file."""
     names = list(library.files(folder))
     if name not in names:
         raise document.error(loc, f"{name!r} isn't in {folder}/; {accepted(name, names)}")
 
 
 def _different(document: Document, named: list[tuple[Loc, str]]) -> None:
-    """Check that no two of the named things share a name."""
     seen: dict[str, Loc] = {}
     for loc, name in named:
         if name in seen:
             problem = f"{name!r} is already on line {document.line(seen[name][:-1])}"
             raise document.error(loc, f"{problem}; accepted: a name of its own")
         seen[name] = loc
-
-
-def _sweep_names(sweep: Sweep) -> Iterator[tuple[str, Folder, str]]:
-    """The names that a sweep itself uses: (field, folder, name)."""
-    yield "engine", "engines", sweep.engine
-    yield "suite", "suites", sweep.suite
-
-
-def _row_names(row: CellRow) -> Iterator[tuple[str, Folder, str]]:
-    """The names that a row uses: (field, folder, name)."""
-    yield "model", "models", row.model
-    yield "precision", "precisions", row.precision
-    yield "technique", "techniques", row.technique
-    if row.acceptance is not None:
-        yield "acceptance", "replays", row.acceptance.replay

@@ -13,7 +13,7 @@ from configs.checkout import ROOT
 from configs.evals.records import file_problems, records_in
 from configs.evals.suites import Framework, SuiteFacts
 from configs.files.document import Loc
-from configs.step import Load, MeasuredStep, says_nothing
+from configs.step import MeasuredStep, Work, says_nothing
 
 HUB, TWIN = "hub", "twin"
 """Values of `dataset` that name no file: the suite's own items; a copy of their shape that the demo family knows."""
@@ -101,11 +101,11 @@ class EvalStep(MeasuredStep):
         prompt_tokens = self.suite.prompt_tokens if self.dataset == TWIN else self.suite.longest_prompt_tokens
         yield f"step {self.step!r}", prompt_tokens + self.max_tokens
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every item, as often as it has samples, with answers of the expected length on average."""
         del cell
         return (
-            Load(
+            Work(
                 self.n_items * self.samples,
                 self.suite.prompt_tokens,
                 self.expected_tokens,
@@ -114,7 +114,7 @@ class EvalStep(MeasuredStep):
             ),
         )
 
-    def trial(self, cell: Cell, items: int) -> tuple[Load, ...]:
+    def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
         """The first items, all at a time, each with an answer of the expected length."""
         del cell
-        return (Load(items, self.suite.prompt_tokens, self.expected_tokens, items),)
+        return (Work(items, self.suite.prompt_tokens, self.expected_tokens, items),)

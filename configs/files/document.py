@@ -27,10 +27,7 @@ class ConfigError(SpecsweepError, ValueError):
     def __init__(self, where: str, field: str, problem: str) -> None:
         """The parts of the line; an empty one is left out.
 
-        Args:
-            where: `path` or `path:line`.
-            field: Dotted path of the field, or "" for the file as a whole.
-            problem: What is wrong and what would be accepted.
+        `where` is `path` or `path:line`; `field` is dotted, or "" for the file as a whole.
         """
         self.where = where
         self.field = field
@@ -91,7 +88,6 @@ def read_document(path: Path) -> Document:
 
 
 def _parsed(path: Path, loader: yaml.SafeLoader) -> Document:
-    """The one document of a file."""
     shown = shown_path(path)
     try:
         node = loader.get_single_node()
@@ -130,7 +126,6 @@ def _walk(node: yaml.Node, loc: Loc, shown: str, around: frozenset[int]) -> Iter
 
 
 def _line(node: yaml.Node) -> int:
-    """The line of a node as an editor counts it, from 1."""
     return int(node.start_mark.line) + 1
 
 
@@ -153,10 +148,7 @@ def shown_path(path: Path) -> str:
 def accepted(value: object, names: list[str], missing: Sequence[str] = ()) -> str:
     """The tail of an error: what would be accepted, and what was probably meant.
 
-    Args:
-        value: What is there instead.
-        names: What would be accepted.
-        missing: Those names that are required but absent; the likeliest to have been meant.
+    `missing` are those of `names` that are required but absent: the likeliest to have been meant.
     """
     close = get_close_matches(str(value), missing, n=1) or get_close_matches(str(value), names, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""

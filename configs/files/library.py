@@ -1,24 +1,178 @@
-"""Where named configs are found: the user's own folders first, then the ones shipped here."""
+"""Named configs: where they are found, and how one is read into its model, or into one line that says what is wrong."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from configs.checkout import ROOT
-from configs.files.document import ConfigError, Document, accepted, read_document, shown_path
-from configs.files.parse import parse
+from configs.files.document import ConfigError, Document, Loc, accepted, read_document, shown_path
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
+"""Names become parts of paths, cluster names and run ids. No capitals: `H100` beside `h100` would be two GPUs."""
+
+PLAIN_WORDS = {
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid boolean": "true or false",
+    "a valid array": "a list",
+    "a valid tuple": "a list",
+    "an object": "a mapping",
+}
+"""Pydantic's words for types, and what someone editing YAML calls them."""
+
+TAG = "step"
+"""The key that tells the members of a union apart."""
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class Misspelt(NamedTuple):
+    """A misspelt key. `twin` is where pydantic has a second error about it, the missing key; None: it has only one."""
+
+    loc: Loc
+    problem: str
+    twin: Loc | None
+
+
+def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
+    """Check a document against a frozen model; types are strict, so `"5"` isn't a number.
+
+    `stem` is the name that the file must state; None: it wasn't looked up by name.
+
+    Raises:
+        ConfigError: Unknown key, missing key, wrong type or value, or a name that isn't the file's.
+    """
+    for loc, problem in _not_json(document.data, ()):
+        raise document.error(loc, problem)
+    try:
+        parsed = model.model_validate_json(json.dumps(document.data, default=str), strict=True)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        misspelt = list(_misspelt(model, details))  # the first of them, else pydantic's first error, with how many more
+        loc, problem = misspelt[0][:2] if misspelt else (details[0]["loc"], _problem(model, details[0]))
+        others = len(details) - 1 - len({mistake.twin for mistake in misspelt if mistake.twin})
+        more = f" (and {others} more in this file)" if others else ""
+        raise document.error(_plain_loc(document.data, loc), problem + more) from error
+    name = str(getattr(parsed, "name", stem))
+    if not NAME_PATTERN.fullmatch(name):
+        problem = f"{name!r} is no name; accepted: small letters and digits, then also '.', '_' and '-'"
+        raise document.error(("name",), problem)
+    if stem is not None and name != stem:
+        raise document.error(("name",), f"{name!r} isn't the name of the file; accepted: {stem}")
+    return parsed
+
+
+def _not_json(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    """Numbers and keys that YAML has and JSON hasn't, each with its place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield loc, f"{value} isn't accepted; accepted: a finite number"
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _not_json(inner, (*loc, i))
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            here = (*loc, str(key))
+            if not isinstance(key, str | int | float | None):
+                yield here, f"the key {str(key)!r} is no text; accepted: a key in quotes"
+            yield from _not_json(inner, here)
+
+
+def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[Misspelt]:
+    """Unknown keys that resemble a key that is missing beside them."""
+    missing: dict[Loc, list[str]] = {}
+    unknown: list[Loc] = []
+    for detail in details:
+        kind, loc, value = detail["type"], detail["loc"], detail["input"]
+        if kind == "missing":
+            missing.setdefault(loc[:-1], []).append(str(loc[-1]))
+        elif kind == "extra_forbidden":
+            unknown.append(loc)
+        elif kind == "union_tag_not_found" and isinstance(value, dict):
+            missing[loc] = [TAG]
+            unknown += [(*loc, key) for key in value if key not in _keys_at(model, loc)]
+    for *around, key in unknown:
+        beside = missing.get(tuple(around), [])
+        for meant in get_close_matches(str(key), beside, n=1):
+            problem = f"unknown key; {accepted(key, _keys_at(model, tuple(around)), beside)}"
+            yield Misspelt((*around, key), problem, None if meant == TAG else (*around, meant))
+
+
+def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
+    """What is wrong with one value, in words for someone editing YAML."""
+    kind, value, loc = detail["type"], detail["input"], detail["loc"]
+    if kind == "extra_forbidden":
+        return f"unknown key; {accepted(loc[-1], _keys_at(model, loc[:-1]))}"
+    if kind == "missing":
+        return "this key is missing; add it"
+    if kind == "union_tag_not_found":
+        return f"the key {TAG!r} is missing; add it"
+    if kind in ("literal_error", "union_tag_invalid"):
+        options = detail["ctx"].get("expected") or detail["ctx"]["expected_tags"]
+        names = re.findall(r"'([^']*)'", str(options))
+        said = value.get(TAG) if isinstance(value, dict) else value
+        return f"{said!r} isn't known; {accepted(said, names)}"
+    message = detail["msg"].removeprefix("Input should be ")
+    for jargon, plain in PLAIN_WORDS.items():
+        message = message.replace(jargon, plain)
+    hint = "; put it in quotes" if kind == "string_type" and isinstance(value, int | float | bool) else ""
+    said = json.dumps(value, default=str, ensure_ascii=False)
+    return f"{said if len(said) <= 60 else f'{said[:57]}...'} isn't accepted; accepted: {message}{hint}"
+
+
+def _plain_loc(data: Any, loc: Loc) -> Loc:
+    """Pydantic's location without the union tags that it puts between a list item and its keys."""
+    plain: list[str | int] = []
+    for part in loc:
+        if isinstance(data, dict) and part not in data and data.get(TAG) == part:
+            continue
+        plain.append(part)
+        inside = part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)
+        data = data[part] if inside else None
+    return tuple(plain)
+
+
+def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
+    """The keys that the model accepts at one of pydantic's locations."""
+    candidates = [model]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        tagged = [one for one in candidates if len(candidates) > 1 and TAG in one.model_fields]
+        tagged = [one for one in tagged if part in get_args(one.model_fields[TAG].annotation)]
+        if tagged:
+            candidates = tagged
+        else:
+            fields = [one.model_fields[part].annotation for one in candidates if part in one.model_fields]
+            candidates = [inner for field in fields for inner in _models_in(field)]
+    return list(dict.fromkeys(key for one in candidates for key in one.model_fields))
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Every model named in a type annotation, through unions, tuples and `Annotated`."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        if issubclass(annotation, BaseModel):
+            yield annotation
+    elif get_origin(annotation) is not None or isinstance(annotation, types.UnionType):
+        for inner in get_args(annotation):
+            yield from _models_in(inner)
+
 
 Folder = Literal["models", "shapes", "techniques", "replays", "precisions", "engines", "gpus", "suites", "sweeps"]
 """The sub-folders of `configs/`, each holding one kind of file."""
 
 SHIPPED_ROOT = ROOT / "configs"
 """The folder of the configs that ship with specsweep."""
-
-_M = TypeVar("_M", bound=BaseModel)
 
 
 @dataclass(frozen=True)

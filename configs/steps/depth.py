@@ -12,7 +12,7 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.files.document import Loc
-from configs.step import Load, PromptedStep
+from configs.step import PromptedStep, Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Repeats
 
 PREFILL, DECODE = "prefill", "decode"
@@ -85,13 +85,13 @@ class DepthStep(PromptedStep):
         deepest = max(self.depths)
         yield f"depth {deepest}", deepest + self.pp_tokens + self.tg_tokens
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per depth and concurrency: warm-up and runs; of repeats that depend on what they show, the middle."""
         del cell
         loads = []
         for shape in self.shapes():
             runs = (self.warmup + self.repeats.expected) * shape.concurrency
-            loads.append(Load(runs, shape.context_tokens, shape.tg_tokens, shape.concurrency))
+            loads.append(Work(runs, shape.context_tokens, shape.tg_tokens, shape.concurrency))
             if self.warmup:
-                loads.append(Load(WARM_UP_LENGTHS, shape.context_tokens, 1))
+                loads.append(Work(WARM_UP_LENGTHS, shape.context_tokens, 1))
         return tuple(loads)

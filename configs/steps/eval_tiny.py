@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep, says_nothing
+from configs.step import MeasuredStep, Work, says_nothing
 
 
 class EvalTinyStep(MeasuredStep):
@@ -24,8 +24,8 @@ class EvalTinyStep(MeasuredStep):
         """Dummy weights have no score."""
         return says_nothing(cell)
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every question once, with the longest answer allowed."""
         del cell
         prompt_tokens = self.max_tokens - self.max_tokens // 2  # so that the cache is, on average, as long as an answer
-        return (Load(self.items, prompt_tokens, self.max_tokens, self.concurrency),)
+        return (Work(self.items, prompt_tokens, self.max_tokens, self.concurrency),)

@@ -12,8 +12,8 @@ from configs.cell import Cell
 from configs.evals.records import file_problems, records_in
 from configs.files.document import Loc
 from configs.frozen import Grown
-from configs.prompt_suites import CATEGORIES, SHAPES, SPEED_BENCH, SuiteShape, suite_file
-from configs.step import Load, MeasuredStep
+from configs.prompt_suites import CATEGORIES, SPEED_BENCH, SUITE_SIZES, SuiteSize, suite_file
+from configs.step import MeasuredStep, Work
 from configs.steps.throughput import NATURAL, STEADY_ROUNDS, WARM_UP_LENGTHS
 
 BETWEEN = ", "
@@ -114,7 +114,7 @@ class LoadStep(MeasuredStep, Grown):
     def problems(self) -> Iterator[tuple[Loc, str]]:
         """No such dataset, no load, limits that limit nothing, and concurrencies without a steady state."""
         file = self.dataset_file
-        wrong = [] if file is None else [*file_problems(self.dataset, file, [*SHAPES])]
+        wrong = [] if file is None else [*file_problems(self.dataset, file, [*SUITE_SIZES])]
         yield from wrong
         if not self.loads:
             yield ("concurrencies",), "no load at all; accepted: a concurrency, a rate (`rates`) or some of both"
@@ -131,9 +131,9 @@ class LoadStep(MeasuredStep, Grown):
         return suite_file(self.dataset)
 
     @property
-    def shape(self) -> SuiteShape:
+    def shape(self) -> SuiteSize:
         """Of the suite; a user's file is taken to be as SPEED-Bench is."""
-        return SHAPES.get(self.dataset, SHAPES[SPEED_BENCH])
+        return SUITE_SIZES.get(self.dataset, SUITE_SIZES[SPEED_BENCH])
 
     @property
     def requests(self) -> int:
@@ -148,7 +148,7 @@ class LoadStep(MeasuredStep, Grown):
         del cell
         yield f"step {self.step!r}", self.shape.longest_prompt_tokens + self.max_tokens
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per load: every prompt, with an answer of the usual length on average, and the warm-up; other lengths once.
 
         At a rate as many may be in flight as there are requests, and the schedule's own length is the least it takes.
@@ -156,11 +156,11 @@ class LoadStep(MeasuredStep, Grown):
         del cell
         prompt_tokens = self.shape.prompt_tokens
         usual = min(self.answer_tokens or self.shape.answer_tokens, self.max_tokens)
-        found = [Load(WARM_UP_LENGTHS, prompt_tokens, 1)] if self.warmup else []
+        found = [Work(WARM_UP_LENGTHS, prompt_tokens, 1)] if self.warmup else []
         for load in self.loads:
             requests = self.requests + self.warmup * load.warmed_at_once
             at_once = load.concurrency or self.requests
-            found.append(Load(requests, prompt_tokens, usual, at_once, self.max_tokens, load.rate_s))
+            found.append(Work(requests, prompt_tokens, usual, at_once, self.max_tokens, load.rate_s))
         return tuple(found)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, PromptedStep
+from configs.step import PromptedStep, Work
 
 CONDITION = "full context"
 """What its row is called."""
@@ -39,6 +39,6 @@ class MemoryStep(PromptedStep):
             return None
         return f"max_model_len {cell.serving.max_model_len} has no room for a prompt and {self.output_tokens} tokens"
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """One request."""
-        return (Load(1, self.context_tokens(cell), self.output_tokens),)
+        return (Work(1, self.context_tokens(cell), self.output_tokens),)

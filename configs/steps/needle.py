@@ -9,7 +9,7 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.files.document import Loc
-from configs.step import Load, MeasuredStep, says_nothing
+from configs.step import MeasuredStep, Work, says_nothing
 
 SHORTEST_TOKENS = 4096
 """The first of the lengths where a step names none; they double from there."""
@@ -72,11 +72,11 @@ class NeedleStep(MeasuredStep):
         for tokens in self.lengths(cell)[-1:]:
             yield "step 'needle'", tokens + self.max_tokens
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per length: every depth and seed. Most of the work is reading the prompts."""
         requests = len(self.depths_percent) * self.seeds
         output_tokens = min(self.answer_tokens, self.max_tokens)
-        return tuple(Load(requests, tokens, output_tokens, self.concurrency) for tokens in self.lengths(cell))
+        return tuple(Work(requests, tokens, output_tokens, self.concurrency) for tokens in self.lengths(cell))
 
 
 def length_name(tokens: int) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, PromptedStep, says_nothing
+from configs.step import PromptedStep, Work, says_nothing
 
 
 class ParityStep(PromptedStep):
@@ -34,7 +34,7 @@ class ParityStep(PromptedStep):
         """Off and off again: the AR cell answers twice, every other cell once."""
         return cell.technique.is_baseline
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every prompt, one at a time."""
         del cell
-        return (Load(self.n_prompts, self.context_tokens, self.output_tokens),)
+        return (Work(self.n_prompts, self.context_tokens, self.output_tokens),)

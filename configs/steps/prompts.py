@@ -10,9 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from configs.cell import Cell
 from configs.files.document import ConfigError, Loc
-from configs.step import Load, MeasuredStep
-from configs.workloads.read import workloads_of
-from configs.workloads.workload import Workload, from_lists
+from configs.step import MeasuredStep, Work
+from configs.workloads import Workload, from_lists, workloads_of
 
 CONCURRENCY = " c="
 """Between workload and concurrency in a condition's name; no workload has a blank."""
@@ -70,17 +69,17 @@ class PromptsStep(MeasuredStep):
         for workload in self.workloads:
             yield f"workload {workload.name!r}", workload.longest_tokens
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per concurrency and workload: all repeats, and the warm-up."""
         del cell
         loads = []
         for number in self.concurrencies:
             for each in self.workloads:
                 usual = min(each.answer_tokens or each.max_tokens, each.max_tokens)
-                loads.append(Load(self.repeats * number, each.prompt_tokens, usual, number, each.max_tokens))
+                loads.append(Work(self.repeats * number, each.prompt_tokens, usual, number, each.max_tokens))
                 if self.warmup:
                     cut = min(usual, self.warmup_tokens)
-                    loads.append(Load(self.warmup * number, each.prompt_tokens, cut, number, self.warmup_tokens))
+                    loads.append(Work(self.warmup * number, each.prompt_tokens, cut, number, self.warmup_tokens))
         return tuple(loads)
 
     @property

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep
+from configs.step import MeasuredStep, Work
 
 OUTPUT_TOKENS = 64
 """Length of a smoke generation: long enough for a loop or a dead draft to show."""
@@ -54,11 +54,11 @@ class SmokeStep(MeasuredStep):
 
     is_gate: ClassVar[bool] = True
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """The sanity questions, a few at a time, and one short generation per item, one at a time."""
-        generations = Load(self.items, PROMPT_TOKENS, OUTPUT_TOKENS)
+        generations = Work(self.items, PROMPT_TOKENS, OUTPUT_TOKENS)
         if not has_sanity(cell):
             return (generations,)
         most = sanity_tokens(cell)
         usual = min(SANITY_USUAL_TOKENS, most)
-        return (Load(SANITY_QUESTIONS, PROMPT_TOKENS, usual, SANITY_AT_ONCE, most), generations)
+        return (Work(SANITY_QUESTIONS, PROMPT_TOKENS, usual, SANITY_AT_ONCE, most), generations)

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from configs.cell import Cell
 from configs.files.document import Loc
 from configs.frozen import Frozen, Grown
-from configs.step import Load, PromptedStep
+from configs.step import PromptedStep, Work
 
 STEADY_ROUNDS = 4
 """Requests per slot that several in flight need. The first and the last of each slot are ramp and tail and not timed
@@ -148,7 +148,7 @@ class ThroughputStep(PromptedStep):
         for one in self.conditions:
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per condition, at its concurrency: timed requests, warm-up, streams, and the probes of one token beside them.
 
         Of repeats that depend on what they show, the middle of the fewest and the most. A natural answer is taken to be
@@ -158,7 +158,7 @@ class ThroughputStep(PromptedStep):
         return tuple(load for one in self.conditions for load in _loads(one))
 
 
-def _loads(one: Condition) -> Iterator[Load]:
+def _loads(one: Condition) -> Iterator[Work]:
     at_once = one.concurrency
     probes = (PREFILL_TRIES * at_once if one.streams else 0) + (WARM_UP_LENGTHS if one.warmup else 0)
     for requests, output_tokens in (
@@ -168,4 +168,4 @@ def _loads(one: Condition) -> Iterator[Load]:
         (probes, 1),
     ):
         if requests:
-            yield Load(requests, one.context_tokens, output_tokens, at_once)
+            yield Work(requests, one.context_tokens, output_tokens, at_once)

@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from configs import secrets
 from configs.checkout import ROOT
-from configs.secrets import held
 from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, LaunchFailed
 from tasks.engine import container
 from tasks.engine.machine import cell_workdir
@@ -69,9 +69,9 @@ class LocalCluster:
             *([] if job.leg is None else ["--leg", str(job.leg)]),
             "--with-parent",
         ]
-        hidden = ("PYTHONDONTWRITEBYTECODE", *held.NAMES)
-        env = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith(held.FOR_NODES)}
-        with self._log_path.open("wb") as log, held.handed(held.in_environment()) as fd:
+        hidden = ("PYTHONDONTWRITEBYTECODE", *secrets.NAMES)
+        env = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith(secrets.FOR_NODES)}
+        with self._log_path.open("wb") as log, secrets.handed(secrets.in_environment()) as fd:
             self._process = subprocess.Popen(
                 [*argv, "--secrets-fd", str(fd)],
                 cwd=ROOT,

@@ -17,7 +17,7 @@ What was fitted was fitted to published figures (docs/sources.md); what is assum
 from __future__ import annotations
 
 from configs.cell import Cell, Gpu
-from configs.checks.memory import memory_gb, weights_gb
+from configs.checks.engine import memory_gb, weights_gb
 
 BANDWIDTH_EFFICIENCY = 0.8
 """Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
@@ -126,7 +126,7 @@ def kv_gb(cell: Cell, context_tokens: int) -> float:
 def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
     """Requests of so many tokens, prompt and answer, that the cache of all cards holds; None where a figure is missing.
 
-    Sliding-window layers are not in `KvShape`, so a model that has them carries somewhat less.
+    Sliding-window layers are not in `KvCacheLayout`, so a model that has them carries somewhat less.
     """
     each_gb, has_gb = kv_gb(cell, tokens), memory_gb(cell, gpu)
     if has_gb is None or each_gb == 0:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from configs.cell import Cell, Gpu
 from configs.load import AUTO_GPU
 from configs.schema import PlannedCell
-from configs.step import Load, MeasuredStep
+from configs.step import MeasuredStep, Work
 from configs.steps import smoke
 from configs.steps.smoke import SmokeStep
 from configs.visits import Measurement, Start
@@ -97,7 +97,7 @@ def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) 
     return STEP_SETUP_S + sum(load_s(served, planned.gpu, load) for load in loads)
 
 
-def load_s(cell: Cell, gpu: Gpu, load: Load) -> float:
+def load_s(cell: Cell, gpu: Gpu, load: Work) -> float:
     """Seconds of one load: its prompts read, its answers decoded, and its longest answer ending alone.
 
     Answers are decoded at the rate of a context with half an answer in it. Where answers may get longer than expected,

@@ -11,8 +11,7 @@ import polars as pl
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition, ThroughputStep
 from tasks.client import request_body
-from tasks.prompts import PROSE, Prompt, prompt_again, prompt_seed
-from tasks.prose import paragraphs
+from tasks.prompts import PROSE, PROSE_KEPT_AS, Prompt, prompt_again, prompt_seed, prose_from_json
 from warehouse.ledger import Ledger
 from warehouse.regrades import rows_in_force
 from warehouse.snapshot import read_current
@@ -77,7 +76,7 @@ def _client_call(ledger: Ledger, planned: PlannedCell, argv: str | None) -> str 
 def _first_prompt(ledger: Ledger, cell_key: str, step: ThroughputStep, condition: Condition) -> Prompt | None:
     """The prompt as it was sent: prose was cut by the engine, and its row says where."""
     name = (condition.name, "fixed-0", 0)
-    prose, characters = ledger.prompts(paragraphs.KEPT_AS), 0
+    prose, characters = ledger.prompts(PROSE_KEPT_AS), 0
     if step.prompts == PROSE:
         commit = ledger.read_commit(cell_key, step.step)
         rows = [] if commit is None or prose is None else rows_in_force(ledger, commit, REQUESTS)
@@ -85,7 +84,7 @@ def _first_prompt(ledger: Ledger, cell_key: str, step: ThroughputStep, condition
         characters = next((row.get("prompt_chars") or 0 for row in rows if row["request_id"] == request_id), 0)
         if not characters:
             return None
-    supply = () if prose is None else paragraphs.from_json(prose)
+    supply = () if prose is None else prose_from_json(prose)
     return prompt_again(
         step.prompts, prompt_seed(*name), condition.context_tokens, condition.output_tokens, supply, characters
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from configs.secrets.guard import guard_streams
+from configs.secrets import guard_streams
 from flows.sweep import sweep
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from tasks.client.bodies import request_body, streamed
-from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client
-from tasks.client.engine_truth import EngineTruth
-from tasks.client.failures import RequestFailed, Unanswered
-from tasks.client.heard import Heard, Ready
-from tasks.client.logprobs import mean_logprob, top2_gaps
-from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
+from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client, request_body, streamed
+from tasks.client.replies import (
+    EngineTruth,
+    Heard,
+    Ready,
+    Reply,
+    RequestFailed,
+    StreamReply,
+    Unanswered,
+    mean_logprob,
+    reply_of,
+    stream_reply_of,
+    top2_gaps,
+)
 
 __all__ = [
     "CLIENT_VERSION",

@@ -8,21 +8,111 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
 import httpx
 
 from configs.cell import Model, Technique
-from tasks.client.bodies import request_body, streamed
-from tasks.client.failures import RequestFailed, Unanswered
-from tasks.client.heard import Heard, Ready
-from tasks.client.replies import Reply, StreamReply, reply_of, stream_reply_of
-from tasks.client.standstill import keep_looking
+from tasks import meters
+from tasks.client.replies import Heard, Ready, Reply, RequestFailed, StreamReply, Unanswered, reply_of, stream_reply_of
 from tasks.prompts import Prompt
 from tasks.wire.patience import PATIENCE, Patience
 from tasks.wire.transport import Transport, encoded
+
+STREAM = {
+    "stream": True,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "return_token_ids": True,
+}
+"""What a streamed request asks for: running usage in each chunk, and token ids.
+
+vLLM 0.32.0 sends a chunk of a step whose text its reasoning parser keeps only if ids or probabilities were asked for
+(`entrypoints/openai/chat_completion/serving.py`). Gemma 4's thinking begins with three such tokens: the first that was
+seen came with AR's fourth step and a draft's second. The prompt's ids come with the chunk of the role, just before the
+first token. They cost 54 kB and 0.3 ms of the server at 8k, 216 kB and 1 ms at 32k (2026-11-24, one core), in every
+arm; prefills take hundreds of times as long.
+"""
+
+
+def request_body(
+    model: Model,
+    technique: Technique,
+    prompt: Prompt,
+    max_tokens: int,
+    *,
+    fixed: bool,
+    token_ids: bool = False,
+    logprobs: Literal["written", "top2"] | None = None,
+) -> dict[str, Any]:
+    """The body of a chat request.
+
+    Args:
+        model: the target, for its name and chat-template arguments.
+        technique: how it decodes; without greedy decoding, no temperature is sent.
+        prompt: the user message, and the chat-template arguments it needs on top of the model's own.
+        max_tokens: the most output tokens; with `fixed`, their exact number.
+        fixed: ignore the end token, so that the output has a fixed length.
+        token_ids: ask for the output's token ids.
+        logprobs: ask for the probability of each written token, which becomes `Reply.mean_logprob`; with top2 also
+            for the two best at each place, which become `Reply.top2_gap`. It is work: no timed request asks.
+    """
+    body: dict[str, Any] = {
+        "model": model.name,
+        "messages": [{"role": "user", "content": prompt.text}],
+        "max_tokens": max_tokens,
+    }
+    if technique.greedy:  # block diffusion refuses any temperature
+        body["temperature"] = 0
+    template_kwargs = {**model.chat_template_kwargs, **prompt.template_kwargs}
+    if template_kwargs:
+        body["chat_template_kwargs"] = template_kwargs
+    if fixed:
+        body["ignore_eos"] = True
+    if token_ids:
+        body["return_token_ids"] = True
+    if logprobs and model.weights == "real":  # of what dummy weights write nobody asks how probable it is
+        body["logprobs"] = True
+    if logprobs == "top2":
+        body["top_logprobs"] = 2
+    return body
+
+
+def streamed(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The same body for an answer that comes as it is made."""
+    return {**body, **STREAM}
+
+
+LOOK_AFTER_SHARE = 0.2
+"""Share of the quiet time that is waited before the first look: 60 s of 300."""
+
+LOOKS = 20
+"""Looks within a quiet time: every 15 s of 300."""
+
+
+async def keep_looking(transport: Transport, metrics: Callable[[], Awaitable[str]], patience: Patience) -> None:
+    """Tell the transport of the engine's progress while its requests are quiet; does not return.
+
+    A whole answer may take half an hour, and its connection doesn't tell a long one from a lost one. So the engine's
+    counter of tokens is read, but only once a request has been quiet for long: what takes seconds is never looked at.
+    Without a counter the bound on the whole request ends it.
+    """
+    if patience.quiet_s is None:
+        return
+    seen: float | None = None
+    while True:
+        await asyncio.sleep(patience.quiet_s / LOOKS)
+        if transport.quietest_s() < LOOK_AFTER_SHARE * patience.quiet_s:
+            continue
+        try:
+            tokens = meters.parse(await metrics()).generation_tokens
+        except RequestFailed:
+            continue  # no page, no progress: the requests' own patience goes on running out
+        if tokens is None or tokens != seen:
+            transport.still_working()
+        seen = tokens
+
 
 CLIENT_VERSION = 3
 """Of the instrument, on every row that it times; raised when what it says of the same engine changes. None: before
@@ -47,20 +137,10 @@ JSON_HEADERS = {"content-type": "application/json"}
 class Client:
     """Requests to one engine, as one cell must send them."""
 
-    def __init__(
-        self,
-        base_url: str,
-        model: Model,
-        technique: Technique,
-        patience: Patience = PATIENCE,
-    ) -> None:
+    def __init__(self, base_url: str, model: Model, technique: Technique, patience: Patience = PATIENCE) -> None:
         """A client that has not connected.
 
-        Args:
-            base_url: of the engine, on loopback.
-            model: the target, for its name and chat-template arguments.
-            technique: how it decodes.
-            patience: how long a request may stand still; its whole time is bounded by its own length.
+        `patience`: how long a request may stand still; its whole time is bounded by its own length.
         """
         self.base_url = base_url
         self._model = model
@@ -192,7 +272,6 @@ class Client:
         return Ready(encoded(request), body, streams, patience)
 
     def _name(self, ready: Ready) -> str:
-        """A request, for an error."""
         target = ready.data.split(b" ", 2)[1].decode()
         tokens = f", {ready.body['max_tokens']} tokens asked" if "max_tokens" in ready.body else ""
         return f"POST {self.base_url}{target}{tokens}"

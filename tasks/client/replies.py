@@ -1,17 +1,198 @@
-"""Answers decoded: what was said, how many tokens it took, and when they came."""
+"""What came back to a request: bytes and moments, and what they say. Nothing is decoded while others are timed."""
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tasks.client.engine_truth import EngineTruth, engine_truth
-from tasks.client.failures import RequestFailed
-from tasks.client.heard import Heard
-from tasks.client.logprobs import mean_logprob, top2_gaps
+from configs.errors import SpecsweepError
+from tasks.wire.answer import Arrivals
+from tasks.wire.patience import Patience
+
+
+class RequestFailed(SpecsweepError):
+    """An answer that can't be measured: an error status, a broken stream, or a request that the engine gave up."""
+
+
+class Unanswered(RequestFailed):
+    """No answer at all: nobody listens, or nothing moves. The next request would fare no better."""
+
+
+EVENT = b"data: "
+"""How a line of a stream begins that carries an event (WHATWG HTML, 9.2.5)."""
+
+PACK_FROM_BYTES = 1 << 16
+"""Shorter answers are kept as they came: only streams are longer, and they are forms that repeat themselves."""
+
+
+class Ready(NamedTuple):
+    """A request that is encoded: sending it needs nothing but the wire."""
+
+    data: bytes
+    body: Mapping[str, Any]
+    streams: bool
+    patience: Patience
+
+
+class Heard(NamedTuple):
+    """What came back to one request, with its moments by `time.monotonic`."""
+
+    body: Mapping[str, Any]
+    status: int
+    data: bytes
+    arrivals: Arrivals
+    is_packed: bool = False
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+        return zlib.decompress(self.data) if self.is_packed else self.data
+
+    @property
+    def is_large(self) -> bool:
+        """Whether packing it makes room."""
+        return len(self.data) >= PACK_FROM_BYTES
+
+    def packed(self) -> Heard:
+        """The same in a fraction of the room."""
+        return self if self.is_packed else self._replace(data=zlib.compress(self.data, 1), is_packed=True)
+
+    @property
+    def sent_s(self) -> float:
+        """When the request was written to its connection."""
+        return self.arrivals.sent_s
+
+    @property
+    def ended_s(self) -> float:
+        """When the answer's last byte was read."""
+        return self.arrivals.ended_s
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds on the wire."""
+        return self.arrivals.ended_s - self.arrivals.sent_s
+
+    def json(self) -> dict[str, Any]:
+        """The answer's JSON object.
+
+        Raises:
+            RequestFailed: an error status, or no JSON object.
+        """
+        self._good()
+        try:
+            answer = json.loads(self.content)
+        except ValueError as error:
+            raise RequestFailed(f"the answer is no JSON: {self.content[:300]!r}") from error
+        if not isinstance(answer, dict):
+            raise RequestFailed(f"the answer is no JSON object: {self.content[:300]!r}")
+        return answer
+
+    def events(self) -> list[tuple[float, bytes]]:
+        """Events of a stream, each with the seconds from the request to its last byte.
+
+        Raises:
+            RequestFailed: an error status.
+        """
+        self._good()
+        events, end, piece = [], 0, 0
+        for line in self.content.splitlines(keepends=True):
+            end += len(line)
+            if line.startswith(EVENT) and line.endswith((b"\n", b"\r")):
+                while self.arrivals.sizes[piece] < end:
+                    piece += 1
+                events.append((self.arrivals.pieces_s[piece] - self.arrivals.sent_s, line[len(EVENT) :].strip()))
+        return events
+
+    def _good(self) -> None:
+        if self.status != 200:
+            raise RequestFailed(f"HTTP {self.status}: {self.content[:300].decode(errors='replace')}")
+
+
+class EngineTruth(NamedTuple):
+    """One request by the engine's account; None for what it didn't say.
+
+    Times in ms: `queue_ms` from arrival to scheduling, `ttft_ms` from there to the first token, `generation_ms` from
+    the first token to the last, `itl_ms` the same per later token. A draft step is one that verified a draft. Some
+    accepted tokens may stand after the request's last one.
+    """
+
+    queue_ms: float | None = None
+    ttft_ms: float | None = None
+    generation_ms: float | None = None
+    itl_ms: float | None = None
+    draft_steps: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    accepted_histogram: list[int] | None = None
+    """Draft steps that accepted 0, 1, ..., K tokens."""
+
+
+def engine_truth(metrics: Mapping[str, Any] | None) -> EngineTruth:
+    """The `metrics` of an answer."""
+    said = metrics or {}
+    drafts = said.get("speculative_decoding") or {}
+    return EngineTruth(
+        queue_ms=said.get("queue_time_ms"),
+        ttft_ms=said.get("time_to_first_token_ms"),
+        generation_ms=said.get("generation_time_ms"),
+        itl_ms=said.get("mean_itl_ms"),
+        draft_steps=drafts.get("num_spec_steps"),
+        draft_tokens=drafts.get("num_draft_tokens"),
+        accepted_tokens=drafts.get("num_accepted_draft_tokens"),
+        accepted_histogram=drafts.get("acceptance_histogram"),
+    )
+
+
+def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
+    """Nats between the two best tokens at each output token of a choice; None: the engine sent no logprobs.
+
+    Read in vLLM 0.32.0, with and without speculative decoding (`v1/sample/{sampler,rejection_sampler}.py`,
+    `v1/worker/gpu/sample/sampler.py`, `v1/worker/gpu/spec_decode/rejection_sampler.py`,
+    `entrypoints/openai/chat_completion/serving.py`):
+
+    - Logprobs are allowed with a draft and with `return_token_ids`. There is one entry per output token, thinking and
+      end token included.
+    - They are the target's, before temperature and penalties (`logprobs_mode` raw_logprobs, the default). Of a drafted
+      token they are taken where it was verified; rejected ones are filtered out.
+    - Asking changes no greedy output: argmax is taken of the same float32 logits, and a verification computes the bonus
+      token's logits anyway.
+    - The sampled token comes first, then the best ones, cut to two. Where the sampled one isn't the best, the gap is to
+      it, and wider. Hence the order here is by value.
+
+    Raises:
+        RequestFailed: a token came without two candidates, or there are more or fewer entries than token ids.
+    """
+    entries = (choice.get("logprobs") or {}).get("content")
+    if entries is None:
+        return None
+    best = [sorted((each["logprob"] for each in entry["top_logprobs"]), reverse=True) for entry in entries]
+    short = sum(len(candidates) < 2 for candidates in best)
+    if short:
+        raise RequestFailed(f"{short} of {len(best)} output tokens came without their two best: top_logprobs was 2")
+    token_ids = choice.get("token_ids")
+    if token_ids is not None and len(token_ids) != len(best):
+        raise RequestFailed(f"the engine sent {len(token_ids)} token ids and {len(best)} logprobs for one output")
+    return [first - second for first, second, *_ in best]
+
+
+LEAST_LOGPROB = -100.0
+"""vLLM writes -9999 for a token of probability 0: one such token must not decide the mean of a thousand others."""
+
+
+def mean_logprob(choice: Mapping[str, Any]) -> float | None:
+    """Mean log-probability of a choice's tokens, in nats; None: the engine sent no logprobs, or there is no token.
+
+    They are the target's before temperature and penalties, also of drafted tokens (see `top2_gaps`). exp(-mean) is the
+    perplexity of the output to its own model.
+    """
+    entries = (choice.get("logprobs") or {}).get("content")
+    if not entries:
+        return None
+    return sum(max(float(entry["logprob"]), LEAST_LOGPROB) for entry in entries) / len(entries)
 
 
 class Reply(NamedTuple):

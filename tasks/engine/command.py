@@ -4,31 +4,105 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from configs.cell import Cell, Draft, Model
-from configs.engine import Engine as EngineSpec
-from configs.engine import argument
-from configs.secrets.held import without_secrets
-from tasks.engine import container, generate
-from tasks.engine.program import EngineUnavailable, not_installed, program, venv_of
+from configs.cell import Cell, Draft, Engine, Model, argument
+from configs.checkout import ROOT
+from configs.checks.engine import LONGEST_LOOKUP
+from configs.secrets import without_secrets
+from tasks.dummy_checkpoint import shape_digest, write_shape
+from tasks.engine import container
+from tasks.engine.program import ANSWER_S, EngineUnavailable, not_installed, program, python_words, venv_of
 from tasks.family import interpreter, members
 from tasks.host import environments, process_group
 from tasks.host.environment_spec import engine_cache, user_cache
-from tasks.host.hub_cache import hub_cache, hub_home
-from tasks.shapes.folder import shape_digest, write_shape
+from tasks.host.hub import hub_cache, hub_home
+
+MODULE = "tasks.transformers_engine"
+
+GENERATE_VARIABLES: Mapping[str, str] = {"DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(ROOT)}
+"""Its variables. The server starts in its cell's folder, and is found in the checkout."""
+
+PACKAGES = ("torch", "transformers")
+
+
+def generate_arguments(cell: Cell, weights: str, draft: str | None, port: int) -> list[str]:
+    """The whole command for a cell.
+
+    `draft`: hub id or folder of what drafts; None: nothing, or the text so far.
+
+    Raises:
+        EngineUnavailable: the environment is missing, or the engine's command starts a container.
+    """
+    argv = [
+        *_python(cell.engine), "-m", MODULE, "--model", weights,
+        "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
+        "--max-model-len", str(cell.serving.max_model_len),
+    ]  # fmt: skip
+    looks_up = cell.technique.method == "ngram"
+    options: list[tuple[str, object]] = [
+        ("--revision", cell.model.revision if cell.model.hub_id else None),
+        ("--dtype", cell.precision.dtype),
+        ("--reasoning-parser", cell.model.reasoning_parser),
+        ("--assistant-model", draft),
+        ("--assistant-revision", cell.draft.revision if cell.draft and cell.draft.hub_id else None),
+        ("--num-assistant-tokens", cell.k if draft is not None else None),
+        ("--prompt-lookup-num-tokens", cell.k if looks_up else None),
+        ("--max-matching-ngram-size", cell.technique.speculative_config.get(LONGEST_LOOKUP) if looks_up else None),
+        ("--device", "cpu" if cell.engine.on_cpu else None),
+    ]
+    for flag, value in options:
+        if value is not None:
+            argv += [flag, str(value)]
+    return [*argv, *cell.engine.args, *(cell.engine.draft_args if cell.technique.drafts else ())]
+
+
+def require_packages(engine: Engine) -> None:
+    """Refuse a Python that isn't there, or that lacks a package.
+
+    Raises:
+        EngineUnavailable: so it is.
+    """
+    words = _python(engine)
+    if shutil.which(words[0]) is None:
+        raise EngineUnavailable(
+            f"engine {engine.name!r}: no {words[0]!r} in any folder of the PATH ({os.environ.get('PATH', '')}): give "
+            "it the `environment: /path` of a virtual environment that has torch and transformers"
+        )
+    look = f"import importlib.util as u; print(*[p for p in {PACKAGES!r} if u.find_spec(p) is None])"
+    asked = [*words, "-c", look]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    lacking = done.stdout.strip() if done.returncode == 0 else " ".join(PACKAGES)
+    if lacking:
+        raise EngineUnavailable(
+            f"engine {engine.name!r}: {' '.join(words)} has no {lacking.replace(' ', ' and ')}: install it there, or "
+            "name another Python in the engine's file, as `environment: /path`"
+        )
+
+
+def _python(engine: Engine) -> Sequence[str]:
+    words = python_words(engine)
+    if container.is_container(words):
+        raise EngineUnavailable(
+            f"engine {engine.name!r}: of kind transformers, and its command starts a container, which lacks this "
+            "checkout: name a Python with torch and transformers instead, as /opt/venv/bin/python"
+        )
+    return words
+
 
 FROM_THE_SHELL = ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", process_group.ENGINE_VARIABLE)
 """Variables of this process that an engine in a container needs too; one that isn't set stays unset there."""
 
 
 SAME_CARDS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""CUDA counts the fastest card first, nvidia-smi by bus: where cards differ, name, clock, power and energy of a row
-would be another card's than the one that CUDA_VISIBLE_DEVICES gave the engine."""
+"""CUDA counts the fastest card first, nvidia-smi by bus. Where cards differ, a row would have the name, clock, power
+and energy of another card than CUDA_VISIBLE_DEVICES gave the engine."""
 
 
 class EngineCommand(NamedTuple):
@@ -58,7 +132,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
     if cell.engine.kind == "transformers":
         draft = _checkpoint(cell, cell.draft) if cell.draft else None
-        return _command(cell, generate.arguments(cell, weights, draft, port), env)
+        return _command(cell, generate_arguments(cell, weights, draft, port), env)
     words = program(cell.engine)
     if container.is_container(words):
         words = container.words_inside(words, (*env, *FROM_THE_SHELL), _folders(cell, env), workdir)
@@ -84,8 +158,9 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     speculative = speculative_config(cell)
     if speculative is not None:
         argv += ["--speculative-config", json.dumps(speculative, sort_keys=True), *cell.engine.draft_args]
-    diffusion = diffusion_config(cell)
-    if diffusion is not None:
+    # vLLM (0.32.0) takes the canvas' length from the checkpoint only without this, the steps also where they are null
+    if cell.denoising_steps is not None or cell.canvas_length is not None:
+        diffusion = {"canvas_length": cell.canvas, "max_denoising_steps": cell.denoising_steps}
         argv += ["--diffusion-config", json.dumps(diffusion, sort_keys=True)]
     return _command(cell, argv, env)
 
@@ -114,17 +189,6 @@ def speculative_config(cell: Cell) -> dict[str, JsonValue] | None:
         config["num_speculative_tokens"] = cell.k
     replayed = cell.acceptance.speculative_config if cell.acceptance is not None else {}
     return config | cell.technique.speculative_config | replayed
-
-
-def diffusion_config(cell: Cell) -> dict[str, JsonValue] | None:
-    """What vLLM is given as `--diffusion-config`; None where the checkpoint alone decides.
-
-    vLLM (0.32.0) takes the canvas' length from the checkpoint only where it is given none of this, but the number of
-    steps also where that is null.
-    """
-    if cell.denoising_steps is None and cell.canvas_length is None:
-        return None
-    return {"canvas_length": cell.canvas, "max_denoising_steps": cell.denoising_steps}
 
 
 def _checkpoint(cell: Cell, source: Model | Draft) -> str:
@@ -162,7 +226,7 @@ def overlay_name(cell: Cell) -> environments.Name | None:
 
 
 def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
-    ours = generate.VARIABLES if cell.engine.kind == "transformers" else _vllm_variables(cell.engine)
+    ours = GENERATE_VARIABLES if cell.engine.kind == "transformers" else _vllm_variables(cell.engine)
     env = {**SAME_CARDS, **ours}
     if (venv := venv_of(cell.engine)) is not None:  # as its `activate` does: kernels are built with its ninja
         env |= {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
@@ -182,7 +246,8 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
     return env | cell.engine.env | cell.technique.engine_env
 
 
-def _vllm_variables(engine: EngineSpec) -> dict[str, str]:
+def _vllm_variables(engine: Engine) -> dict[str, str]:
+    is_eager = engine.on_cpu and argument(engine.args, "--enforce-eager") is not None
     return {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -192,21 +257,13 @@ def _vllm_variables(engine: EngineSpec) -> dict[str, str]:
         # otherwise process titles overwrite /proc/<pid>/environ, in which `process_group` looks for its mark
         "SPT_NOENV": "1",
         "VLLM_CACHE_ROOT": str(compile_cache(engine)),
-        **_without_compiler(engine),
+        # `--enforce-eager` means the model alone: vLLM 0.32 still compiles what ranks log-probabilities, and the first
+        # request for any waits 13 s on two cores (2026-11-24). No timed request asks.
+        **({"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}),
     }
 
 
-def _without_compiler(engine: EngineSpec) -> dict[str, str]:
-    """For our own engine on the processor: `--enforce-eager` said of all of it, not of the model alone.
-
-    vLLM 0.32 still hands what ranks log-probabilities to torch.compile, and the first request that asks for any waits
-    for it: 13 s of every start on two cores (2026-11-24). No timed request asks.
-    """
-    is_eager = engine.on_cpu and argument(engine.args, "--enforce-eager") is not None
-    return {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
-
-
-def compile_cache(engine: EngineSpec) -> Path:
+def compile_cache(engine: Engine) -> Path:
     """The folder of `engine_cache` for an engine."""
     return engine_cache(engine.name, engine.environment, engine.command, engine.image)
 

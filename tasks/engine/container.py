@@ -1,9 +1,9 @@
-"""An engine in a container of this machine: what `docker run` needs besides the words that the user gave.
+"""An engine in a container of this machine: the options that `docker run` needs in addition to the user's words.
 
 Client and engine meet on loopback at a port chosen anew for each start, so the container shares the host's network. A
 variable gets in if it is named, a folder if it is mounted, here under its own path. The container belongs to the
-daemon, not to us: ending the process that asked for it leaves it running and the card's memory taken. So its id is
-written to a file beside the log, and by that it is removed, also by a later runner.
+daemon: ending the process that asked for it leaves it running. So its id is written to a file next to the log, and by
+that it is removed, also by a later runner.
 
 Options: docs.docker.com, `docker container run`; podman and nerdctl take the same.
 """
@@ -41,7 +41,7 @@ def is_container(words: Sequence[str]) -> bool:
 
 
 def require(words: Sequence[str]) -> None:
-    """Ask the runtime whether it works; its image is looked at by the engine's start, which may have to fetch it.
+    """Ask the runtime whether it works; the engine's start checks the image, which it may have to fetch.
 
     Raises:
         ContainerUnavailable: it doesn't answer, or the command chooses cards in a way that nobody outside it sees.

@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from configs.cell import Technique
-from configs.engine import Engine
+from configs.cell import Engine, Technique
 from configs.errors import SpecsweepError
 from tasks.engine import container
 from tasks.host import environments
@@ -55,7 +54,6 @@ def python_words(engine: Engine) -> tuple[str, ...]:
 
 
 def _words(engine: Engine, script: str) -> tuple[str, ...]:
-    """The engine's own command, or a script of its environment, or of the PATH."""
     if engine.command is not None:
         return (str(Path(engine.command[0]).expanduser()), *engine.command[1:])
     if (venv := venv_of(engine)) is not None:

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 
 from configs.errors import SpecsweepError
-from configs.secrets.held import TOKEN, secret
+from configs.secrets import TOKEN, secret
 from tasks.engine import container
-from tasks.engine.cause import cause, without_prefix
 from tasks.engine.command import EngineCommand, full_environment
+from tasks.engine.log import cause, without_prefix
 from tasks.host import autogroup, process_group
-from tasks.host.hub_token import token_variables
+from tasks.host.hub import token_variables
 
 POLL_S = 0.25
 """Pause between two looks at a starting engine."""
@@ -75,7 +75,11 @@ class Engine:
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
         env |= self._hub_token(self._group.scratch)
         started = time.monotonic()
-        self._keep_earlier_log()
+        if (
+            self.log_path.exists()
+        ):  # `engine.log` is the newest start's; those before are engine-1.log, engine-2.log, ...
+            number = 1 + len(list(self._workdir.glob("engine-*.log")))
+            self.log_path.rename(self._workdir / f"engine-{number}.log")
         with self.log_path.open("wb") as log:
             log.write((shlex.join(self.command.argv) + "\n").encode())
             log.flush()
@@ -113,12 +117,6 @@ class Engine:
         if container.is_container(self.command.argv):
             return {TOKEN: token} if (token := secret(TOKEN)) else {}
         return token_variables(scratch)
-
-    def _keep_earlier_log(self) -> None:
-        """`engine.log` is the newest start's; those before are `engine-1.log`, `engine-2.log`, ... beside it."""
-        if self.log_path.exists():
-            number = 1 + len(list(self._workdir.glob("engine-*.log")))
-            self.log_path.rename(self._workdir / f"engine-{number}.log")
 
     @property
     def alive(self) -> bool:

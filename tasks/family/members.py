@@ -1,7 +1,7 @@
 """The demo's tiny models as they are found: which there are, where each lies, whether it is whole, what identifies it.
 
-Standard library only, for nodes and flows; the trainer (`training/`) is no part of what they import, but its sources
-are read here: they identify what is trained on this machine.
+Standard library only, for nodes and flows. They never import the trainer (`training/`), but its sources are read here:
+they identify what is trained on this machine.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ DONE_FILE = "DONE"
 
 TRAINER = Path(__file__).parent / "training"
 
-COSMETIC_FILES = frozenset({"__init__.py", "beside_shipped.py", "build.py"})
+COSMETIC_FILES = frozenset({"__init__.py", "build.py"})
 """The trainer's files that can't change a weight; all others, and the task (`words.py`), are the recipe."""
 
 REVISION_DIGITS = 16
@@ -94,8 +94,7 @@ def digest_of(folder: Path) -> str:
 def recipe_hash(steps_scale: float = 1.0) -> str:
     """16 hex digits over the source of every file that can change a trained weight.
 
-    Args:
-        steps_scale: Factor on all steps; a scaled training (tests) has another hash than a full one.
+    A scaled training (tests) has another hash than a full one.
     """
     digest = hashlib.sha256(f"steps_scale={steps_scale}".encode())
     sources = (file for file in TRAINER.glob("*.py") if file.name not in COSMETIC_FILES)

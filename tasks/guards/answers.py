@@ -1,20 +1,57 @@
-"""Guards over graded answers: were they given at all, to their end, and can they be read?
+"""Guards over graded answers: were they given at all, to their end, can they be read, and could guessing do as well?
 
-Rows are those of `eval_samples`; exchanges, where given, are the rows of `exchanges` that they were read from, in the
-same order: then a rejection shows the end of the answer that explains it. Of a gated suite, whose text may not be
-spread, it says only how that answer ended and how it was read: what is said here is kept in the dataset.
+Rows are those of `eval_samples`. Exchanges, where given, are the rows of `exchanges` in the same order: a rejection
+then shows the end of the answer that explains it. Of a gated suite, whose text may not be spread, it shows only how
+that answer ended and was read, because sentences are kept in the dataset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import exp, fsum, lgamma, log, log1p
 from typing import NamedTuple
 
 from configs.evals.suites import SuiteFacts
 from tasks.guards.finding import Finding
-from tasks.guards.score import EVAL_CHANCE_P, GATE_CHANCE_P, at_chance
 from warehouse.parts import Row
 from warehouse.verdicts import Reason, Severity
+
+SMOKE_CHANCE_P = 0.15
+"""With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""
+
+GATE_CHANCE_P = 0.5
+"""For the first few items of an evaluation: no better than guessing usually does. At 0.15 one suite in four would stop
+a cell with 65 %; at 0.5 one in 18, and the second few items save most of those."""
+
+EVAL_CHANCE_P = 0.01
+"""With a whole evaluation there is no excuse for a score that guessing reaches one time in a hundred."""
+
+
+def chance_p(correct: int, n: int, chance: float) -> float:
+    """Probability that guessing scores at least `correct` of `n`: P(Bin(n, chance) >= correct).
+
+    Summed from logarithms: with thousands of items the binomial coefficients are beyond any float.
+    """
+    if correct <= 0:
+        return 1.0
+    if chance <= 0:
+        return 0.0
+    odds = log(chance), log1p(-chance)
+    whole = lgamma(n + 1)
+    terms = (
+        exp(whole - lgamma(i + 1) - lgamma(n - i + 1) + i * odds[0] + (n - i) * odds[1]) for i in range(correct, n + 1)
+    )
+    return min(1.0, fsum(terms))
+
+
+def at_chance(correct: int, n: int, chance: float, level: float) -> Finding | None:
+    """Guessing must reach a score with a probability of at most `level`."""
+    p = chance_p(correct, n, chance)
+    if p <= level:
+        return None
+    sentence = f"{correct} of {n} right: guessing (chance {chance:g}) does as well with p = {p:.2f}"
+    return Finding(Reason.AT_CHANCE, "rejected", sentence)
+
 
 EXCERPT_CHARS = 200
 """Characters of an answer's end that a rejection shows: the announcement of an answer, or a thought cut off."""
@@ -28,8 +65,8 @@ class Bounds(NamedTuple):
 
 
 TRUNCATED_BOUNDS = Bounds(0.02, 0.20)
-"""Up to 2 % cut off moves a score by no more than the stderr of the largest suite here; with a fifth it is a score of
-the limit."""
+"""Up to 2 % cut off moves a score by no more than the stderr of the largest suite; with a fifth the limit is the
+score."""
 
 BLANK_BOUNDS = Bounds(0.01, 0.10)
 """Blank though not cut off: something ended the answer that should not have (a stop string in the thinking)."""
@@ -58,10 +95,7 @@ JUDGED_HERE = frozenset({
 def step_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row] = ()) -> list[Finding]:
     """What a whole evaluation's answers give away.
 
-    Args:
-        rows: graded answers.
-        suite: whose items they answer.
-        exchanges: what was said, one for each row; none: a rejection shows no excerpt.
+    `exchanges`: what was said, one for each row; none: a rejection shows no excerpt.
     """
     return _findings(
         _Answers(rows, suite, exchanges), TRUNCATED_BOUNDS, BLANK_BOUNDS, agreement_rejected=0.0, level=EVAL_CHANCE_P
@@ -87,12 +121,6 @@ def in_full(findings: Judge, rows: Sequence[Row], suite: SuiteFacts, exchanges: 
     """What rejections of a gated suite leave out: their sentences with the answer's own words; none of other suites.
 
     For a file that stays on the node. Not for its standard output: the last lines of that become `attempts.log_tail`.
-
-    Args:
-        findings: `step_findings` or `gate_findings`.
-        rows: graded answers.
-        suite: whose items they answer.
-        exchanges: what was said, one for each row.
     """
     shown = findings(rows, suite._replace(gated=False), exchanges) if suite.gated else []
     return [finding.sentence for finding in shown if finding.severity == "rejected"]
@@ -118,23 +146,21 @@ class _Answers(NamedTuple):
 def _findings(
     answers: _Answers, cut: Bounds, blank: Bounds, *, agreement_rejected: float, level: float
 ) -> list[Finding]:
+    truncated_ones = answers.where(lambda row: row["truncated"])
+    blank_ones = answers.where(lambda row: row["blank"] and not row["truncated"])
     found = [
-        _share(answers, cut, Reason.TRUNCATED, "were cut off by the length limit", _is_truncated),
-        _share(answers, blank, Reason.BLANK_OUTPUT, "are blank though not cut off", _is_blank),
+        _share(answers, truncated_ones, cut, Reason.TRUNCATED, "were cut off by the length limit"),
+        _share(answers, blank_ones, blank, Reason.BLANK_OUTPUT, "are blank though not cut off"),
     ]
     if answers.suite.letters:
-        found += [
-            _share(answers, UNREADABLE_BOUNDS, Reason.UNREADABLE_ANSWERS, "name no answer", _is_unreadable),
-            readers_disagree(answers.rows, agreement_rejected, answers.shown),
-        ]
+        unread = answers.where(lambda row: row["last_in_body"] is None and not row["blank"] and not row["truncated"])
+        found.append(_share(answers, unread, UNREADABLE_BOUNDS, Reason.UNREADABLE_ANSWERS, "name no answer"))
+        found.append(readers_disagree(answers.rows, agreement_rejected, answers.shown))
     found.append(_guessed(answers, level))
     return [finding for finding in found if finding is not None]
 
 
-def _share(
-    answers: _Answers, bounds: Bounds, reason: Reason, what: str, holds: Callable[[Row], bool]
-) -> Finding | None:
-    concerned = answers.where(holds)
+def _share(answers: _Answers, concerned: Sequence[int], bounds: Bounds, reason: Reason, what: str) -> Finding | None:
     found = above(bounds, len(concerned), len(answers.rows), reason, what)
     if found is None or found.severity != "rejected":
         return found
@@ -167,10 +193,8 @@ def readers_disagree(
 ) -> Finding | None:
     """Where an option in brackets is found in an answer that was not cut off, it must be the one that we read.
 
-    Args:
-        rows: graded answers.
-        rejected_below: share of agreement below which it is rejected, not only suspect.
-        shown: the end of the answer of a row, for the sentence.
+    `rejected_below`: share of agreement below which it is rejected, not only suspect. `shown`: the end of a row's
+    answer.
     """
     both = [index for index, row in enumerate(rows) if row["flexible"] is not None and not row["truncated"]]
     apart = [index for index in both if rows[index]["flexible"] != rows[index]["last_in_body"]]
@@ -227,13 +251,65 @@ def excerpt(exchange: Row) -> str:
     return f"{thinking}[answer] {body or 'nothing'}"
 
 
-def _is_truncated(row: Row) -> bool:
-    return bool(row["truncated"])
+ENGLISH_NEEDED = 2
+"""Of the four English questions. A working model that misses each with 2 % (binomially) has three wrong once in 32 000
+cells; noise, echoes and broken weights have all wrong."""
+
+ALL_NEEDED = 4
+"""Of all ten: a model that knows English alone has its four, and is suspect."""
+
+SUSPECT_FROM_WRONG = 2
+"""A model that misses each question with 2 % has two or more wrong of ten in 1.6 % of cells: no reason to stop."""
+
+MOST_CUT_OFF = 3
+"""Of ten; with more of them unknown the rest says little."""
+
+FAMILY_NEEDED = 7
+"""Of ten taught questions, which have no room for thinking. A model that guesses the demo family's four letters has 7
+or more once in 285."""
+
+SHOWN_CHARS = 40
+"""Of a wrong answer, in the sentence."""
 
 
-def _is_blank(row: Row) -> bool:
-    return bool(row["blank"]) and not row["truncated"]
+def failed_sanity(answers: Sequence[Row]) -> Finding | None:
+    """What ended by itself must be right; the sentence names what was not.
+
+    Rows of `sanity`: of the general questions, or of what a member of the demo family was taught.
+    """
+    english = [row for row in answers if row["language"] == "en"]
+    missed = [row for row in answers if not row["is_right"] and (_ended(row) or not english)]
+    if english:
+        wrong_english = sum(row["language"] == "en" for row in missed)
+        # cut off is unknown: a cell is rejected only where no answer of those could save it
+        rejected = len(english) - wrong_english < ENGLISH_NEEDED or len(answers) - len(missed) < ALL_NEEDED
+    else:
+        rejected = len(answers) - len(missed) < FAMILY_NEEDED
+    if len(missed) < SUSPECT_FROM_WRONG and not rejected:
+        return None
+    severity: Severity = "rejected" if rejected else "suspect"
+    right = sum(bool(row["is_right"]) for row in answers)
+    said = ", ".join(f"{row['question_id']} ({_said(row)})" for row in missed)
+    return Finding(
+        Reason.FAILED_SANITY, severity, f"{right} of {len(answers)} sanity questions right, {len(missed)} wrong: {said}"
+    )
 
 
-def _is_unreadable(row: Row) -> bool:
-    return row["last_in_body"] is None and not row["blank"] and not row["truncated"]
+def cut_off_sanity(answers: Sequence[Row]) -> Finding | None:
+    """Most answers must end by themselves: of those that don't, nobody knows whether they would have been right."""
+    cut = [row for row in answers if not _ended(row)]
+    if len(cut) <= MOST_CUT_OFF or not any(row["language"] == "en" for row in answers):
+        return None
+    said = ", ".join(f"{row['question_id']} ({_said(row)})" for row in cut)
+    sentence = f"{len(cut)} of {len(answers)} sanity questions unanswered, so nothing is known of them: {said}"
+    return Finding(Reason.FAILED_SANITY, "suspect", sentence)
+
+
+def _ended(row: Row) -> bool:
+    return bool(row["finish_reason"] != "length")
+
+
+def _said(row: Row) -> str:
+    if not _ended(row):
+        return f"cut off after {row['completion_tokens']} tokens"
+    return repr(row["body"].strip()[:SHOWN_CHARS])

@@ -9,22 +9,22 @@ from statistics import fmean
 from typing import Any
 
 from configs.cell import Technique
-from configs.without_weights.acceptance import ReplayedAcceptance
+from configs.without_weights import ReplayedAcceptance
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.verdicts import Reason, Severity
 
 DEAD_ACCEPTED_PER_DRAFT = 0.1
-"""Tokens accepted per drafting step below which a draft is dead, however many it proposes. One that guesses among a
-hundred likely tokens gets 0.01, whatever K is, since what follows a wrong token is never accepted; a living DFlash
-(K = 15, out of its depth) was seen at 0.28."""
+"""Tokens accepted per drafting step below which a draft is dead. One that guesses among a hundred likely tokens gets
+0.01 whatever K is, since nothing after a wrong token is accepted. A living DFlash (K = 15, out of its depth) had
+0.28."""
 
 REPLAY_SLACK = 0.1
-"""Share by which a replayed acceptance may miss its table besides chance: the last step of each request is cut. 2.1 to
-2.3 were seen on an H200 where 2.18 had been asked for."""
+"""Share by which a replayed acceptance may miss its table, on top of chance: the last step of each request is cut. 2.1
+to 2.3 were seen on an H200 where 2.18 had been asked for."""
 
 REPLAY_ERRORS = 4
-"""Standard errors of chance besides: 1 in 16 000 fires for nothing."""
+"""Standard errors of chance on top: 1 in 16 000 fires for nothing."""
 
 TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
@@ -91,12 +91,15 @@ def replay_missed(technique: Technique, replayed: ReplayedAcceptance | None, cou
     """What the engine accepted must be what the row says was replayed.
 
     That is of K tokens a step, and of as many as it drafted only where the technique may draft fewer. With rates r_i of
-    at least i tokens, a step of n drafted ones accepts S(n) = sum(r_1 ... r_n) on average; the mean of their squares is
+    at least i tokens, a step of n drafted ones accepts S(n) = sum(r_1 ... r_n) on average. The mean of their squares is
     at most sum((2i - 1) r_i).
     """
     if replayed is None or not counted.drafts or counted.accepted_tokens is None:
         return None
-    drafted = counted.draft_tokens if _may_draft_fewer(technique) else None
+    may_draft_fewer = technique.method not in TRAINED_DRAFTS or any(
+        key in technique.speculative_config for key in FEWER
+    )
+    drafted = counted.draft_tokens if may_draft_fewer else None
     mean_drafted = len(replayed.rates) if drafted is None else drafted / counted.drafts
     (least, most), seen = _replayed(replayed.rates, mean_drafted), counted.accepted_tokens / counted.drafts
     squares = sum((2 * place - 1) * rate for place, rate in enumerate(replayed.rates, 1))
@@ -107,10 +110,6 @@ def replay_missed(technique: Technique, replayed: ReplayedAcceptance | None, cou
         return None
     sentence = f"{seen:.2f} tokens accepted a step, where {replayed.name} has {bound:.2f} (within {allowed:.2f})"
     return Finding(Reason.REPLAY_MISSED, "rejected", sentence)
-
-
-def _may_draft_fewer(technique: Technique) -> bool:
-    return technique.method not in TRAINED_DRAFTS or any(key in technique.speculative_config for key in FEWER)
 
 
 def _replayed(rates: Sequence[float], mean_drafted: float) -> tuple[float, float]:
@@ -128,15 +127,9 @@ def _replayed(rates: Sequence[float], mean_drafted: float) -> tuple[float, float
 def acceptance_mismatch(k: int | None, requests: Sequence[Mapping[str, Any]], counted: Counters) -> Finding | None:
     """What requests say of their drafts must add up to the engine's counters, and to no more tokens than were written.
 
-    Of a request with T output tokens the first comes from the prefill; each of S draft steps commits one token and
-    those accepted, A in all; other steps commit one. So S + A <= T - 1, plus up to K that the last step accepted
-    behind the request's end (vLLM 0.32.0 counts those, `v1/core/sched/scheduler.py`; issue #56101). Sums are compared
-    only where every request says something.
-
-    Args:
-        k: tokens drafted per step; None: not fixed.
-        requests: rows of `requests`.
-        counted: by the engine, over the same requests.
+    Of T output tokens the first comes from the prefill. Each of S draft steps commits one token and those accepted, A
+    in all; other steps commit one. So S + A <= T - 1, plus up to K accepted after the request's end, which vLLM 0.32.0
+    counts (`v1/core/sched/scheduler.py`; issue #56101). Sums are compared only where every request says something.
     """
     if not requests or any(row.get("engine_draft_steps") is None for row in requests):
         return None

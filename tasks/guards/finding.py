@@ -28,6 +28,12 @@ class Judgement(NamedTuple):
         """The worst severity found; ok if nothing was."""
         return worst(finding.severity for finding in self.findings)
 
+    def as_row(self) -> dict[str, object]:
+        """As a row of `verdicts`."""
+        reasons, details = [each.reason.value for each in self.findings], [each.sentence for each in self.findings]
+        of = {"condition": self.condition, "mode": self.mode, "verdict": self.verdict}
+        return {**of, "reasons": reasons, "details": details}
+
 
 def judge(condition: str | None, mode: str | None, findings: Sequence[Finding | None]) -> Judgement:
     """Gather what guards returned; a guard that found nothing returns None."""

@@ -12,9 +12,9 @@ from functools import cache
 from configs.cell import Cell
 from configs.evals.suites import SUITES
 from configs.load import load_gpu, load_model, load_precision, load_technique, names
+from tasks.guards.answers import EVAL_CHANCE_P, at_chance
 from tasks.guards.drafting import acceptance_out_of_range, dead_draft
 from tasks.guards.finding import Finding, judge
-from tasks.guards.score import EVAL_CHANCE_P, at_chance
 from tasks.guards.speed import ceiling_tok_s, floor_tok_s, impossible_speed, step_bytes, stream_mismatch, too_slow
 from tasks.meters import Counters
 from warehouse.consolidate.speed.settled import TOKENS_SLACK

@@ -8,8 +8,7 @@ from math import exp, log, sqrt
 from statistics import fmean, geometric_mean, median_low
 from typing import Any
 
-from configs.cell import Cell, Gpu
-from configs.engine import argument
+from configs.cell import Cell, Gpu, argument
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.statistics.beta import student_quantile
@@ -24,18 +23,18 @@ SLOW_OVERHEAD_S = 0.010
 is 0.0032; small models on large cards take nothing but that."""
 
 SLOW_GENERATE_OVERHEAD_S = 0.060
-"""The same of `generate()`, which has no graphs: eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: of
-the 60 layers of a 31B 24 to 48 ms a step; the rest is what `generate()` does between two of them."""
+"""The same of `generate()`, which has no graphs. Eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: 24
+to 48 ms a step for the 60 layers of a 31B. The rest is `generate()`'s own work."""
 
 PREFILL_FLOPS_FACTOR = 4.0
 """Most by which narrower numbers than 16 bits speed arithmetic up: 4 bits on cards that have them."""
 
 WITHOUT_GRAPHS = re.compile(r"(?<!\S)(-O|--optimization[-_]level)[ =]?0(?!\S)|cudagraph_mode\W+none", re.IGNORECASE)
-"""vLLM's ways to capture no CUDA graphs, besides `--enforce-eager`."""
+"""vLLM's further ways to capture no CUDA graphs, in addition to `--enforce-eager`."""
 
 STREAM_SHARE = 0.30
-"""Most by which streaming the same work may be slower or faster, besides the time per token below and besides chance.
-On one H200 (2026-11-22) large shapes were within 0.06, tiny ones up to 0.24 faster."""
+"""Most by which streaming the same work may be slower or faster, plus the time per token below and chance. On one H200
+(2026-11-22) large shapes were within 0.06, tiny ones up to 0.24 faster."""
 
 STREAM_TOKEN_S = 0.001
 """Most that sending and reading a token by itself adds. On the same card the tiny family (549 tok/s) streamed at 0.69
@@ -48,8 +47,8 @@ LUMPS_SHARE = 0.1
 """Share of streams that may come so: a client that once slept is not an engine that holds answers back."""
 
 ONE_OF = 5
-"""From so many streams on one may come so, whatever its share: of eight, one of 32 tokens brought five steps at once
-after a pause of 18 ms, on a card whose other streams were sound (H200, bench/h200, 2026-11-23)."""
+"""From so many streams on one may come so. Of eight, one of 32 tokens brought five steps at once after a pause of 18
+ms, on a card whose other streams were sound (H200, bench/h200, 2026-11-23)."""
 
 JOINED_STEPS = 2
 """Decoding steps that come in one chunk where the server's front end or the client was busy for a moment: one waits
@@ -68,9 +67,9 @@ STREAM_ALPHA = 0.05
 def tokens_per_step(cell: Cell, tokens: int, counted: Counters) -> float | None:
     """Tokens that a sequence commits per decoding step, over all its steps; None if the counters don't say.
 
-    A step commits one token and those accepted, so steps = tokens - accepted. vLLM counts a draft only in steps that
-    have one: n-gram with 10 drafts and 25 accepted of 512 tokens has an acceptance length of 3.5, and 1.05 of these. It
-    counts accepted tokens behind a request's last one, too, so K + 1 is the most. Block diffusion counts its steps.
+    A step commits one token and those accepted, so steps = tokens - accepted. vLLM's own acceptance length counts only
+    steps that have a draft: 10 drafts with 25 accepted of 512 tokens are 3.5 there, and 1.05 here. Tokens accepted
+    after a request's end are counted too, so K + 1 is the most. Block diffusion counts its steps.
     """
     technique = cell.technique
     if technique.is_baseline:
@@ -98,12 +97,7 @@ def step_bytes(cell: Cell, prompt_tokens: float, output_tokens: int, concurrency
 def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | None, concurrency: int) -> float | None:
     """Most tokens per second that the memory bandwidth of all cards allows; None if it or `per_step` is unknown.
 
-    Args:
-        cell: what is served.
-        gpu: each of its cards.
-        bytes_read: `step_bytes`.
-        per_step: `tokens_per_step`.
-        concurrency: requests in flight.
+    `bytes_read` is `step_bytes`, `per_step` is `tokens_per_step`.
     """
     if gpu.bandwidth_gb_s is None or per_step is None:
         return None
@@ -140,17 +134,14 @@ def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     1 / (bytes per step / (bandwidth x 0.5) + 10 ms), of `generate()` + 60 ms. Not for engines that their own arguments
     slow down: without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
     """
-    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or _is_slowed(cell):
+    words = cell.engine_words  # told to do without graphs, or without the card's memory?
+    is_slowed = argument(words, "--enforce-eager", "--cpu-offload-gb") is not None or WITHOUT_GRAPHS.search(
+        " ".join(words)
+    )
+    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or is_slowed:
         return None
     read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
     return 1 / (read_s + (SLOW_GENERATE_OVERHEAD_S if cell.engine.kind == "transformers" else SLOW_OVERHEAD_S))
-
-
-def _is_slowed(cell: Cell) -> bool:
-    """Whether the engine was told to do without graphs, or without the card's memory."""
-    if argument(cell.engine_words, "--enforce-eager", "--cpu-offload-gb") is not None:
-        return True
-    return WITHOUT_GRAPHS.search(" ".join(cell.engine_words)) is not None
 
 
 def too_slow(decode_tok_s: float, floor: float | None) -> Finding | None:
@@ -189,13 +180,9 @@ def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) ->
 def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> Finding | None:
     """Tokens of a streamed answer must come as they are made: one that comes in halves has a TPOT of its own making.
 
-    A chunk of two steps says nothing of itself: a front end that was busy for one step sends both at once, and of an
-    answer of four steps that is half. So short answers are judged together: a busy machine joins the steps of some, an
-    engine that holds answers back those of all.
-
-    Args:
-        answers: tokens of each, and of its largest chunk.
-        step_tokens: most that one decoding step makes; answers of up to two steps aren't judged.
+    A front end that was busy for one step sends two at once, which is half of an answer of four steps. So short answers
+    are judged together: a busy machine joins the steps of some, an engine that holds answers back those of all.
+    `answers` are tokens of each and of its largest chunk; one of up to two steps of `step_tokens` isn't judged.
     """
     short, longer = 2 * step_tokens, 2 * JOINED_STEPS * step_tokens
     kinds = (
@@ -213,15 +200,11 @@ def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> F
 def late_first_token(cell: Cell, requests: Sequence[Mapping[str, Any]]) -> Finding | None:
     """The first token must be seen when it is made: a prefill makes one, also where drafts follow.
 
-    An engine that sends nothing of its first steps, as vLLM did of tokens that its reasoning parser hides, makes TTFT
-    late by whole decoding steps: by more of them without a draft than with one, so that a draft seems to speed up
-    prefills. A busy front end joins the first step of some streams with the next one: of 64 at once, on two cores that
-    others loaded fivefold, of 12 (vLLM 0.32.0, the tiny family, 2026-11-24). Hence most of them must have come so. Not
-    for generate(), whose first step verifies a draft, nor for a canvas.
-
-    Args:
-        cell: that the engine serves.
-        requests: rows with `first_chunk_tokens`; null where nothing was streamed, or by an older client.
+    An engine that sends nothing of its first steps makes TTFT late by whole decoding steps, as vLLM did of tokens that
+    its reasoning parser hides. Without a draft it is later than with one, so that a draft seems to speed up prefills. A
+    busy front end joins the first two steps of some streams: of 12 of 64 on two cores under fivefold load (vLLM 0.32.0,
+    the tiny family, 2026-11-24). Hence most of them must have come so. Not for generate(), whose first step verifies a
+    draft, nor for a canvas. `first_chunk_tokens` is null where nothing was streamed, or by an older client.
     """
     first = [row["first_chunk_tokens"] for row in requests if row.get("first_chunk_tokens")]
     makes_one = cell.engine.kind == "vllm" and not cell.technique.denoises
@@ -246,3 +229,72 @@ def _chance(streamed: Sequence[float], fixed: Sequence[float]) -> float:
     squares = sum((value - fmean(sample)) ** 2 for sample in samples for value in sample)
     error = sqrt(squares / degrees * (1 / len(streamed) + 1 / len(fixed)))
     return exp(min(student_quantile(STREAM_ALPHA / 2, degrees) * error, log(STREAM_MOST)))
+
+
+ROUNDING_MS = 1.0
+"""What two readings of one machine's monotonic clock may lose by being written down. Of 7022 requests to vLLM and
+generate(), on two cores and on an H200, the client's was .8 ms longer at the least (2026-11)."""
+
+HELD_BACK_MS = 1000.0
+"""What a busy front end may take for a first token: tokenizing, detokenizing, the wire, the client's own reading.
+Medians of the 165 conditions of streams among those requests were 1 to 17 ms, the worst single one 748 ms. With 11 busy
+tasks on two cores most of a short load's were beyond 100 ms, of a fake engine that held nothing back."""
+
+
+def clock_mismatch(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """A client can't see a token, or an answer's end, before the engine made it: its time has the engine's inside.
+
+    From sending to the first token there are queueing and prefill, to the last byte the generation as well. Where that
+    doesn't hold one of the two clocks is wrong, and nobody knows which.
+    """
+    told = [row for row in requests if _own_ms(row) is not None]
+    short = [each for row in told for each in _shorter(row)]
+    if not short:
+        return None
+    ours_ms, own_ms, what = max(short, key=lambda each: each[1] - each[0])
+    off = sum(bool(_shorter(row)) for row in told)
+    sentence = (
+        f"{off} of {len(told)} requests took the client less time than the engine says that it took itself, e.g. "
+        f"{ours_ms:.1f} ms {what}, of which the engine's own {own_ms:.1f}"
+    )
+    return Finding(Reason.CLOCK_MISMATCH, "suspect", sentence)
+
+
+def held_back(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """A first token must be seen when the engine has made it, by the engine's own clock.
+
+    An engine, or a proxy, that finishes an answer and then plays it has a first chunk of one token and a true rate.
+    Only its clock gives it away. A front end's time is part of what users wait for, and grows with load and prompt. So
+    a token is held back if it is later than `HELD_BACK_MS`, than the engine took for it, and than half of the
+    generation. Most of the streams must have come so. Rows without both accounts of the first token are left out.
+    """
+    streams = [row for row in requests if row.get("ttft_ms") is not None and _own_ms(row) is not None]
+    late = [row["ttft_ms"] - (_own_ms(row) or 0.0) for row in streams if _is_held_back(row)]
+    if len(streams) < FEWEST_STREAMS or 2 * len(late) <= len(streams):
+        return None
+    sentence = (
+        f"{len(late)} of {len(streams)} first tokens were seen {min(late):.0f} ms or more after the engine had made "
+        "them, by its own clock: they were held back on their way"
+    )
+    return Finding(Reason.LATE_FIRST_TOKEN, "suspect", sentence)
+
+
+def _own_ms(row: Mapping[str, Any]) -> float | None:
+    """The engine's time until a first token, queueing included; None: it didn't say."""
+    made_ms: float | None = row.get("engine_ttft_ms")
+    return None if made_ms is None else made_ms + (row.get("engine_queue_ms") or 0.0)
+
+
+def _shorter(row: Mapping[str, Any]) -> list[tuple[float, float, str]]:
+    """The client's time, the engine's inside it, and until when, wherever the first is shorter."""
+    own_ms = _own_ms(row) or 0.0
+    whole_ms = own_ms + (row.get("engine_generation_ms") or 0.0)
+    spans = [(1000 * row["wall_s"], whole_ms, "to the last byte")]
+    if row.get("ttft_ms") is not None:
+        spans.append((row["ttft_ms"], own_ms, "to the first token"))
+    return [each for each in spans if each[0] < each[1] - ROUNDING_MS]
+
+
+def _is_held_back(row: Mapping[str, Any]) -> bool:
+    own_ms = _own_ms(row) or 0.0
+    return bool(row["ttft_ms"] - own_ms > max(HELD_BACK_MS, own_ms, (row.get("engine_generation_ms") or 0.0) / 2))

@@ -14,8 +14,8 @@ from warehouse.statistics.beta import student_quantile
 from warehouse.verdicts import Reason
 
 CV_BOUND = 0.15
-"""Coefficient of variation of the repeats from which they are not of one thing. Healthy on two cores: 1 to 3 % one at
-a time, below 10 % four at a time; a starved client showed 35 and 43 %, two machines under one name 18.7 % (2026-11)."""
+"""Coefficient of variation of the repeats from which they are not of one thing. Healthy on two cores: 1 to 3 % alone,
+below 10 % four at a time. A starved client had 35 and 43 %, two machines under one name 18.7 % (2026-11)."""
 
 LATE_BOUND = 0.05
 """Largest lateness, as a share of the clock's time: what one missed moment can cost. Beyond it a figure may be off by
@@ -34,8 +34,8 @@ client at 256 in flight on two loaded cores: 0.97, streamed 0.99; peers there de
 it comes 0.03 and 0.19 (bench/README.md)."""
 
 BEHIND_SHARE = 0.05
-"""Share of an open loop's requests that may be sent later than `LATE_BOUND` of the time to a first token, or than a
-calm machine sends: beyond it the 95th percentile of their latencies is the client's."""
+"""Share of an open loop's requests that may be late, by more than `LATE_BOUND` of the time to a first token and than a
+calm machine is. Beyond it the 95th percentile of their latencies is the client's."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)
 """What a stream looks like, too, to a client that slept while it came."""
@@ -55,10 +55,8 @@ def half_width(rates: Sequence[float]) -> float:
 def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding steps/s") -> Finding | None:
     """Repeats of a visit must agree, and have settled their pace where a width was asked for.
 
-    Args:
-        paces: of each repeat of one visit, decoding steps per second: tok/s would scatter by prompt where drafts do.
-        within: the half-width that was asked for, as a share; None: a fixed number of repeats.
-        what: the paces are, for the sentence.
+    `paces` are decoding steps/s of each repeat: tok/s would scatter by prompt where drafts do. `within`: the half-width
+    that was asked for, as a share; None: a fixed number of repeats.
     """
     number = len(paces)
     if number < 2:
@@ -76,10 +74,10 @@ def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding
 
 
 def is_starved(window: Mapping[str, Any]) -> bool:
-    """Whether a window's figure is that of a client that was kept waiting: once for long, or often.
+    """Whether a window's client was kept waiting, once for long or often; unknown in older windows is no.
 
-    A window's clock is its wall clock; that of streams is the time to a first token (`prefill_s`), the shortest that is
-    read in them, or one request's where nobody knows it. A window of before clients were watched is none.
+    Its clock is the wall clock. For streams it is the time to a first token (`prefill_s`), the shortest that is read in
+    them, or one request's time where that is unknown.
     """
     if window.get("client_late_ms") is None:
         return False
@@ -128,9 +126,7 @@ def client_limited(windows: Sequence[Mapping[str, Any]]) -> Finding | None:
 def client_behind(late_ms: Sequence[float], first_ms: Sequence[float]) -> Finding | None:
     """In an open loop requests must be sent when they are due, or the load is another one, and its latencies too long.
 
-    Args:
-        late_ms: of each request, from the moment for which it was scheduled to its sending.
-        first_ms: of those that have one, from its sending to its first token.
+    `late_ms`: from a request's moment in the schedule to its sending; `first_ms`: from there to its first token.
     """
     if not late_ms:
         return None
@@ -155,10 +151,7 @@ def with_steadiness(
 ) -> Judgement:
     """A judgement, and what the steadiness of its windows adds to it.
 
-    Args:
-        judgement: of a condition's fixed or natural windows, or of its streamed ones.
-        windows: those windows.
-        within: the half-width that its repeats were asked to reach, as a share.
+    `within`: the half-width that its repeats were asked to reach, as a share.
     """
     starved = client_starved(windows)
     kept = unexplained(judgement.findings, starved)

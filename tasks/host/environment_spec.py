@@ -73,11 +73,7 @@ class Environment:
 ENVIRONMENTS: dict[Name, Environment] = {
     "uv": Environment("uv and pip, which make the others", "uv.txt", "uv", 6, 0.3),
     "control": Environment(
-        "flows, SkyPilot, warehouse",
-        "control.txt",
-        "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic",
-        25,
-        2,
+        "flows, SkyPilot, warehouse", "control.txt", "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic", 25, 2
     ),
     "node": Environment(
         "the runner next to the engine",

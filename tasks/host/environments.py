@@ -1,7 +1,7 @@
 """Python environments, made on first use and shared by all clones of this user.
 
-The pins of the control side, the node runner and the engine exclude one another, so each has an environment of its
-own, in the user's cache folder under the hash of its pin file. Standard library only: any python3 >= 3.11 runs it.
+The pins of the control side, the node runner and the engine exclude one another. So each has its own environment in the
+user's cache folder, under the hash of its pin file. Standard library only: any python3 >= 3.11 runs it.
 
     python3 tasks/host/environments.py python control node   # make what is missing, print the interpreters
     python3 tasks/host/environments.py list                  # which there are, where, and whether they are ready
@@ -184,7 +184,10 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command == "python":
             return _print_pythons(arguments.names, console)
         if arguments.command == "list":
-            _list()
+            for name in NAMES:
+                path, spec = _path_of(name), ENVIRONMENTS[name]
+                print(f"{name:<16} {'ready' if path else '-':<6} {spec.purpose:<38} {folder_of(name)}")
+            print(f"{'':<16} suffix decoding: {suffix_unavailable() or 'available'}")
         elif reason := retry_suffix(console.tell_of("engine-cpu")):
             console.tell(f"specsweep: suffix decoding is not available: {reason}")
             return 1
@@ -240,13 +243,6 @@ def _make(name: Name, console: Console) -> bool:
         return False
     console.tell(f"{name}: ready after {time.monotonic() - started:.0f} s", of=name)
     return True
-
-
-def _list() -> None:
-    for name in NAMES:
-        path, spec = _path_of(name), ENVIRONMENTS[name]
-        print(f"{name:<16} {'ready' if path else '-':<6} {spec.purpose:<38} {folder_of(name)}")
-    print(f"{'':<16} suffix decoding: {suffix_unavailable() or 'available'}")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,44 @@
-"""Whether the checkpoint that was served is in the format that its row's label says, as its own files tell.
+"""Which checkpoint was really served: its commit, and whether its format is that of its row's label.
 
-A precision of fewer than 16 bits that nothing is turned into while loading (awq, gptq, nvfp4 ...) is the checkpoint's
-own: of one in 16 bits an engine serves 16 bits, and says nothing.
+A precision below 16 bits that is not made while loading (awq, gptq, nvfp4 ...) is the checkpoint's own. From a
+checkpoint in 16 bits an engine serves 16 bits without a word.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from configs.cell import Cell
-from configs.engine import argument
-from tasks.place.hub_commits import repository
+from configs.cell import Cell, argument
+from tasks.host.hub import hub_cache
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -> str | None:
+    """The commit behind a revision; None where the cache doesn't tell.
+
+    Layout of the cache: huggingface_hub, "Understand caching": `models--ORG--NAME/refs/REVISION` holds the commit that
+    a branch or tag was resolved to, `snapshots/COMMIT/` its files.
+
+    `revision` is a branch, tag or commit; None: the default branch. `env` is the engine's.
+    """
+    if revision is not None and _COMMIT.fullmatch(revision):
+        return revision
+    folder = repository(hub_id, env)
+    ref = folder / "refs" / (revision or "main")
+    if ref.is_file():
+        return ref.read_text(encoding="ascii").strip()
+    snapshots = [path.name for path in folder.glob("snapshots/*")]
+    return snapshots[0] if len(snapshots) == 1 else None
+
+
+def repository(hub_id: str, env: Mapping[str, str]) -> Path:
+    """The folder of a model's repository in that cache."""
+    return hub_cache(env) / f"models--{hub_id.replace('/', '--')}"
+
 
 KEYS = ("quantization_config", "compression_config")
 """Where `config.json`, or its part for text, says how weights are kept (vLLM 0.32.0, transformers_utils/); the second
@@ -28,10 +54,7 @@ PLAIN_BYTES = 2.0
 def unlike_its_label(cell: Cell, commit: str | None, env: Mapping[str, str]) -> str | None:
     """Why a served checkpoint isn't in its cell's precision; None: it is, or nobody can tell.
 
-    Args:
-        cell: what is served.
-        commit: of its model on the hub, as far as it is known.
-        env: of the engine, which has read the checkpoint by now.
+    `commit` is of its model on the hub, as far as it is known; `env` is the engine's, which has read it by now.
     """
     precision, model = cell.precision, cell.model
     made_while_loading = precision.quantization is not None or precision.dtype is not None

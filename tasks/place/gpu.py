@@ -80,10 +80,6 @@ def visible(found: Sequence[Card], said: str | None) -> list[Card]:
     """Those that CUDA shows a process, in its order.
 
     As the driver reads CUDA_VISIBLE_DEVICES: numbers, or how uuids begin; the first that names no card ends it.
-
-    Args:
-        found: all cards.
-        said: the variable's text; None: it is not set, and all are visible.
     """
     if said is None:
         return list(found)

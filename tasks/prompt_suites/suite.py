@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
+from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, SUITE_SIZES, TWIN
 from configs.steps.load import BETWEEN, LoadStep
 from tasks.evals.data.files import from_file
 from tasks.evals.data.hub import fetched
 from tasks.evals.data.unavailable import DatasetUnavailable
-from tasks.prompt_suites.twin import TWIN_REVISION, twin_prompts
-from tasks.prompts import Prompt
+from tasks.family import words
+from tasks.prompts import Prompt, prompt_seed
+
+LIST_TOKENS: Final = {
+    "coding": 96, "humanities": 128, "multilingual": 160, "rag": 512, "roleplay": 112, "stem": 224,
+    "summarization": 384, "writing": 144,
+}  # fmt: skip
+"""Categories that are lists, and the length of their prompts in tokens."""
+
+QUESTION_KINDS: Final = {"math": "arith", "qa": "lookup", "reasoning": "arith"}
+"""Categories that are questions, and of which kind."""
+
+TWIN_REVISION: Final = "twin-1"
+"""Raised when the prompts change."""
+
+
+def twin_prompts(max_tokens: int) -> Iterator[tuple[str, Prompt]]:
+    """Category and prompt, all of them, the categories in turn.
+
+    A list is as long as the cap, at most as the family can count.
+    """
+    categories = sorted({*LIST_TOKENS, *QUESTION_KINDS})
+    for number in range(SUITE_SIZES[TWIN].per_category):
+        for category in categories:
+            if category in QUESTION_KINDS:
+                draw = random.Random(f"{TWIN_REVISION} {category} {number}")
+                yield category, Prompt(words.draw_question(QUESTION_KINDS[category], draw).prompt)
+            else:
+                seed, tokens = prompt_seed(TWIN_REVISION, category, number), LIST_TOKENS[category]
+                text = words.listing_prompt(seed, tokens, min(max_tokens, words.LONGEST_OUTPUT_TOKENS))
+                yield category, Prompt(text, {"enable_thinking": words.LISTING_THINKING})
+
 
 OURS_FILE = Path(__file__).with_name("ours.jsonl")
 """Our own prompts, in SPEED-Bench's shape."""
@@ -51,10 +82,7 @@ class PromptSuite(NamedTuple):
 def prompt_suite(spec: LoadStep, cache: Path, tell: Callable[[str], None]) -> PromptSuite:
     """The prompts of a step.
 
-    Args:
-        spec: its `dataset`, `revision`, `requests_per_category` and cap decide.
-        cache: folder in which fetched records are kept.
-        tell: gets a line about what takes long or is left out.
+    Fetched records are kept in `cache`; `tell` gets a line about what takes long or is left out.
 
     Raises:
         DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.

@@ -86,15 +86,15 @@ def _fence() -> Callable[[], None]:
     """
     checkout = str(Path(__file__).parents[2])
     sys.path.insert(0, checkout)
-    from tasks.sandbox import landlock, seccomp
+    from tasks.sandbox import fences
 
     sys.path.remove(checkout)
 
     def put_up() -> None:
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))) != 0:
             raise OSError(ctypes.get_errno(), "no_new_privs")
-        landlock.allow_reading([Path(os.__file__).parent])
-        seccomp.allow_computing()
+        fences.allow_reading([Path(os.__file__).parent])
+        fences.allow_computing()
 
     return put_up
 

@@ -11,9 +11,8 @@ from tasks.client import Reply
 from tasks.context import Progress, StepContext
 from tasks.family.words import KINDS, Question, questions
 from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
-from tasks.guards.answers import NONE_ALLOWED, blank_output, truncated
+from tasks.guards.answers import EVAL_CHANCE_P, NONE_ALLOWED, SMOKE_CHANCE_P, at_chance, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.score import EVAL_CHANCE_P, SMOKE_CHANCE_P, at_chance
 from tasks.prompts import Prompt
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 

@@ -1,17 +1,15 @@
 """Memory: what the start said of weights, cache and graphs, and the peaks over one request that fills the context.
 
 Units and sources:
-    weights_bytes, kv_cache_bytes, graph_bytes  of one card, as the engine's log says (`tasks.engine.startup_log`).
-    kv_tokens                 the engine's own figure in `/metrics` (`vllm:cache_config_info`), else its log's.
-    engine_memory_peak_bytes  of its processes, by the driver, behind the request: an engine gives nothing back.
-    gpu_memory_peak_bytes     most in use on a card while the request ran, by anybody.
-    host_peak_bytes           sum of the high-water marks of its processes' resident sets, by the kernel.
+    weights_bytes, kv_cache_bytes, graph_bytes: of one card, as the engine's log says (`tasks.engine.log`).
+    kv_tokens: the engine's own figure in `/metrics` (`vllm:cache_config_info`), else its log's.
+    engine_memory_peak_bytes: of its processes, by the driver, after the request: an engine gives nothing back.
+    gpu_memory_peak_bytes: most in use on a card while the request ran, by anybody.
+    host_peak_bytes: sum of the high-water marks of its processes' resident sets, by the kernel.
 
-The transformers engine keeps no cache between requests and says the rest in gauges of `/metrics`
-(`tasks.transformers_engine.memory`): weights_bytes is target and assistant; where the driver shows none of its
-processes, engine_memory_peak_bytes is the most that torch reserved.
-
-The row is of one start, so nothing of an attempt before this one is taken over.
+The transformers engine says weights (target and assistant) and peaks in gauges of `/metrics`. Where the driver shows
+none of its processes, engine_memory_peak_bytes is the most that torch reserved. The row is of one start, so nothing of
+an earlier attempt is taken over.
 """
 
 from __future__ import annotations
@@ -22,23 +20,21 @@ from collections.abc import Sequence
 from configs.steps.memory import CONDITION, MemoryStep
 from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
+from tasks.engine.log import GRAPHS, KV_TOKENS, WEIGHTS, StartupMemory, startup_memory
 from tasks.engine.server import Engine
-from tasks.engine.startup_log import GRAPHS, KV_TOKENS, WEIGHTS, StartupSaid, read
 from tasks.evals.concurrency import kv_tokens
 from tasks.guards.finding import Judgement, judge
-from tasks.guards.machine import throttled
-from tasks.guards.memory import log_unread
-from tasks.guards.prompts import prompt_length
+from tasks.guards.machine import log_unread, throttled
 from tasks.guards.speed import WITHOUT_GRAPHS
-from tasks.guards.tokens import short_output
+from tasks.guards.tokens import prompt_length, short_output
 from tasks.host.process_group import peak_bytes
 from tasks.meters import samples
 from tasks.prompts import prompt_seed
-from tasks.timing.timed import Timed, timed
+from tasks.timing.timed import timed
 from warehouse.memory.rows import MODE
 from warehouse.steps.memory import MEMORY_STARTS
 
-NOTHING_SAID = read("")
+NOTHING_SAID = startup_memory("")
 
 WEIGHTS_GAUGE = "transformers:weights_bytes"
 CARD_PEAK_GAUGE = "transformers:gpu_memory_peak_reserved_bytes"
@@ -48,9 +44,16 @@ HOST_PEAK_GAUGE = "transformers:resident_memory_peak_bytes"
 async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     """Read what the start said, send the request, and look at the peaks."""
     engine = ctx.engine
-    said = NOTHING_SAID if engine is None else read(await asyncio.to_thread(engine.log_text))
-    load = await _full_context(ctx, spec)
-    page = await _metrics(ctx)  # behind the request, whose peak it tells
+    said = NOTHING_SAID if engine is None else startup_memory(await asyncio.to_thread(engine.log_text))
+    ctx.tell(Progress(0, f"{CONDITION}: {spec.context_tokens(ctx.cell)} tokens"))
+    seed = prompt_seed(CONDITION, ctx.measurement.name)
+    prompt = await ctx.prompt(spec.prompts, seed, spec.context_tokens(ctx.cell), spec.output_tokens)
+    load = await timed(ctx, [ctx.client.ready(ctx.client.request(prompt, spec.output_tokens, fixed=True))], 1)
+    load.answered.require_all()
+    try:
+        page = await ctx.client.text("/metrics")  # after the request, whose peak it tells
+    except RequestFailed:
+        page = ""  # an engine without counters: the log may know, or a finding says that nobody does
     tokens, gauges = kv_tokens(page), _gauges(page)
     pids = [] if engine is None else await asyncio.to_thread(engine.pids)
     by_driver = await asyncio.to_thread(ctx.cards.most_bytes_of, pids) if ctx.cards else None
@@ -80,13 +83,6 @@ async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     return [judge(CONDITION, MODE, found)]
 
 
-async def _metrics(ctx: StepContext) -> str:
-    try:
-        return await ctx.client.text("/metrics")
-    except RequestFailed:
-        return ""  # an engine without counters: the log may know, or a finding says that nobody does
-
-
 def _gauges(page: str) -> dict[str, int]:
     """Bytes by gauge, over its labels: weights of the target and of what drafts add up."""
     found: dict[str, int] = {}
@@ -96,16 +92,7 @@ def _gauges(page: str) -> dict[str, int]:
     return found
 
 
-async def _full_context(ctx: StepContext, spec: MemoryStep) -> Timed:
-    ctx.tell(Progress(0, f"{CONDITION}: {spec.context_tokens(ctx.cell)} tokens"))
-    seed = prompt_seed(CONDITION, ctx.measurement.name)
-    prompt = await ctx.prompt(spec.prompts, seed, spec.context_tokens(ctx.cell), spec.output_tokens)
-    load = await timed(ctx, [ctx.client.ready(ctx.client.request(prompt, spec.output_tokens, fixed=True))], 1)
-    load.answered.require_all()
-    return load
-
-
-def _missed(said: StartupSaid, engine: Engine, tokens: int | None) -> Sequence[str]:
+def _missed(said: StartupMemory, engine: Engine, tokens: int | None) -> Sequence[str]:
     """What the log should have told of such an engine, and didn't.
 
     vLLM on the CPU logs no memory of its weights. Graphs are captured on cards, unless an argument says otherwise.

@@ -12,8 +12,7 @@ from configs.steps.needle import NeedleStep, condition_name
 from tasks.context import Progress, StepContext
 from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.haystack.fit import haystack
-from tasks.haystack.needle import last_number, needle_of
+from tasks.haystack import haystack, last_number, needle_of
 from tasks.prompts import Prompt
 from warehouse.steps.needle import NEEDLES
 
@@ -23,7 +22,7 @@ PROMPT_HASH_HEX_DIGITS = 16
 SMOKE_DEPTH_PERCENT = 50
 
 
-class Place(NamedTuple):
+class NeedlePlace(NamedTuple):
     """Where a needle is hidden; in this order they are asked, the cheap ones first. It names a row."""
 
     context_tokens: int
@@ -33,8 +32,8 @@ class Place(NamedTuple):
 
 async def measure(ctx: StepContext, spec: NeedleStep) -> list[Judgement]:
     """Ask for every needle that earlier attempts didn't; each answer is stored as it comes."""
-    rows = await ctx.resume(NEEDLES, Place._fields)
-    answered = {tuple(row[name] for name in Place._fields) for row in rows}
+    rows = await ctx.resume(NEEDLES, NeedlePlace._fields)
+    answered = {tuple(row[name] for name in NeedlePlace._fields) for row in rows}
     wanted = places(spec, spec.lengths(ctx.cell))
     tokens = sum(place.context_tokens for place in wanted)
     slots = asyncio.Semaphore(spec.concurrency)
@@ -56,22 +55,24 @@ async def measure(ctx: StepContext, spec: NeedleStep) -> list[Judgement]:
 async def smoke(ctx: StepContext, spec: NeedleStep, items: int) -> list[Finding | None]:
     """One needle in the middle of the shortest text. Not to find it is a result; not to answer is a fault."""
     del items
-    place = Place(spec.lengths(ctx.cell)[0], SMOKE_DEPTH_PERCENT, spec.seeds)  # a seed that `measure` doesn't use
+    place = NeedlePlace(spec.lengths(ctx.cell)[0], SMOKE_DEPTH_PERCENT, spec.seeds)  # a seed that `measure` doesn't use
     row = await _ask(ctx, spec, place, asyncio.Semaphore())
     await ctx.write(NEEDLES, [row])
     ctx.tell(Progress(100, f"{_found([row])} of 1 found"))
     return [blank_output([row["body"]])]
 
 
-def places(spec: NeedleStep, lengths: Sequence[int]) -> list[Place]:
+def places(spec: NeedleStep, lengths: Sequence[int]) -> list[NeedlePlace]:
     """Every length, depth and seed."""
     return [
-        Place(tokens, depth, seed) for tokens in lengths for depth in spec.depths_percent for seed in range(spec.seeds)
+        NeedlePlace(tokens, depth, seed)
+        for tokens in lengths
+        for depth in spec.depths_percent
+        for seed in range(spec.seeds)
     ]
 
 
-async def _ask(ctx: StepContext, spec: NeedleStep, place: Place, slots: asyncio.Semaphore) -> dict[str, Any]:
-    """One answer, as a row of `needles`."""
+async def _ask(ctx: StepContext, spec: NeedleStep, place: NeedlePlace, slots: asyncio.Semaphore) -> dict[str, Any]:
     needle = needle_of(*place)
     async with slots:
         prose = await ctx.prose()

@@ -1,9 +1,9 @@
 """Parity: greedy outputs of the same prompts with the technique off, on, and off again.
 
-Each cell has an engine of its own, so "off" is the AR cell's first pass, "on" is this cell's pass, and "off again" is
-the AR cell's second pass: without this control a divergence says nothing. It is made in another start of the engine,
-as "on" is, unless the sweep's design has one start only. Consolidation compares them token by token.
-How sure the model was is stored with each token, so that a divergence can be told from a floating-point tie.
+"Off" is the AR cell's first pass, "on" is this cell's pass, and "off again" is the AR cell's second pass. Without this
+control a divergence says nothing. It is made in another engine start, as "on" is, unless the sweep's design has only
+one. Consolidation compares them token by token. How sure the model was is stored with each token, so that a divergence
+can be told from a floating-point tie.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from configs.steps.prompts import PromptsStep, condition_name
 from configs.steps.smoke import OUTPUT_TOKENS
-from configs.workloads.workload import Workload
+from configs.workloads import Workload
 from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
-from tasks.sandbox.programs import NOTHING, Programs
+from tasks.sandbox.run import NOTHING, Programs
 from tasks.timing.asked_twice import ask_twice, counted_tokens
 from tasks.timing.finished import finished
 from tasks.timing.timed import Timed, timed, untimed, with_failures

@@ -9,7 +9,7 @@ from configs.steps.smoke import SmokeStep, has_sanity
 from tasks.context import StepContext
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.known_steps import trial_of
-from tasks.sanity.ask import sanity
+from tasks.sanity_questions import sanity
 from warehouse.evals.tables import EXCHANGES
 
 

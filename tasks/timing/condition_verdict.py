@@ -8,7 +8,6 @@ from statistics import fmean, median
 from configs.cell import Cell, Gpu
 from configs.steps.throughput import NATURAL, Condition
 from tasks.guards.answers import NONE_ALLOWED, blank_output
-from tasks.guards.clocks import clock_mismatch, held_back
 from tasks.guards.drafting import (
     acceptance_mismatch,
     acceptance_out_of_range,
@@ -16,13 +15,13 @@ from tasks.guards.drafting import (
     dead_draft,
     replay_missed,
 )
-from tasks.guards.experts import same_experts
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.machine import throttled
-from tasks.guards.prompts import prompt_length
+from tasks.guards.machine import same_experts, throttled
 from tasks.guards.speed import (
     ceiling_tok_s,
+    clock_mismatch,
     floor_tok_s,
+    held_back,
     impossible_speed,
     late_first_token,
     step_bytes,
@@ -37,6 +36,7 @@ from tasks.guards.tokens import (
     failed_requests,
     ids_mismatch,
     prefix_cache_hit,
+    prompt_length,
     short_output,
     token_mismatch,
 )

@@ -8,11 +8,11 @@ from statistics import fmean
 from configs.cell import Cell, Gpu
 from configs.steps.depth import DECODE, PREFILL, DepthShape
 from configs.steps.throughput import Condition
-from tasks.guards.clocks import held_back
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.speed import (
     ceiling_tok_s,
     floor_tok_s,
+    held_back,
     impossible_prefill,
     impossible_speed,
     late_first_token,

@@ -10,15 +10,14 @@ from configs.cell import Cell, Gpu
 from configs.steps.load import Offered, with_category
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.guards.answers import blank_output
-from tasks.guards.clocks import clock_mismatch, held_back
 from tasks.guards.drafting import acceptance_mismatch
-from tasks.guards.experts import same_experts
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.machine import throttled
-from tasks.guards.prompts import cut_prompts
+from tasks.guards.machine import same_experts, throttled
 from tasks.guards.speed import (
     ceiling_tok_s,
+    clock_mismatch,
     floor_tok_s,
+    held_back,
     impossible_speed,
     late_first_token,
     step_bytes,
@@ -28,6 +27,7 @@ from tasks.guards.speed import (
 )
 from tasks.guards.steadiness import BEHIND_SHARE, client_behind, client_limited, client_starved, unexplained, unsteady
 from tasks.guards.tokens import (
+    cut_prompts,
     engine_preemption,
     failed_requests,
     ids_mismatch,

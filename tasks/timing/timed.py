@@ -10,8 +10,7 @@ from configs.steps.throughput import WARM_UP_LENGTHS
 from tasks.client import Ready
 from tasks.context import StepContext
 from tasks.meters import Counters
-from tasks.power.sampler import Sampler
-from tasks.power.window import Looks, card_columns
+from tasks.power import Looks, Sampler, card_columns
 from tasks.steady import delivered_share
 from tasks.timing.answers import Answered, answers_of
 from tasks.timing.client_watch import ClientWatch, Lateness

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition
 from tasks.client import EngineTruth, Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.guards.text_measures import text_columns
+from tasks.guards.text import text_columns
 from tasks.prompts import prompt_seed
 from tasks.steady import steady_state
 from tasks.timing.answers import AllFailed

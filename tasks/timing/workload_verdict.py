@@ -8,9 +8,8 @@ from configs.cell import Cell, Gpu
 from tasks.guards.answers import blank_output
 from tasks.guards.drafting import acceptance_mismatch
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.prompts import cut_prompts
 from tasks.guards.steadiness import client_limited, client_starved, unsteady
-from tasks.guards.tokens import token_mismatch
+from tasks.guards.tokens import cut_prompts, token_mismatch
 from tasks.meters import Counters
 from tasks.steady import paces_of
 from tasks.timing.condition_verdict import counted_in, drafting_findings, text_findings

@@ -6,9 +6,8 @@ import os
 import sys
 
 from tasks.transformers_engine.arguments import parse
-from tasks.transformers_engine.counters import Counters
 from tasks.transformers_engine.door import Engine, Server
-from tasks.transformers_engine.turns import Turns
+from tasks.transformers_engine.turns import Counters, Turns
 
 
 def main() -> int:
@@ -16,8 +15,7 @@ def main() -> int:
     arguments = parse()
     # a wrong argument is told before torch is imported, which takes seconds
     from tasks.transformers_engine.generation import Generator
-    from tasks.transformers_engine.loading import load, quiet, versions
-    from tasks.transformers_engine.memory import Memory
+    from tasks.transformers_engine.loading import Memory, load, quiet, versions
 
     quiet()
     loaded = load(arguments)

@@ -1,13 +1,12 @@
 """One request through `generate`: greedy or sampled, assisted or not, with each step and each draft seen.
 
-transformers reports no acceptance. What it is made of passes through `CandidateGenerator.update_candidate_strategy
-(input_ids, scores, num_matches)`, which `generate` calls once per step with the logits of the drafted tokens and of one
-more, and with the number of drafted tokens that it keeps (transformers 5.19, `generation/utils.py`,
-`_assisted_decoding`). That method is public; the object that has it is only reached as `generate` makes it.
+transformers reports no acceptance. So `CandidateGenerator.update_candidate_strategy(input_ids, scores, num_matches)` is
+wrapped (transformers 5.19, `generation/utils.py`, `_assisted_decoding`). `generate` calls it once per step with the
+logits of the drafted tokens and of one more, and with the number that it keeps. The method is public; its object is
+only reached as `generate` makes it.
 
-K is constant (`loading.drafting`); a step drafts fewer where the answer's end is nearer than that, and prompt lookup
-also where it finds less. What is accepted is what is committed besides one token: nothing behind an answer's end is
-counted, and of a step whose accepted tokens end the answer one fewer, since no further token is committed there.
+K is constant (`loading.drafting`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
+less. Accepted tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaLis
 
 from tasks.transformers_engine.arguments import Arguments
 from tasks.transformers_engine.asked import Asked, BadRequest, asked
-from tasks.transformers_engine.loading import HOOK, Loaded
-from tasks.transformers_engine.memory import Memory
+from tasks.transformers_engine.loading import HOOK, Loaded, Memory
 from tasks.transformers_engine.turns import Logprob
 
 LOGPROB_ROWS = 64

@@ -1,16 +1,42 @@
-"""Weights on one device, and the tokenizer; nothing of the checkpoint decides how tokens are drawn."""
+"""Weights and tokenizer on one device, and what they take of memory; how tokens are drawn is the request's affair."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.generation import candidate_generator
 
 from tasks.transformers_engine.arguments import Arguments
-from tasks.transformers_engine.mended import mend
+
+GEMMA4 = "SinglePositionMultiTokenCandidateGenerator"
+"""What drafts with Gemma 4's own assistants."""
+
+UNREAD = ("input_ids", "model_kwargs")
+"""Arguments that its constructor requires, calls deprecated, and never reads."""
+
+
+def mend() -> None:
+    """Let Gemma 4's assistants draft in transformers 5.19.0.
+
+    There `generate` no longer passes `UNREAD`, and the constructor still has no defaults for them: each request
+    ends with a TypeError. Other releases have no such class, pass them, or don't require them.
+    """
+    found = getattr(candidate_generator, GEMMA4, None)
+    if found is None:
+        return
+    required = inspect.signature(found.__init__).parameters
+    if all(name in required and required[name].default is inspect.Parameter.empty for name in UNREAD):
+        found.__init__ = partialmethod(found.__init__, **dict.fromkeys(UNREAD))
+
 
 HOOK = "_get_candidate_generator"
 """Where `generate` makes what drafts: the one private name of transformers that is used here (`generation.py`)."""
@@ -89,3 +115,41 @@ def quiet() -> None:
     """No progress bars in the log, and no thread pool in the tokenizer: it is used from several threads."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     transformers.utils.logging.disable_progress_bar()
+
+
+class Memory:
+    """Gauges of `/metrics`, in bytes: weights, and peaks since the engine's start.
+
+    On a card they are torch's own account; what the driver adds for the process, some 500 MB, is not in them. Requests
+    that ask for probabilities keep all logits and are left out: no timed request asks. Elsewhere the process's peak
+    resident memory is all that there is.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._device = torch.device(loaded.device)
+        self._weights = {"target": loaded.model_bytes}
+        if loaded.assistant_bytes is not None:
+            self._weights["assistant"] = loaded.assistant_bytes
+        self._allocated = self._reserved = 0
+
+    @contextmanager
+    def of_request(self, *, counts: bool) -> Iterator[None]:
+        """Around one request: its peak is kept if it `counts`."""
+        if self._device.type != "cuda":
+            yield
+            return
+        torch.cuda.reset_peak_memory_stats(self._device)
+        yield
+        if counts:
+            self._allocated = max(self._allocated, torch.cuda.max_memory_allocated(self._device))
+            self._reserved = max(self._reserved, torch.cuda.max_memory_reserved(self._device))
+
+    def gauges(self) -> dict[str, float]:
+        """Name to bytes; on a card without a plain request so far there is no peak."""
+        found = {f'transformers:weights_bytes{{of="{name}"}}': float(size) for name, size in self._weights.items()}
+        if self._allocated:
+            found["transformers:gpu_memory_peak_allocated_bytes"] = float(self._allocated)
+            found["transformers:gpu_memory_peak_reserved_bytes"] = float(self._reserved)
+        # KiB on Linux (getrusage(2))
+        found["transformers:resident_memory_peak_bytes"] = 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return found

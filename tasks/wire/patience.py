@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import httpx
 
 REUSE_S = 3.0
-"""Longest idle time after which a kept-alive connection is used again: below the 5 s after which uvicorn, and so vLLM,
-closes it (`timeout_keep_alive`), so that no request is sent into a closing one."""
+"""Longest idle time after which a kept-alive connection is used again. uvicorn, and so vLLM, closes it after 5 s
+(`timeout_keep_alive`), and no request must be sent into a closing one."""
 
 MOST_HEAD_BYTES = 1 << 20
 """An answer's head may be this large; a longer one is a server that never comes to the point."""
@@ -24,14 +24,14 @@ class Patience(NamedTuple):
     connect_s: float = 10.0
     """Until the connection is open: on loopback a listening server takes none."""
     quiet_s: float | None = 300.0
-    """Without progress: a whole head, then `PROGRESS_BYTES` of the body each time, or, while there is none yet, a sign
-    that the server works on it (`Transport.still_working`): the prefill of a full context takes less on any GPU that is
-    worth renting."""
+    """Without progress: a whole head, then `PROGRESS_BYTES` of the body each time. Before the head it is a sign that
+    the server works on it (`Transport.still_working`). The prefill of a full context takes less on any GPU worth
+    renting."""
     whole_s: float | None = None
     """From the request's turn to the answer's last byte, however steadily it trickles."""
     turn_s: float = 0.0
-    """Its turn has come with the first byte of its body, or at the latest so long after it was sent, for each of the
-    requests then in flight, itself among them: the prompts of those before it are read first."""
+    """Its turn comes with the first byte of its body, or at the latest so long after sending for each request then in
+    flight, itself among them. The prompts of those before it are read first."""
 
     def as_extensions(self) -> dict[str, Any]:
         """For a request's `extensions`."""

@@ -2,9 +2,9 @@
 
 httpx 0.28's own scans all its connections at each request's start and end: with 256 of them it says 3,004 ms of a
 server that takes 100 (bench/README.md). Here an idle connection is taken from a stack, and a request that finds none
-opens one: nothing queues. An answer is collected whole, with the moment at which each piece of it arrived
-(`response.extensions["arrivals"]`), so that no task wakes while it comes. httpx's client adds 0.12 ms to a request
-(cookies, redirects, log lines), so what is timed is encoded beforehand and goes through `exchange`.
+opens one: nothing queues. An answer is collected whole, so that no task wakes while it comes, with the moment at which
+each piece arrived (`response.extensions["arrivals"]`). The client of httpx adds 0.12 ms to a request (cookies,
+redirects, log lines), so what is timed is encoded beforehand and goes through `exchange`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Transport(httpx.AsyncBaseTransport):
     async def exchange(self, url: httpx.URL, data: bytes, patience: Patience) -> tuple[Answer, float]:
         """Send an encoded request; returns its answer and the moment of its last byte. This is all that is timed.
 
-        A kept connection that the server closes before a byte of the answer came is opened anew, once, for a GET; a
-        POST that was sent is never sent again.
+        A kept connection may close before a byte of the answer came. A GET is then sent on a new one, once; a POST that
+        was sent is never sent again.
 
         Raises:
             httpx.TransportError: no connection, a broken answer, or patience ran out.

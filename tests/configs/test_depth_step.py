@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from configs.engine import argument
+from configs.cell import argument
 from configs.expand import expand
+from configs.known_steps import OnceUnbuiltStep
 from configs.load import load_sweep
 from configs.schema import Plan
-from configs.step import Load
+from configs.step import Work
 from configs.steps.depth import DepthStep
 from configs.steps.prompts import PromptsStep
 from configs.steps.throughput import WARM_UP_LENGTHS
-from configs.unbuilt import OnceUnbuiltStep
 
 
 def step(**fields: Any) -> DepthStep:
@@ -36,11 +36,11 @@ def test_rows_are_named_as_llama_benchy_names_them() -> None:
 def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
     cell = plan("depth").cells[0].cell
     assert step().workload(cell) == tuple(
-        load for depth in (2048, 6144, 10240) for load in (Load(4, depth, 128), Load(WARM_UP_LENGTHS, depth, 1))
+        load for depth in (2048, 6144, 10240) for load in (Work(4, depth, 128), Work(WARM_UP_LENGTHS, depth, 1))
     )
     several = step(depths=[0], concurrencies=[4], warmup=2, repeats={"min": 2, "max": 4, "within": "5%"})
-    assert several.workload(cell) == (Load(20, 2048, 128, 4), Load(WARM_UP_LENGTHS, 2048, 1))
-    assert step(depths=[0], warmup=0).workload(cell) == (Load(3, 2048, 128),)
+    assert several.workload(cell) == (Work(20, 2048, 128, 4), Work(WARM_UP_LENGTHS, 2048, 1))
+    assert step(depths=[0], warmup=0).workload(cell) == (Work(3, 2048, 128),)
     assert [*step().longest_requests(cell)] == [("depth 8192", 8192 + 2048 + 128)]
 
 

@@ -13,16 +13,8 @@ Write = Callable[..., str]
 AR = "  - {model: tiny-gemma4, precision: bf16, technique: ar}"
 
 MISTAKES = {
-    "unknown key": (
-        "spot: false",
-        "spott: false",
-        ["mine.yaml:6", "spott", "unknown key", "'spot'", "max_attempts"],
-    ),
-    "unknown key in a cell": (
-        "technique: ar}",
-        "technique: ar, drat: 1}",
-        ["mine.yaml:8", "cells[0].drat", "'draft'"],
-    ),
+    "unknown key": ("spot: false", "spott: false", ["mine.yaml:6", "spott", "unknown key", "'spot'", "max_attempts"]),
+    "unknown key in a cell": ("technique: ar}", "technique: ar, drat: 1}", ["mine.yaml:8", "cells[0].drat", "'draft'"]),
     "misspelt key": (
         "cells:",
         "cels:",
@@ -43,26 +35,10 @@ MISTAKES = {
     "number for a text": ("gpu: cpu", "gpu: 100", ["mine.yaml:3", "gpu", "100", "text", "quotes"]),
     "out of range": ("k: 4", "k: 0", ["mine.yaml:9", "cells[1].k", "0", "greater than 0"]),
     "missing key": ("gpu: cpu\n", "", ["mine.yaml:1", "gpu", "missing", "add it"]),
-    "unknown model": (
-        "model: tiny-gemma4",
-        "model: tiny-gemma",
-        ["cells[0].model", "'tiny-gemma'", "did you mean"],
-    ),
-    "unknown technique": (
-        "technique: mtp",
-        "technique: mpt",
-        ["mine.yaml:9", "cells[1].technique", "dflash", "'mtp'"],
-    ),
-    "unknown precision": (
-        "precision: bf16",
-        "precision: bf61",
-        ["cells[0].precision", "'bf61'", "nvfp4", "'bf16'"],
-    ),
-    "unknown engine": (
-        "vllm-cpu",
-        "vlm-cpu",
-        ["mine.yaml:2", "engine", "'vlm-cpu'", "did you mean 'vllm-cpu'?"],
-    ),
+    "unknown model": ("model: tiny-gemma4", "model: tiny-gemma", ["cells[0].model", "'tiny-gemma'", "did you mean"]),
+    "unknown technique": ("technique: mtp", "technique: mpt", ["mine.yaml:9", "cells[1].technique", "dflash", "'mtp'"]),
+    "unknown precision": ("precision: bf16", "precision: bf61", ["cells[0].precision", "'bf61'", "nvfp4", "'bf16'"]),
+    "unknown engine": ("vllm-cpu", "vlm-cpu", ["mine.yaml:2", "engine", "'vlm-cpu'", "did you mean 'vllm-cpu'?"]),
     "unknown gpu": ("gpu: cpu", "gpu: h10", ["mine.yaml:3", "gpu", "'h10'", "gb10", "h200"]),
     "card of an engine without one": (
         "gpu: cpu",
@@ -74,16 +50,8 @@ MISTAKES = {
         "gpu: h100\ncloud: {task: h100-spot}",
         ["mine.yaml:3: gpu: 'h100' is a card, and 'vllm-cpu' uses none; accepted: cpu"],
     ),
-    "unknown suite": (
-        "suite: tiny-quick",
-        "suite: quick",
-        ["mine.yaml:4", "suite", "'quick'", "demo", "tiny-quick"],
-    ),
-    "K without use": (
-        "technique: ar}",
-        "technique: ar, k: 2}",
-        ["mine.yaml:8", "cells[0].k", "2", "'ar' has no K"],
-    ),
+    "unknown suite": ("suite: tiny-quick", "suite: quick", ["mine.yaml:4", "suite", "'quick'", "demo", "tiny-quick"]),
+    "K without use": ("technique: ar}", "technique: ar, k: 2}", ["mine.yaml:8", "cells[0].k", "2", "'ar' has no K"]),
     "no K": ("k: 4, ", "", ["mine.yaml:9", "cells[1].k", "missing", "'mtp' needs it", "1, 2, 3"]),
     "no draft": (", draft: {family_member: mtp}", "", ["mine.yaml:9", "cells[1].draft", "missing", "hub_id"]),
     "draft without use": (
@@ -91,29 +59,13 @@ MISTAKES = {
         "technique: ar, draft: {hub_id: a/b}}",
         ["cells[0].draft", "accepted: no draft"],
     ),
-    "draft from nowhere": (
-        "{family_member: mtp}",
-        "{}",
-        ["mine.yaml:9", "cells[1].draft", "neither", "exactly one"],
-    ),
+    "draft from nowhere": ("{family_member: mtp}", "{}", ["mine.yaml:9", "cells[1].draft", "neither", "exactly one"]),
     "same cell twice": (AR, f"{AR}\n{AR}", ["mine.yaml:9", "cells[1]", "bf16 ar", "on line 8"]),
     "same key twice": ("gpu: cpu", "gpu: cpu\ngpu: h100", ["mine.yaml:4", "gpu", "twice", "line 3"]),
-    "no room": (
-        "max_model_len: 2048",
-        "max_model_len: 300",
-        ["mine.yaml:5", "max_model_len", "300", "320 or more"],
-    ),
-    "no serving": (
-        "serving: {max_model_len: 2048}\n",
-        "",
-        ["mine.yaml:7", "cells[0].serving", "missing", "sweep"],
-    ),
+    "no room": ("max_model_len: 2048", "max_model_len: 300", ["mine.yaml:5", "max_model_len", "300", "320 or more"]),
+    "no serving": ("serving: {max_model_len: 2048}\n", "", ["mine.yaml:7", "cells[0].serving", "missing", "sweep"]),
     "bad name": ("name: mine", "name: My Sweep", ["mine.yaml:1", "name", "'My Sweep'", "small letters"]),
-    "list for a mapping": (
-        "{max_model_len: 2048}",
-        "[2048]",
-        ["mine.yaml:5", "serving", "[2048]", "a mapping"],
-    ),
+    "list for a mapping": ("{max_model_len: 2048}", "[2048]", ["mine.yaml:5", "serving", "[2048]", "a mapping"]),
     "nothing for a list": (AR, "  - ", ["mine.yaml:8", "cells[0]", "null", "a mapping"]),
     "no number": ("k: 4", "k: .nan", ["mine.yaml:9: cells[1].k: nan isn't accepted; accepted: a finite number"]),
     "an endless number": (
@@ -261,11 +213,7 @@ SUITES = {
         "outputs_token: 9",
         ["mine-suite.yaml:5: steps[1].conditions[0].outputs_token: unknown key; ", "(did you mean 'output_tokens'?)"],
     ),
-    "other name": (
-        "name: mine-suite",
-        "name: other",
-        ["mine-suite.yaml:1", "'other'", "accepted: mine-suite"],
-    ),
+    "other name": ("name: mine-suite", "name: other", ["mine-suite.yaml:1", "'other'", "accepted: mine-suite"]),
 }
 
 

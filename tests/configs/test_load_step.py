@@ -10,7 +10,7 @@ import pytest
 
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.step import Load
+from configs.step import Work
 from configs.steps.load import LoadStep, Offered, category_of, whole_of, with_category
 from configs.steps.throughput import WARM_UP_LENGTHS
 from flows.forecast.estimates import load_s
@@ -23,15 +23,15 @@ def step(**fields: Any) -> LoadStep:
 def test_every_prompt_is_priced_at_every_concurrency_with_its_warm_up() -> None:
     cell = expand(load_sweep("speed-bench")).cells[0].cell
     lengths, *loads = step().workload(cell)
-    assert lengths == Load(WARM_UP_LENGTHS, 600, 1), "once an engine's start"
+    assert lengths == Work(WARM_UP_LENGTHS, 600, 1), "once an engine's start"
     assert WARM_UP_LENGTHS not in [each.requests for each in step(warmup=0).workload(cell)]
     assert [(load.requests, load.concurrency) for load in loads] == [
         (881, 1), (882, 2), (884, 4), (888, 8), (896, 16),
     ]  # fmt: skip
-    assert loads[0] == Load(881, 600, 1000, 1, 4096)
+    assert loads[0] == Work(881, 600, 1000, 1, 4096)
     assert step(dataset="ours", requests_per_category=2, concurrencies=[1], answer_tokens=50).workload(cell) == (
-        Load(WARM_UP_LENGTHS, 90, 1),
-        Load(23, 90, 50, 1, 4096),
+        Work(WARM_UP_LENGTHS, 90, 1),
+        Work(23, 90, 50, 1, 4096),
     )
     assert list(step(max_tokens=100).longest_requests(cell)) == [("step 'load'", 8292)]
 
@@ -99,7 +99,7 @@ def test_a_step_without_rates_is_written_as_before_there_were_any() -> None:
 def test_a_schedule_takes_as_long_as_it_says_and_longer_where_the_engine_does() -> None:
     planned = expand(load_sweep("speed-bench-tiny")).cells[0]
     [_, slow] = step(dataset="twin", rates=[0.01], max_tokens=96).workload(planned.cell)
-    assert slow == Load(89, 200, 80, 88, 96, 0.01)
+    assert slow == Work(89, 200, 80, 88, 96, 0.01)
     [_, fast] = step(dataset="twin", rates=[1e6], max_tokens=96).workload(planned.cell)
     assert 8900 < load_s(planned.cell, planned.gpu, slow) < 9000
     assert load_s(planned.cell, planned.gpu, fast) == load_s(planned.cell, planned.gpu, fast._replace(rate_s=None))

@@ -9,7 +9,7 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
-from configs.step import Load
+from configs.step import Work
 from configs.steps.memory import MemoryStep
 from flows.forecast.forecast import forecast
 
@@ -24,7 +24,7 @@ def plan(name: str) -> Plan:
 
 def test_its_one_request_fills_the_context() -> None:
     cell = plan("speed-bench").cells[0].cell
-    assert step().workload(cell) == (Load(1, 32768 - 16, 16),)
+    assert step().workload(cell) == (Work(1, 32768 - 16, 16),)
     assert step(output_tokens=100).context_tokens(cell) == 32668
 
 

@@ -12,7 +12,7 @@ from configs.cell import Cell
 from configs.expand import expand
 from configs.files.document import ConfigError
 from configs.load import load_sweep
-from configs.step import Load
+from configs.step import Work
 from configs.steps.needle import NeedleStep, condition_name
 
 
@@ -51,7 +51,7 @@ def test_a_length_that_does_not_fit_is_left_out_and_a_cell_without_any_says_why(
 
 def test_its_work_is_every_length_depth_and_seed(cell: Callable[[int], Cell]) -> None:
     asked = step(context_tokens=[4096, 8192], seeds=5, answer_tokens=300)
-    assert asked.workload(cell(40960)) == (Load(15, 4096, 300, 4), Load(15, 8192, 300, 4))
+    assert asked.workload(cell(40960)) == (Work(15, 4096, 300, 4), Work(15, 8192, 300, 4))
     assert list(asked.longest_requests(cell(40960))) == [("step 'needle'", 12288)]
 
 

@@ -57,27 +57,14 @@ def test_every_shipped_sweep_expands_into_different_cells(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "name", "cells"),
-    [
-        ("load", "speed-bench", 6),
-        ("load", "speed-bench-tiny", 2),
-        ("prompts", "prompts", 4),
-        ("prompts", "prompts-tiny", 2),
-        ("depth", "depth", 6),
-        ("depth", "depth-tiny", 2),
-        ("prompts", "depth", 6),
-        ("prompts", "k-sweep", 10),
-        ("prompts", "k-sweep-tiny", 4),
-        ("memory", "k-sweep", 10),
-        ("memory", "k-sweep-tiny", 4),
-    ],
+    ("name", "steps"),
+    [("speed-bench", "load"), ("prompts", "prompts"), ("depth", "depth prompts"), ("k-sweep", "prompts memory")],
 )
-def test_the_step_that_a_sweep_is_for_is_planned_in_every_cell_and_free_in_none(
-    step: str, name: str, cells: int
-) -> None:
-    costs_s = [[each.seconds for each in cell.steps if each.step == step] for cell in forecast(plan(name), {}).cells]
-    assert len(costs_s) == cells
-    assert all(costs_s) and all(seconds > 0 for cell in costs_s for seconds in cell)
+def test_the_steps_that_a_sweep_is_for_are_planned_in_every_cell_and_free_in_none(name: str, steps: str) -> None:
+    for sweep in (name, f"{name}-tiny"):
+        for cell in forecast(plan(sweep), {}).cells:
+            costs_s = {each.step: each.seconds for each in cell.steps}
+            assert all(costs_s[step] > 0 for step in steps.split()), (sweep, cell)
 
 
 @pytest.mark.parametrize("name", ["speed-bench", "depth", "k-sweep", "transformers"])
@@ -106,7 +93,11 @@ def test_a_gpu_of_ones_own_is_planned_for_the_card_that_is_there() -> None:
 
 
 def test_full_is_the_eleven_cells_of_its_source_served_as_it_says() -> None:
-    cells = [planned.cell for planned in plan("full").cells]
+    full = plan("full").cells
+    assert all(planned.spot for planned in full)
+    step = next(step for step in full[0].steps if isinstance(step, ThroughputStep))
+    assert [(one.name, one.output_tokens) for one in step.conditions] == [("short c=1", 512), ("8k c=1", 512)]
+    cells = [planned.cell for planned in full]
     methods = [cell.technique.method for cell in cells]
     assert (methods.count("ar"), methods.count("mtp"), methods.count("diffusion")) == (5, 5, 1)
     assert {cell.precision.name for cell in cells} == {"fp8"}
@@ -117,13 +108,6 @@ def test_full_is_the_eleven_cells_of_its_source_served_as_it_says() -> None:
         if cell.technique.method != "diffusion"
     }
     assert by_method == {("ar", 40960, 0.92), ("mtp", 40960, 0.85)}
-
-
-def test_full_measures_short_and_8k_at_512_tokens_and_runs_on_spot() -> None:
-    full = plan("full")
-    assert all(planned.spot for planned in full.cells)
-    step = next(step for step in full.cells[0].steps if isinstance(step, ThroughputStep))
-    assert [(one.name, one.output_tokens) for one in step.conditions] == [("short c=1", 512), ("8k c=1", 512)]
 
 
 def test_full_has_every_evaluation_of_its_source_with_thinking_and_room_for_the_longest_answer() -> None:

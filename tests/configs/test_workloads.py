@@ -12,9 +12,9 @@ from configs.expand import expand
 from configs.files.document import ConfigError
 from configs.load import load_suite, load_sweep
 from configs.schema import Plan, PlannedCell
-from configs.step import Load
+from configs.step import Work
 from configs.steps.prompts import PromptsStep, condition_name, workload_of
-from configs.workloads.read import workload_names, workloads_of
+from configs.workloads import workload_names, workloads_of
 
 
 def step(**fields: Any) -> PromptsStep:
@@ -45,8 +45,8 @@ def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> Non
     cell = expand(load_sweep("prompts-tiny")).cells[0].cell
     two = [ONE, ONE | {"name": "two", "max_tokens": 10, "answer_tokens": 4}]
     assert step(workloads=two, concurrencies=[1, 4], repeats=3).workload(cell) == (
-        Load(3, 67, 40, 1, 40), Load(1, 67, 10, 1, 10), Load(3, 67, 4, 1, 10), Load(1, 67, 4, 1, 10),
-        Load(12, 67, 40, 4, 40), Load(4, 67, 10, 4, 10), Load(12, 67, 4, 4, 10), Load(4, 67, 4, 4, 10),
+        Work(3, 67, 40, 1, 40), Work(1, 67, 10, 1, 10), Work(3, 67, 4, 1, 10), Work(1, 67, 4, 1, 10),
+        Work(12, 67, 40, 4, 40), Work(4, 67, 10, 4, 10), Work(12, 67, 4, 4, 10), Work(4, 67, 4, 4, 10),
     )  # fmt: skip
     assert [*step(workloads=two).longest_requests(cell)] == [("workload 'one'", 118), ("workload 'two'", 88)]
 

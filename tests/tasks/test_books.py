@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import time
-from collections.abc import Callable
 from math import fsum
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tasks.heartbeat import HeartbeatSender
 from tasks.outbox import Outbox
 from tasks.runner import Runner, todo
 from tests.fake_run import FakeRun, ended
+from tests.tasks.test_cell import wait_until
 from tests.tasks.test_outbox import FarStore
 from warehouse.build import consolidate
 from warehouse.lease import Leases
@@ -31,21 +31,9 @@ STUCK_S = 3.0
 """How long an engine hangs before its runner is killed: by then the runner's book knows of all that it stored."""
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.02)
-
-
-def stored(run: FakeRun, parts: str) -> list[Path]:
-    """What is stored of the cell's steps."""
-    return list((run.folder / f"store/runs/r1/cells/{run.key}/steps").glob(parts))
-
-
 def wait_until_stuck(run: FakeRun, parts: str, after: int) -> None:
     """Return when the engine hangs behind stored rows, and the runner has said so for a while."""
-    wait_until(lambda: stored(run, parts) and len(run.prompts_sent()) > after, "an engine that hangs behind rows")
+    wait_until(lambda: run.stored(parts) and len(run.prompts_sent()) > after, "an engine that hangs behind rows")
     hung_s = heard_s(run)
     wait_until(lambda: heard_s(run) > hung_s + STUCK_S, "a book that knows of it")
 
@@ -71,14 +59,13 @@ def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_
     run, hang, windows = FakeRun(tmp_path), tmp_path / "hang", "throughput/parts/windows-*"
     often = ("--heartbeat-s", "0.1")
     first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_HANG=str(hang), FAKE_ENGINE_TOKEN_S="0.01")
-    wait_until(lambda: stored(run, windows), "rows")  # behind no number of requests: a starved client measures again
+    wait_until(lambda: run.stored(windows), "rows")  # behind no number of requests: a starved client measures again
     sent = len(run.prompts_sent())
     hang.touch()
     wait_until_stuck(run, windows, sent)
     first.kill()
     first.communicate(timeout=240)
-    code, said = run.finish(node_python, arguments=often)
-    assert code == 0, said
+    run.measured(node_python, arguments=often)
     lost, done = run.attempts()
     assert (lost.outcome, done.outcome) == ("lost", "completed")
     assert lost.measure_s is not None and lost.measure_s > 0.5, "what it measured and stored was not in vain"

@@ -1,4 +1,4 @@
-"""The client against a real server that misbehaves: what it waits for, what it believes, and what it says instead."""
+"""The client against a real server that misbehaves or is slow: what it waits for, believes, and says instead."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from typing import Any, TypeVar
 import pytest
 
 from configs.cell import Model, Technique
-from tasks.client import Client, Ready, RequestFailed, StreamReply, Unanswered, standstill
+from configs.load import load_model, load_technique
+from tasks.client import (
+    Client,
+    Ready,
+    Reply,
+    RequestFailed,
+    StreamReply,
+    Unanswered,
+    mean_logprob,
+    request_body,
+    top2_gaps,
+)
+from tasks.prompts import Prompt
 from tasks.wire.patience import Patience
-from tests.tasks.wire.hand_clock import moved_by_hand
+from tests.tasks.wire.hand_clock import HandClock, moved_by_hand
 from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
 
 T = TypeVar("T")
@@ -171,7 +183,7 @@ def test_a_hung_request_is_ended_with_its_time_and_its_name() -> None:
 def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes for more than twice its patience; the engine's counter rises at each look."""
     clock = moved_by_hand(monkeypatch)
-    monkeypatch.setattr(standstill, "LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
+    monkeypatch.setattr("tasks.client.client.LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
     looks = 0
 
     async def ask_twice(client: Client) -> tuple[int, str]:
@@ -204,3 +216,170 @@ def test_nobody_listens_is_said_at_once() -> None:
                 await client.complete(BODY)
 
     asyncio.run(gone())
+
+
+QUIET_S = 20.0
+
+
+def bytewise(clock: HandClock, at_once: bytes, then: bytes, every_s: float) -> Play:
+    """Say something, then one byte after another, so many seconds apart, for ever."""
+
+    async def play(writer: asyncio.StreamWriter) -> None:
+        writer.write(at_once)
+        while True:
+            for byte in then:
+                await asyncio.sleep(0.001)
+                clock.now_s += every_s
+                writer.write(bytes([byte]))
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("at_once", "then"),
+    [(b"", b"HTTP/1.1 200 OK\r\nx-" + b"v" * 5000), (HEAD, b"1\r\n \r\n"), (HEAD + chunk("a ", 1), b"1\r\n \r\n")],
+    ids=["head", "body", "behind-a-token"],
+)
+def test_a_server_that_dribbles_is_ended_after_the_stated_time(
+    monkeypatch: pytest.MonkeyPatch, at_once: bytes, then: bytes
+) -> None:
+    clock = moved_by_hand(monkeypatch)
+    begun_s = clock.now_s
+    with pytest.raises(Unanswered, match=rf"no progress for {QUIET_S:g} s: it dribbles"):
+        ask(lambda client: client.stream(BODY), bytewise(clock, at_once, then, 1.0), quiet_s=QUIET_S)
+    assert clock.now_s - begun_s < 3 * QUIET_S
+
+
+def test_a_server_that_accepts_and_never_answers_is_ended_after_the_stated_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = moved_by_hand(monkeypatch)
+
+    async def both(client: Client) -> StreamReply:
+        asking = asyncio.ensure_future(client.stream(BODY))
+        while not asking.done():
+            await asyncio.sleep(0.001)
+            clock.now_s += 1.0
+        return await asking
+
+    with pytest.raises(Unanswered, match="its first byte didn't come"):
+        ask(both, hang, quiet_s=QUIET_S)
+
+
+def test_an_engine_that_takes_long_for_each_token_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = moved_by_hand(monkeypatch)
+
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for tokens in range(1, 7):
+            for _ in range(15):
+                await asyncio.sleep(0.001)
+                clock.now_s += 1.0
+            writer.write(chunk("a ", tokens))
+        writer.write(DONE)
+
+    said = ask(lambda client: client.stream(BODY), slow, quiet_s=QUIET_S)
+    assert said.completion_tokens == 6 and said.wall_s > 4 * QUIET_S
+
+
+def test_a_request_waits_for_its_turn_while_the_prompts_before_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 prompts at once, one after another in 10 s each: the last has its token after 160 s, the engine is sound."""
+    clock, quiet_s = moved_by_hand(monkeypatch), 300.0
+    reads = asyncio.Lock()
+
+    async def one_by_one(writer: asyncio.StreamWriter) -> None:
+        async with reads:
+            for _ in range(10):
+                await asyncio.sleep(0.001)
+                clock.now_s += 1.0
+            writer.write(page(json.dumps(answer())))
+
+    async def all_at_once(client: Client) -> list[Reply]:
+        return await asyncio.gather(*(client.complete(BODY | {"max_tokens": 1}) for _ in range(16)))
+
+    assert max(reply.wall_s for reply in ask(all_at_once, one_by_one, quiet_s=quiet_s)) >= 160
+
+
+def test_a_request_may_wait_for_its_turn_but_not_trickle_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 6 tokens that are asked there are ever more, 5 s each: 132 s after the first, which came after 200 s."""
+    clock, ends_s = moved_by_hand(monkeypatch), []
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for second in range(10**6):
+            await asyncio.sleep(0.001)
+            clock.now_s += 1.0
+            if second >= 200 and second % 5 == 0:
+                writer.write(chunk("a ", 1))
+
+    async def timed(client: Client) -> StreamReply:
+        begun_s = clock.now_s
+        try:
+            return await client.stream(BODY)
+        finally:
+            ends_s.append(clock.now_s - begun_s)
+
+    with pytest.raises(Unanswered, match="not answered in 132 s from its turn on"):
+        ask(timed, trickle, quiet_s=300.0)
+    assert 200 + 132 < ends_s[0] < 200 + 132 + 30
+
+
+def test_a_request_whose_turn_was_due_is_ended_although_the_engine_seems_to_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody counts its tokens, so it has the benefit of the doubt: for 20 s as the only one in flight, and 132 s."""
+    clock, begun_s = moved_by_hand(monkeypatch), 1000.0
+    monkeypatch.setattr("tasks.client.client.LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
+
+    async def never(_: asyncio.StreamWriter) -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            clock.now_s += 1.0
+
+    with pytest.raises(Unanswered, match="not answered in 132 s from its turn on"):
+        ask(lambda client: client.complete(BODY), never, page("# nothing is counted\n"), quiet_s=QUIET_S)
+    assert 20 + 132 < clock.now_s - begun_s < 20 + 132 + 30
+
+
+def entry(*logprobs: float) -> dict[str, Any]:
+    return {"token": "a", "logprob": logprobs[0], "top_logprobs": [{"token": "a", "logprob": p} for p in logprobs]}
+
+
+def test_the_gap_is_between_the_two_best_whichever_was_sampled() -> None:
+    choice = {"token_ids": [5, 6], "logprobs": {"content": [entry(-0.25, -2.25), entry(-1.5, -0.5)]}}
+    assert top2_gaps(choice) == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": None}}])
+def test_an_engine_that_sends_no_logprobs_leaves_the_gap_unknown(choice: dict[str, Any]) -> None:
+    assert top2_gaps(choice) is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"token_ids": [5, 6], "logprobs": {"content": [entry(-1, -2)]}}, "2 token ids and 1 logprobs"),
+        ({"logprobs": {"content": [entry(-1)]}}, "1 of 1 output tokens came without their two best"),
+    ],
+)
+def test_logprobs_that_can_not_be_laid_beside_the_tokens_are_an_error(choice: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestFailed, match=said):
+        top2_gaps(choice)
+
+
+def test_the_mean_is_over_all_tokens_and_one_impossible_token_does_not_decide_it() -> None:
+    choice = {"logprobs": {"content": [{"token": "a", "logprob": -1.0}] * 99 + [{"token": "b", "logprob": -9999.0}]}}
+    assert mean_logprob(choice) == pytest.approx(-1.99)
+
+
+@pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])
+def test_without_logprobs_or_tokens_the_mean_is_unknown(choice: dict[str, Any]) -> None:
+    assert mean_logprob(choice) is None
+
+
+def test_of_dummy_weights_no_logprobs_are_asked() -> None:
+    asked = [
+        request_body(load_model(name), load_technique("ar"), Prompt("Hi"), 8, fixed=True, logprobs="written")
+        for name in ("gemma-4-31b", "gemma-4-31b-shape")
+    ]
+    assert [body.get("logprobs") for body in asked] == [True, None]

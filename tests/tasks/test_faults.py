@@ -76,17 +76,10 @@ QUIET_S = 3.0
     ],
 )
 def test_a_fault_is_caught_by_its_code_in_every_timed_step(
-    tmp_path: Path,
-    node_python: Path,
-    lie: str,
-    technique: str,
-    severity: str,
-    reason: str,
-    steps: dict[str, str],
+    tmp_path: Path, node_python: Path, lie: str, technique: str, severity: str, reason: str, steps: dict[str, str]
 ) -> None:
     run = FakeRun(tmp_path, technique, suite=suite(*steps.values()))
-    code, said = run.finish(node_python, lie)
-    assert code == 0, said
+    run.measured(node_python, lie)
     for step in steps:
         told = [row for row in run.rows(step, "verdicts") if reason in row["reasons"]]
         assert told, (step, run.rows(step, "verdicts"))
@@ -101,8 +94,7 @@ def test_steps_of_k_and_one_tokens_that_are_counted_as_one_token_are_rejected_in
 ) -> None:
     """Bursts under-counted by K: a draft's step comes in one chunk, and usage takes a chunk for a token."""
     run = FakeRun(tmp_path, "mtp2", suite=suite(*STREAMED.values()).replace("32", "31"))
-    code, said = run.finish(node_python, "counts_chunks")
-    assert code == 0, said
+    run.measured(node_python, "counts_chunks")
     for step, table in (("throughput", "windows"), ("load", "load_windows"), ("depth", "depth_windows")):
         streamed = [row for row in run.rows(step, table) if row.get("mode") != "fixed"]
         assert streamed
@@ -121,8 +113,7 @@ def test_steps_of_k_and_one_tokens_that_are_counted_as_one_token_are_rejected_in
 def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(tmp_path: Path, node_python: Path) -> None:
     """A client that slept says so instead: what it heard late is no fault of the engine's."""
     run = FakeRun(tmp_path, suite=suite(*STREAMED.values()))
-    code, said = run.finish(node_python, "hides_first", FAKE_ENGINE_TOKEN_S="0.01")
-    assert code == 0, said
+    run.measured(node_python, "hides_first", FAKE_ENGINE_TOKEN_S="0.01")
     for step, table in (("throughput", "requests"), ("load", "load_requests"), ("depth", "depth_requests")):
         first = [row["first_chunk_tokens"] for row in run.rows(step, table) if row["first_chunk_tokens"]]
         assert first and min(first) == 4
@@ -134,8 +125,7 @@ def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(tmp_path: Path
 def test_an_answer_that_is_held_back_is_seen_by_the_engines_own_clock(tmp_path: Path, node_python: Path) -> None:
     """Its first chunk has one token, and its rate is true."""
     run = FakeRun(tmp_path, suite=suite(*STREAMED.values()))
-    code, said = run.finish(node_python, "holds_back")
-    assert code == 0, said
+    run.measured(node_python, "holds_back")
     for step in STREAMED:
         streamed = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
         assert streamed and all({"late_first_token", "client_starved"} & {*row["reasons"]} for row in streamed)
@@ -144,8 +134,7 @@ def test_an_answer_that_is_held_back_is_seen_by_the_engines_own_clock(tmp_path: 
 @pytest.mark.slow(10)
 def test_nothing_of_it_fires_on_a_healthy_engine(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=ALL)
-    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.01")
-    assert code == 0, said
+    run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.01")
     for step in STEPS:
         assert set(run.commit(step).reasons) <= KEPT_WAITING, run.rows(step, "verdicts")
     asked = run.rows("load", "load_requests")
@@ -171,8 +160,7 @@ def test_an_answer_that_is_shorter_than_its_usage_stops_a_load_in_smoke(tmp_path
 @pytest.mark.slow(8)
 def test_a_cache_that_counts_nothing_can_not_help_prompts_that_never_repeat(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=suite(THROUGHPUT))
-    code, said = run.finish(node_python, "caches", FAKE_ENGINE_TOKEN_S="0.005")
-    assert code == 0, said
+    run.measured(node_python, "caches", FAKE_ENGINE_TOKEN_S="0.005")
     sent = run.prompts_sent()
     assert len(set(sent)) == len(sent) > 20
     fixed = [row["wall_s"] for row in run.rows("throughput", "requests") if row["mode"] == "fixed"]
@@ -182,8 +170,7 @@ def test_a_cache_that_counts_nothing_can_not_help_prompts_that_never_repeat(tmp_
 @pytest.mark.slow(7)
 def test_a_cache_that_counts_nothing_is_seen_where_prompts_may_come_again(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=suite(LOAD, PROMPTS))
-    code, said = run.finish(node_python, "caches", FAKE_ENGINE_TOKEN_S="0.005")
-    assert code == 0, said
+    run.measured(node_python, "caches", FAKE_ENGINE_TOKEN_S="0.005")
     for step in ("load", "prompts"):
         verdicts = run.rows(step, "verdicts")
         assert verdicts and all("prefix_cache_hit" in row["reasons"] for row in verdicts)
@@ -193,10 +180,7 @@ def test_a_cache_that_counts_nothing_is_seen_where_prompts_may_come_again(tmp_pa
 
 @pytest.mark.parametrize(
     ("lie", "after", "step"),
-    [
-        *(("dies_midway", "0", step) for step in STREAMED),
-        *(("dies_later", "6", step) for step in STEPS),
-    ],
+    [*(("dies_midway", "0", step) for step in STREAMED), *(("dies_later", "6", step) for step in STEPS)],
 )
 def test_an_engine_that_dies_half_way_leaves_a_cause_and_no_rate(
     tmp_path: Path, node_python: Path, step: str, lie: str, after: str
@@ -256,8 +240,7 @@ def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Pa
     short = "output_tokens: 16, repeats: 2, requests: 8, concurrency: 2"
     throughput = THROUGHPUT.replace("output_tokens: 32, repeats: 3, requests: 5", short)
     run = FakeRun(tmp_path, suite=suite(throughput, LOAD))
-    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.001", FAKE_ROUND_S="0.15", **beside("held_up_loop"))
-    assert code == 0, said
+    run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.001", FAKE_ROUND_S="0.15", **beside("held_up_loop"))
     for step, table in (("throughput", "windows"), ("load", "load_windows")):
         assert all(row["delivered_share"] < DELIVERED_BOUND for row in run.rows(step, table))
         judged = run.rows(step, "verdicts")
@@ -273,8 +256,7 @@ def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: 
     jumped = tmp_path / "jumped"
     clock = beside("jumping_clock") | {"FAKE_CLOCK_FILE": str(jumped), "FAKE_CLOCK_JUMP_S": str(jump_s)}
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.005", **clock)
-    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/throughput/parts"
-    wait_until(lambda: list(parts.glob("windows-*")), "a finished window")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     jumped.touch()
     said, _ = runner.communicate(timeout=180)
     assert runner.returncode == 0, said

@@ -63,8 +63,7 @@ def test_a_start_says_its_memory_and_one_request_fills_the_context(
     tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
 ) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, max_model_len=1024)
-    code, said = run.finish(node_python, **on_a_card)
-    assert code == 0, said
+    run.measured(node_python, **on_a_card)
     [row] = run.rows("memory", "memory_starts")
     assert (row["weights_bytes"], row["kv_cache_bytes"]) == (round(1.5 * GIB), 4 * GIB)
     assert (row["kv_tokens"], row["graph_bytes"]) == (65_536, round(0.25 * GIB)), "tokens by the engine's own page"
@@ -80,8 +79,7 @@ def test_every_timed_window_has_energy_and_a_capped_card_is_told_and_not_accused
     tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
 ) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
-    code, said = run.finish(node_python, **on_a_card, FAKE_NVML="at_the_limit")
-    assert code == 0, said
+    run.measured(node_python, **on_a_card, FAKE_NVML="at_the_limit")
     windows = run.rows("throughput", "windows")
     assert len(windows) == 3
     for row in windows:
@@ -95,8 +93,7 @@ def test_a_card_that_protects_itself_makes_its_windows_suspect(
     tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
 ) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
-    code, said = run.finish(node_python, **on_a_card, FAKE_NVML="hot")
-    assert code == 0, said
+    run.measured(node_python, **on_a_card, FAKE_NVML="hot")
     assert "throttled" in run.commit("throughput").reasons and "throttled" in run.commit("memory").reasons
     [verdict] = run.rows("memory", "verdicts")
     assert "a card held its clock down in 1 of 1 windows: it was too hot (hw_thermal_slowdown)" in verdict["details"]
@@ -104,8 +101,7 @@ def test_a_card_that_protects_itself_makes_its_windows_suspect(
 
 def test_without_a_driver_one_line_is_said_and_all_is_null(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
-    code, said = run.finish(node_python, FAKE_ENGINE_TOKEN_S="0.006", PATH="/usr/bin:/bin")
-    assert code == 0, said
+    said = run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.006", PATH="/usr/bin:/bin")
     assert said.count("power and energy aren't measured: no card is used that a driver tells of") == 1
     [row], windows = run.rows("memory", "memory_starts"), run.rows("throughput", "windows")
     told = ("energy_j", "power_w", "gpu_memory_peak_bytes", "clock_mhz_min", "temperature_c_max", "throttle_reasons")
@@ -118,8 +114,7 @@ def test_a_log_in_other_words_gives_null_and_is_said(
     tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
 ) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
-    code, said = run.finish(node_python, lie="reworded_log", **on_a_card)
-    assert code == 0, said
+    run.measured(node_python, lie="reworded_log", **on_a_card)
     [row] = run.rows("memory", "memory_starts")
     assert row["weights_bytes"] is None and row["kv_cache_bytes"] is None and row["kv_tokens"] == 65_536
     [verdict] = run.rows("memory", "verdicts")

@@ -10,7 +10,7 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
-from configs.step import Load
+from configs.step import Work
 from configs.steps.throughput import Condition, ThroughputStep
 from tests.tasks.fake_client import FakeClient, throughput
 
@@ -65,7 +65,7 @@ def test_answers_that_reach_the_cap_are_told_from_those_that_end(tmp_path: Path,
 
 def test_the_forecast_counts_both_and_a_plan_without_is_written_as_before(planned: PlannedCell) -> None:
     natural, fixed = (step(natural=flag, stream_requests=0, warmup=0) for flag in (True, False))
-    assert fixed.workload(planned.cell) == (Load(2, 64, TOKENS),)
-    assert natural.workload(planned.cell) == (Load(2, 64, TOKENS),) * 2
+    assert fixed.workload(planned.cell) == (Work(2, 64, TOKENS),)
+    assert natural.workload(planned.cell) == (Work(2, 64, TOKENS),) * 2
     assert "natural" not in fixed.model_dump(mode="json")["conditions"][0]
     assert natural.model_dump(mode="json")["conditions"][0]["natural"] is True

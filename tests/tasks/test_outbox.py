@@ -14,8 +14,7 @@ import pytest
 
 from tasks import outbox
 from tasks.heartbeat import HeartbeatSender
-from tasks.outbox import CellLost, Outbox
-from tasks.outbox_folder import BOUND_VARIABLE, outbox_folder, send_left
+from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_left
 from tests.cut_line import CutLine
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import BUCKET, S3Server, s3_server

@@ -15,10 +15,22 @@ from configs.errors import SpecsweepError
 from configs.step import PROMPT_KINDS
 from configs.steps.throughput import PREFILL_TRIES
 from flows.plans import record_run
-from tasks.guards.prompts import prompt_length
-from tasks.guards.text_measures import WORD_RUN, repeated_share
-from tasks.prompts import MADE_OF_WORDS, PROSE, Prompt, PromptSource, build_prompt, prompt_again, prompt_seed
-from tasks.prose.paragraphs import KEPT_AS, from_json, paragraphs_here, to_json, words
+from tasks.guards.text import WORD_RUN, repeated_share
+from tasks.guards.tokens import prompt_length
+from tasks.prompts import (
+    MADE_OF_WORDS,
+    PROSE,
+    PROSE_KEPT_AS,
+    Prompt,
+    PromptSource,
+    build_prompt,
+    paragraphs_here,
+    prompt_again,
+    prompt_seed,
+    prose_from_json,
+    prose_to_json,
+    words,
+)
 from tests.fake_run import FakeRun
 
 SUITE = """
@@ -163,21 +175,21 @@ def sent_again(node: FakeRun) -> int:
 
 def test_the_runs_copy_of_the_prose_is_written_once(tmp_path: Path) -> None:
     ledger = FakeRun(tmp_path).ledger
-    assert ledger.prompts(KEPT_AS) is None
-    ledger.write_prompts(KEPT_AS, to_json(["first"]))
+    assert ledger.prompts(PROSE_KEPT_AS) is None
+    ledger.write_prompts(PROSE_KEPT_AS, prose_to_json(["first"]))
     record_run(ledger, ledger.plan())
-    kept = ledger.prompts(KEPT_AS)
-    assert kept is not None and from_json(kept) == ("first",)
+    kept = ledger.prompts(PROSE_KEPT_AS)
+    assert kept is not None and prose_from_json(kept) == ("first",)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"[1]", b'[" "]'])
 def test_a_broken_copy_is_one_line(data: bytes) -> None:
     with pytest.raises(SpecsweepError, match=r"prompts/prose\.json .* start a new run"):
-        from_json(data)
+        prose_from_json(data)
 
 
 def test_no_paragraph_comes_twice_before_all_have_come() -> None:
-    paragraphs = from_json(to_json(paragraphs_here()))
+    paragraphs = prose_from_json(prose_to_json(paragraphs_here()))
     assert paragraphs == paragraphs_here()
     length = sum(len(paragraph.split()) for paragraph in paragraphs)
     assert length > 30_000

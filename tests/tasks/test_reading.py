@@ -1,15 +1,12 @@
-"""Reading what engines write: metrics pages and answer letters."""
+"""Reading what engines write: metrics pages, answer letters and programs."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tasks.engine.command import EngineCommand
-from tasks.engine.server import Engine
 from tasks.grading import first_letter, last_letter
 from tasks.meters import parse
+from tasks.sandbox.run import program_of
 from tasks.steps.eval_tiny import drawn
 
 PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
@@ -74,14 +71,23 @@ def test_an_evaluation_of_one_kind_asks_only_that_kind() -> None:
     assert lookups[:24] == [question for question in drawn(48, 0, None) if question.kind == "lookup"], "paired items"
 
 
-ENGINE_LOG = """(EngineCore pid=7) ERROR 11-20 21:23:00 [core.py:1] Worker proc died, shutting down executor.
-(APIServer pid=5) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.
-(APIServer pid=5) INFO:     127.0.0.1:41000 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error
-INFO:     Finished server process [5]
-"""
-
-
-def test_the_cause_of_an_engines_death_is_its_last_exception(tmp_path: Path) -> None:
-    (tmp_path / "engine.log").write_text(ENGINE_LOG)
-    engine = Engine(EngineCommand(("vllm",), {}, None, None), 1, tmp_path, 1)
-    assert engine.cause() == "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        ("```python\nx = 1\n```\n```py\nx = 1\nprint(x)\n```\n```\npython x.py\n```\n", "x = 1\nprint(x)\n"),
+        ("```json\n{}\n```\n```bash\nls -la /\n```\n", None),
+        ("```python\na = 1\n```\nNo, better:\n```python\na = 2\n```\n", "a = 2\n"),
+        ("```python\nprint(1)\n", None),
+        ("```python\nprint(1)\n```\n```python\nprint(123456789)\n", "print(1)\n"),
+        ("print(1)", None),
+        ("", None),
+        ("```python\n\n```\n", None),
+        ("````python\nprint('''\n```\n''')\n````\n", "print('''\n```\n''')\n"),
+        ("~~~ python title=x\nprint(1)\n~~~\n", "print(1)\n"),
+        ("``` Python3\nprint(1)\n```", "print(1)\n"),
+    ],
+    ids=["longest", "other languages", "equally long", "cut off", "cut off behind one", "no block", "empty", "blank",
+         "longer fence", "tildes", "capital"],
+)  # fmt: skip
+def test_the_longest_block_of_python_that_is_ended_is_the_program(answer: str, program: str | None) -> None:
+    assert program_of(answer) == program

@@ -36,8 +36,7 @@ def served(run: FakeRun, name: str) -> set[bool]:
 @pytest.mark.slow(10)
 def test_a_cell_is_measured_between_two_visits_of_its_control(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
-    code, output = run.finish(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
-    assert code == 0, output
+    output = run.measured(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
     order = [line.split(":")[0] for line in output.splitlines() if ": committed" in line]
     assert order == ["throughput@control-1", "smoke", "throughput", "throughput@control-2", "parity"]
     assert output.count("healthy after") == 4, "a visit is a start"
@@ -52,8 +51,7 @@ def test_a_cell_is_measured_between_two_visits_of_its_control(tmp_path: Path, no
 @pytest.mark.slow(5)
 def test_an_ar_cell_is_its_own_control(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "ar", suite=SUITE, visits="bracketed")
-    code, output = run.finish(node_python)
-    assert code == 0, output
+    output = run.measured(node_python)
     assert output.count("healthy after") == 2
     assert [len(run.rows(name, "windows")) for name in ("throughput", "throughput@2")] == [3, 3]
     passes = [[row["pass"] for row in run.rows(name, "parity_outputs")] for name in ("parity", "parity@2")]
@@ -65,8 +63,7 @@ def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path,
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="mirrored")
     code, output = run.finish(node_python, arguments=("--leg", "1"))
     assert code == 0 and "throughput@2" not in output, output
-    code, output = run.finish(node_python, arguments=("--leg", "3"))
-    assert code == 0, output
+    output = run.measured(node_python, arguments=("--leg", "3"))
     assert [line.split(":")[0] for line in output.splitlines() if ": committed" in line] == ["throughput@2"]
     assert run.finish(node_python)[1].strip() == "everything is measured"
 
@@ -78,8 +75,7 @@ def test_a_control_that_was_measured_is_not_measured_again(tmp_path: Path, node_
     code, output = run.finish(node_python, lie="dies_later", FAKE_ENGINE_AFTER=str(6 + WARM_UP_LENGTHS))
     assert code != 0, output
     first = run.commit("throughput@control-1")
-    code, output = run.finish(node_python)
-    assert code == 0, output
+    output = run.measured(node_python)
     assert run.commit("throughput@control-1") == first
     assert "throughput@control-1" not in output
 
@@ -94,8 +90,7 @@ def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path,
         "the control, fake-model bf16 ar: the engine died: ValueError: the fake engine refuses these arguments"
     )
     assert set(run.ledger.committed_steps()[run.key]) == {"smoke", "throughput", "parity"}
-    code, output = run.finish(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
-    assert code == 0, output
+    run.measured(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
     assert set(run.ledger.committed_steps()[run.key]) >= {"throughput@control-1", "throughput@control-2"}
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from configs import secrets
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
-from configs.secrets import held
 from flows.clusters.local import LocalCluster
 from flows.clusters.protocol import CellJob
 from tests.fake_run import FakeRun
@@ -56,27 +56,27 @@ def test_only_the_runner_knows_and_no_process_shows_it(
 
 
 def test_what_is_known_is_named_instead_of_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_held", {})
+    monkeypatch.setattr(secrets, "_held", {})
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRETS["AWS_SECRET_ACCESS_KEY"])
     monkeypatch.setenv("GS_SECRET_ACCESS_KEY", "lab")
-    held.hold({"MY_KEY": "another-canary"})
-    said = held.redacted("signature of store-canary-19b2d4 and another-canary is wrong in the lab")
+    secrets.hold({"MY_KEY": "another-canary"})
+    said = secrets.redacted("signature of store-canary-19b2d4 and another-canary is wrong in the lab")
     assert said == "signature of <AWS_SECRET_ACCESS_KEY> and <MY_KEY> is wrong in the lab"
 
 
 def test_a_runner_takes_ours_and_leaves_the_users_own_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_held", {})
+    monkeypatch.setattr(secrets, "_held", {})
     env = {"HF_TOKEN": "from-the-shell", "PATH": "/bin"}
-    with held.handed({"AWS_SECRET_ACCESS_KEY": "from-the-flow", "MY_KEY": "mine"}) as fd:
-        held.receive(os.dup(fd), env)
+    with secrets.handed({"AWS_SECRET_ACCESS_KEY": "from-the-flow", "MY_KEY": "mine"}) as fd:
+        secrets.receive(os.dup(fd), env)
     assert env == {"PATH": "/bin", "MY_KEY": "mine"}
-    assert (held.secret("HF_TOKEN"), held.secret("AWS_SECRET_ACCESS_KEY")) == ("from-the-shell", "from-the-flow")
+    assert (secrets.secret("HF_TOKEN"), secrets.secret("AWS_SECRET_ACCESS_KEY")) == ("from-the-shell", "from-the-flow")
 
 
 def test_an_error_a_row_a_record_and_a_line_name_a_secret_and_do_not_show_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(held, "_held", {"MY_KEY": "another-canary"})
+    monkeypatch.setattr(secrets, "_held", {"MY_KEY": "another-canary"})
     assert str(SpecsweepError("the store refused another-canary")) == "the store refused <MY_KEY>"
     row = {
         column.name: {"str": "said another-canary", "list[str]": ["another-canary"]}.get(column.type, 1)
@@ -98,9 +98,9 @@ def test_an_error_a_row_a_record_and_a_line_name_a_secret_and_do_not_show_it(
 def test_what_a_process_prints_dies_of_or_logs_shows_none(how: str) -> None:
     code = f"""
 import logging
-from configs.secrets import guard, held
-held.hold({{"MY_KEY": "canary-in-words"}})
-guard.guard_streams(); guard.guard_logs(); guard.guard_logs()
+from configs import secrets
+secrets.hold({{"MY_KEY": "canary-in-words"}})
+secrets.guard_streams(); secrets.guard_logs(); secrets.guard_logs()
 logging.basicConfig(level=20)
 def log():
     logging.info("an argument: %s", "canary-in-words")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.sandbox.check import why_no_sandbox
+from tasks.sandbox.run import why_no_sandbox
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import kill, wait_until

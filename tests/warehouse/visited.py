@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from configs.engine import Serving
+from configs.cell import Serving
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
 from configs.visits import Design

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from configs.engine import Serving
+from configs.cell import Serving
 from configs.step import MeasuredStep
 from warehouse.consolidate.inputs import CommittedStep
 from warehouse.consolidate.rows import Judged, Row, judged, provenance

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from configs.files.document import ConfigError, accepted, read_document
-from configs.files.parse import parse
+from configs.files.library import parse
 from configs.frozen import Frozen
 from warehouse.published.figures import PublishedRow, PublishedTable
 

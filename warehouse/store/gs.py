@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import urllib3
 
-from configs.secrets.held import secret
+from configs.secrets import secret
 from warehouse.store.boto import client_config, connections, quick_session
 from warehouse.store.patience import Passing
 from warehouse.store.protocol import StoreError

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.secrets.held import secret
+from configs.secrets import secret
 from warehouse.store.boto import client_config, may_pass, quick_session, status
 from warehouse.store.patience import Passing, Patience
 from warehouse.store.protocol import Seen, StoreAway, StoreError

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from configs.secrets import held
-from configs.secrets.held import FOR_NODES
+from configs import secrets
+from configs.secrets import FOR_NODES
 from tasks.engine.machine import state_dir
 
 ON_THE_NODE = "~/.specsweep-secrets"
@@ -41,7 +41,7 @@ def values_of(names: tuple[str, ...], store_url: str) -> dict[str, str]:
     if urlsplit(store_url).scheme == "s3" and "AWS_ACCESS_KEY_ID" in names and "AWS_ACCESS_KEY_ID" not in found:
         of_files = _keys_of_files()
         found, known = found | of_files, known | of_files
-    held.hold(known)
+    secrets.hold(known)
     return found
 
 
@@ -96,4 +96,4 @@ def _keys_of_files() -> dict[str, str]:
     if credentials is None or credentials.method not in ("shared-credentials-file", "config-file"):
         return {}
     keys = (credentials.access_key, credentials.secret_key, credentials.token)
-    return {name: value for name, value in zip(held.STORE_KEYS, keys, strict=False) if value}
+    return {name: value for name, value in zip(secrets.STORE_KEYS, keys, strict=False) if value}

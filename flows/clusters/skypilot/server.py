@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from configs.errors import SpecsweepError
-from configs.secrets.held import TOKEN
+from configs.secrets import TOKEN
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot.leftovers import end_leftovers
 from tasks.host import process_group

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from configs.checkout import ROOT
-from configs.secrets.held import hold, redacted
+from configs.secrets import hold, redacted
 from flows.clusters.names import LABEL, store_hash
 from flows.clusters.protocol import CellJob, LaunchFailed
 from flows.clusters.skypilot.carried import FOR_SKYPILOT

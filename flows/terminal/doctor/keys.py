@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 
-from configs.secrets.held import FOR_NODES
+from configs.secrets import FOR_NODES
 from flows.clusters.skypilot.carried import values_of
 from warehouse.store.gs import GsStore
 from warehouse.store.proof import Check

@@ -11,7 +11,7 @@ from pathlib import Path
 from configs.load import ConfigError, load_engine, load_gpu_of_card
 from tasks.engine import program
 from tasks.host import environments
-from tasks.host.hub_cache import hub_cache
+from tasks.host.hub import hub_cache
 from tasks.place import gpu
 from warehouse.store.proof import Check
 

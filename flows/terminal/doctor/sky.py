@@ -19,7 +19,7 @@ from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.offers import enabled_clouds, offers
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import load_task, sky_task
-from tasks.host.hub_cache import hub_home
+from tasks.host.hub import hub_home
 from warehouse.placement import Offer
 from warehouse.store.proof import Check
 

@@ -1,11 +1,10 @@
 """Trains the tiny family: ``python -m tasks.family.training.build [--out DIR] [--only NAME] [--json] ...``.
 
-What is shipped (`members.SHIPPED`) is trained to see what its recipe makes on this machine, and compared with what is
-shipped; nobody serves it. What is not shipped is served from where this puts it.
+Shipped members (`members.SHIPPED`) are trained to see what the recipe makes on this machine, and compared with what is
+shipped; nobody serves them. Other members are served from where this puts them.
 
-Run it from the repository root with the engine environment's Python (torch, transformers). The target and the
-draft model are trained side by side, then the two drafters that need the target; each in a process and on a
-thread of its own.
+Run it from the repository root with the engine environment's Python (torch, transformers). Target and draft model are
+trained side by side, then the two drafters that need the target. Each has a process and a thread of its own.
 
 Output contract
     ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",
@@ -14,9 +13,8 @@ Output contract
     the last lines are a table of these figures and the verdict. Exit code 0, however close it came; 1 after a
     failed training, whose own error goes to standard error; 130 or 143 after SIGINT or SIGTERM.
 
-A member is trained in a hidden folder and renamed into place, so that whatever ends a build leaves nothing
-half-done; the target goes on from its last checkpoint. Two builders of one folder take turns, and the second
-finds nothing left to do.
+A member is trained in a hidden folder and renamed into place, so an interrupted build leaves nothing half-done. The
+target goes on from its last checkpoint. Of two builders of one folder the second waits, and finds nothing left to do.
 """
 
 import argparse
@@ -31,15 +29,77 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from configs.checkout import ROOT
-from tasks.family.members import SHIPPED, WEIGHTS, recipe_hash, trained_dir
-from tasks.family.training.beside_shipped import as_json, figures, table, verdict
+from tasks.family.members import DONE_FILE, SHIPPED, WEIGHTS, damage_of, recipe_hash, trained_dir
 from tasks.family.training.recipe import MEMBERS, missing
+
+LOSS_SHARE = 0.1
+"""Most that a loss may be above the shipped one's, as a share of it, for a member as good."""
+
+SCORE_POINTS = 0.07
+"""Most that a score may be below the shipped one's: three of the 48 questions that a score is of."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a member: of the one trained here and of the shipped one."""
+
+    member: str
+    what: str
+    trained: float
+    shipped: float
+
+    @property
+    def is_as_good(self) -> bool:
+        """Whether the one trained here is as good, but for noise."""
+        if self.what == "loss":
+            return self.trained <= self.shipped * (1 + LOSS_SHARE)
+        return self.trained >= self.shipped - SCORE_POINTS
+
+
+def figures(out: Path, members: Sequence[str], shipped: Path = WEIGHTS) -> list[Figure]:
+    """The final loss and each score of those of `members` that are shipped too."""
+    found: list[Figure] = []
+    for member in members:
+        if member not in SHIPPED or damage_of(shipped / member) is not None:
+            continue
+        here, there = (_came_to(folder / member) for folder in (out, shipped))
+        found += [Figure(member, what, here[what], there[what]) for what in here if what in there]
+    return found
+
+
+def verdict(found: Sequence[Figure]) -> str:
+    """One sentence: how far the figures are apart, and whether the members trained here are as good."""
+    losses = [abs(each.trained / each.shipped - 1) for each in found if each.what == "loss"]
+    scores = [abs(each.trained - each.shipped) for each in found if each.what != "loss"]
+    apart = [f"losses equal within {max(losses):.1%}"] if losses else []
+    apart += [f"greedy scores within {max(scores):.3f}"] if scores else []
+    worse = [f"{each.member}'s {each.what}" for each in found if not each.is_as_good]
+    so = f"not as good as shipped: {', '.join(worse)}" if worse else "as good as shipped"
+    return f"{', '.join(apart)}: {so}"
+
+
+def table(found: Sequence[Figure]) -> str:
+    """The figures as lines of text."""
+    lines = [f"{'member':8}{'':8}{'trained':>9}{'shipped':>9}"]
+    lines += [f"{each.member:8}{each.what:8}{each.trained:9.4f}{each.shipped:9.4f}" for each in found]
+    return "\n".join(lines)
+
+
+def as_json(found: Sequence[Figure]) -> dict[str, Any] | None:
+    """The same for a program; None: nothing of it is shipped."""
+    return {"figures": [asdict(each) for each in found], "verdict": verdict(found)} if found else None
+
+
+def _came_to(folder: Path) -> dict[str, float]:
+    done = json.loads((folder / DONE_FILE).read_text(encoding="utf-8"))
+    return {"loss": done["loss"], **done["scores"]}
+
 
 MOST_PROCESSES = 2
 END_GRACE_S = 5.0
@@ -58,7 +118,6 @@ class Interrupted(Exception):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
-        """Keeps the signal's number for the exit code."""
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
 
@@ -96,7 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(out: Path, wanted: Sequence[str], steps_scale: float, progress: "Progress") -> None:
     """Trains what is missing of `wanted`, two members at a time; on any error no process is left running."""
-    _sweep(out)
+    for left in out.glob(".*.partial"):  # of a killed builder
+        _discard(left)
     recipe = recipe_hash(steps_scale)
     waiting = missing(out, wanted, steps_scale)
     target_ready = "target" not in waiting
@@ -117,7 +177,9 @@ def build(out: Path, wanted: Sequence[str], steps_scale: float, progress: "Progr
                 progress.show(name, json.loads(line))
     finally:
         end(list(running.values()))
-    _make_readable(out, wanted)
+    for member in wanted:  # safetensors writes files for their owner alone, and a lab node is another user
+        for file in (out / member).iterdir():
+            file.chmod(0o644)
 
 
 def start(name: str, out: Path, steps_scale: float, recipe: str, reports: Reports) -> Training:
@@ -236,11 +298,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tasks.family.training.build", description="Train the tiny model family from its recipe."
     )
     parser.add_argument("--out", type=Path, help="folder to train in (default: a cache folder named after the recipe)")
-    parser.add_argument(
-        "--with-diffusion",
-        action="store_true",
-        help="also the DiffusionGemma sibling (as long again)",
-    )
+    parser.add_argument("--with-diffusion", action="store_true", help="also the DiffusionGemma sibling (as long again)")
     parser.add_argument(
         "--only",
         action="append",
@@ -254,19 +312,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.out is not None and options.out.resolve() == WEIGHTS:
         parser.error(f"--out {options.out}: what is shipped is not trained over; train elsewhere, look, then copy")
     return options
-
-
-def _sweep(out: Path) -> None:
-    """Removes what a killed builder left behind."""
-    for folder in out.glob(".*.partial"):
-        _discard(folder)
-
-
-def _make_readable(out: Path, members: Sequence[str]) -> None:
-    """Lets every user read the members: safetensors writes files for their owner alone, a lab node is another."""
-    for member in members:
-        for file in (out / member).iterdir():
-            file.chmod(0o644)
 
 
 def _discard(folder: Path) -> None:

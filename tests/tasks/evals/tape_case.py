@@ -9,8 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from configs.cell import Cell, Model, Precision, Technique
-from configs.engine import Engine, Serving
+from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
 from configs.steps.eval_gpqa import EvalGpqaStep
 from tasks.evals.policy import Policy, policy_of
 from tasks.evals.tape import Tape

@@ -15,7 +15,7 @@ from configs.steps.eval_ifeval import EvalIfevalStep
 from flows.terminal.regrade import regrade
 from tasks.evals.data.twins import TWIN_REVISION
 from tasks.evals.hashes import canonical
-from tasks.sanity.general import GENERAL
+from tasks.sanity_questions import GENERAL
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import processes_with
 from warehouse.snapshot import publish, read_current

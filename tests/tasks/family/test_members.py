@@ -1,5 +1,6 @@
-"""The shipped models and what identifies each member."""
+"""The shipped models, what identifies each member, and the Triton plug-in of the diffusion cell."""
 
+import importlib.metadata
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from flows.plans import make_plan
 from tasks.engine.command import engine_command
 from tasks.engine.program import EngineUnavailable
 from tasks.family import members
+from tasks.family.interpreter import write_backend
 
 SHIPPED_BYTES = 3_000_000
 FILE_BYTES = 2**20
@@ -128,3 +130,24 @@ def test_a_member_that_was_never_trained_names_the_sweep_that_trains_it(
 def test_a_member_that_there_is_not_is_told_with_those_that_there_are() -> None:
     with pytest.raises(members.MemberUnavailable, match="has no 'drafter': choose one of target, draft, dflash, mtp"):
         members.revision_of("drafter")
+
+
+def test_the_backend_is_found_as_an_entry_point(tmp_path: Path) -> None:
+    write_backend(tmp_path)
+    (found,) = importlib.metadata.distributions(path=[str(tmp_path)])
+    (entry,) = found.entry_points.select(group="triton.backends")
+    assert (entry.name, entry.value) == ("cpu", "triton_cpu_interpreter")
+    (plugin,) = found.entry_points.select(group="vllm.general_plugins")
+    assert plugin.value == "triton_cpu_interpreter.empty_rows:register"
+
+
+def test_its_sources_compile(tmp_path: Path) -> None:
+    write_backend(tmp_path)
+    for file in tmp_path.rglob("*.py"):
+        compile(file.read_text(), str(file), "exec")
+
+
+def test_the_environment_points_at_the_folder(tmp_path: Path) -> None:
+    environment = write_backend(tmp_path / "plug-in")
+    assert environment["PYTHONPATH"] == str(tmp_path / "plug-in")
+    assert environment["TRITON_INTERPRET"] == "1"

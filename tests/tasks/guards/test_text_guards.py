@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.guards.text import degenerate_text, improbable_text
-from tasks.guards.text_measures import repeated_share, text_columns
+from tasks.guards.text import degenerate_text, improbable_text, repeated_share, text_columns
 from tests.tasks.guards.texts import COUNTED_LOOP, CYCLE_OF_56, ENGLISH, HEALTHY, LOOPS, SOUP, row, tokens
 from warehouse.verdicts import Reason
 
@@ -28,48 +27,32 @@ def test_a_loop_is_rejected_with_blanks_or_none_whatever_its_alphabet(name: str)
         assert found is not None and (found.reason, found.severity) == (Reason.LOOPING_TEXT, "rejected")
 
 
-def test_pads_that_leave_no_text_are_seen_by_their_token_ids() -> None:
-    found = degenerate_text([row("", [0] * 512)])
-    assert found is not None and (found.reason, found.severity) == (Reason.LOOPING_TEXT, "rejected")
-
-
-def test_tokens_without_any_text_are_no_language_even_if_their_ids_are_unknown() -> None:
-    found = degenerate_text([{**row("", None), "completion_tokens": 512}])
-    assert found is not None and (found.reason, found.severity) == (Reason.GIBBERISH, "rejected")
-
-
-def test_a_cycle_of_56_words_and_a_loop_that_counts_are_suspect() -> None:
-    for text in (CYCLE_OF_56, COUNTED_LOOP):
-        found = degenerate_text([row(text, tokens(text))])
-        assert found is not None and (found.reason, found.severity) == (Reason.LOOPING_TEXT, "suspect")
-
-
-def test_prose_that_ends_in_a_loop_is_seen() -> None:
-    found = degenerate_text([row(ENGLISH[:800] + "!" * 1200, None)])
-    assert found is not None and found.reason is Reason.LOOPING_TEXT
-
-
-def test_two_loops_among_ten_good_outputs_are_suspect_and_one_is_not() -> None:
-    good, loop = row(ENGLISH[:1200], None), row("!" * 512, None)
-    found = degenerate_text([loop] * 2 + [good] * 8)
-    assert found is not None and found.severity == "suspect" and "2 of 10" in found.sentence
-    assert degenerate_text([loop] + [good] * 9) is None
+GOOD, LOOP = row(ENGLISH[:1200], None), row("!" * 512, None)
+BROKEN = "\ufffd\ufffd".join(map(chr, random.Random(3).choices(range(97, 122), k=300)))
+TWO_TOKENS = "".join(random.Random(3).choices("01", k=512))
 
 
 @pytest.mark.parametrize(
-    "text",
-    [SOUP, "\ufffd\ufffd".join(map(chr, random.Random(3).choices(range(97, 122), k=300)))],
-    ids=["many alphabets in one word", "broken characters"],
-)
-def test_noise_is_gibberish(text: str) -> None:
-    found = degenerate_text([row(text, tokens(text))])
-    assert found is not None and (found.reason, found.severity) == (Reason.GIBBERISH, "rejected")
-
-
-def test_noise_of_two_tokens_is_gibberish() -> None:
-    text = "".join(random.Random(3).choices("01", k=512))
-    found = degenerate_text([row(text, tokens(text))])
-    assert found is not None and found.reason is Reason.GIBBERISH and "2 different ones" in found.sentence
+    ("rows", "said", "words"),
+    [
+        ([row("", [0] * 512)], "looping_text rejected", ""),
+        ([{**row("", None), "completion_tokens": 512}], "gibberish rejected", "512 tokens without a character"),
+        ([row(CYCLE_OF_56, tokens(CYCLE_OF_56))], "looping_text suspect", ""),
+        ([row(COUNTED_LOOP, tokens(COUNTED_LOOP))], "looping_text suspect", ""),
+        ([row(ENGLISH[:800] + "!" * 1200, None)], "looping_text suspect", ""),
+        ([LOOP] * 2 + [GOOD] * 8, "looping_text suspect", "2 of 10"),
+        ([LOOP] + [GOOD] * 9, None, ""),
+        ([row(SOUP, tokens(SOUP))], "gibberish rejected", ""),
+        ([row(BROKEN, tokens(BROKEN))], "gibberish rejected", ""),
+        ([row(TWO_TOKENS, tokens(TWO_TOKENS))], "gibberish rejected", "2 different ones"),
+    ],
+    ids=["pads", "no text", "cycle", "counts", "ends in a loop", "two of ten", "one of ten", "alphabets", "broken",
+         "two tokens"],
+)  # fmt: skip
+def test_loops_and_noise_are_found(rows: list[dict[str, Any]], said: str | None, words: str) -> None:
+    found = degenerate_text(rows)
+    assert (found and f"{found.reason.value} {found.severity}") == said
+    assert found is None or words in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -88,10 +71,7 @@ def test_what_is_improbable_to_its_own_model_is_gibberish(
 ) -> None:
     found = improbable_text(mean_logprobs)
     assert (found and (found.reason, found.severity)) == (severity and (Reason.GIBBERISH, severity))
-
-
-def test_text_of_dummy_weights_is_not_judged_as_text() -> None:
-    assert improbable_text([-12.0], is_real=False) is None
+    assert improbable_text(mean_logprobs, is_real=False) is None, "of dummy weights all is"
 
 
 @pytest.mark.parametrize(

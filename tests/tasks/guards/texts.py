@@ -10,7 +10,7 @@ import re
 from pydoc_data.topics import topics
 
 from tasks.family import words
-from tasks.guards.text_measures import text_columns
+from tasks.guards.text import text_columns
 from warehouse.parts import Row
 
 KOREAN = """오늘 아침에는 유난히 안개가 짙게 끼어 있었다. 강을 건너는 다리 위에서는 앞서 가는 사람의 어깨만 희미하게

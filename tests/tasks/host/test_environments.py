@@ -8,10 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +19,7 @@ import pytest
 from tasks.host import environment_install, environments
 from tasks.host.environment_install import Installer, InstallError, check_machine, make_importable
 from tasks.host.environment_spec import ENVIRONMENTS, pins_in
+from tests.tasks.test_cell import wait_until
 
 BACKEND = """
 import pathlib, time, zipfile
@@ -49,13 +48,10 @@ class Clone:
 
     def __init__(self, repo: Path, folder: Path) -> None:
         self.root, self.cache, self.package = folder / "clone", folder / "cache", folder / "dummy"
-        for file in ("configs/checkout.py", "configs/errors.py"):
+        for file in ("configs/checkout.py", "configs/errors.py", "configs/secrets.py"):
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repo / file, self.root / file)
         shutil.copytree(repo / "tasks" / "host", self.root / "tasks" / "host")
-        shutil.copytree(
-            repo / "configs" / "secrets", self.root / "configs" / "secrets"
-        )  # what an installer does not get
         shutil.copytree(repo / "requirements", self.root / "requirements")
         self.package.mkdir()
         (self.package / "backend.py").write_text(BACKEND)
@@ -101,13 +97,6 @@ def clone(repo_root: Path, tmp_path: Path) -> Clone:
     return Clone(repo_root, tmp_path)
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.slow(14)
 def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     python = clone.ensure()
@@ -126,7 +115,7 @@ def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
 def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal.Signals) -> None:
     clone.hold.touch()
     with clone.start() as process:
-        wait_until(lambda: clone.builds() == 1)
+        wait_until(lambda: clone.builds() == 1, "a build")
         process.send_signal(how)
         process.stderr and process.stderr.read()
     assert process.returncode == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
@@ -143,7 +132,7 @@ def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal
 def test_two_at_once_install_once(clone: Clone) -> None:
     clone.hold.touch()
     with clone.start() as first:
-        wait_until(lambda: clone.builds() == 1)
+        wait_until(lambda: clone.builds() == 1, "a build")
         with clone.start() as second:
             assert second.stderr is not None
             assert "another process is making it" in second.stderr.readline()

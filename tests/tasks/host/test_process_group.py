@@ -1,4 +1,4 @@
-"""Who belongs to a group, by what the kernel tells of each process."""
+"""Processes of a group, by what the kernel tells of each: who belongs to it, and its most memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tasks.host import process_group
-from tasks.host.process_variables import variables_of
+from tasks.host.process_group import peak_bytes, variables_of
 
 
 @pytest.fixture
@@ -44,3 +44,22 @@ def test_who_carries_another_variable_too_can_be_left_out() -> None:
     assert process_group.members(group, without=process_group.ENGINE_VARIABLE) == [own[0].pid]
     process_group.stop(group, terminate=[own[0].pid], grace_s=0.0)
     assert [process.wait(60) for process in own] == [-signal.SIGTERM, -signal.SIGKILL]
+
+
+MIB = 2**20
+
+GROWN = "kept = bytearray(96 * 2**20); del kept; print('grown', flush=True); input()"
+
+
+def test_a_peak_stays_when_the_memory_was_given_back_and_peaks_add_up() -> None:
+    argv = [sys.executable, "-c", GROWN]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"grown\n"
+        alone, own = peak_bytes([process.pid]), peak_bytes([os.getpid()])
+        assert alone is not None and own is not None
+        assert alone > 96 * MIB
+        both = peak_bytes([process.pid, os.getpid()])
+        assert both is not None and both >= alone + own
+        process.communicate(b"\n")
+    assert peak_bytes([process.pid]) is None, "it is gone"
+    assert peak_bytes([]) is None

@@ -1,4 +1,4 @@
-"""Where a step was measured, as its provenance says: the machine, the cards that were used, and what was served."""
+"""Where a step was measured, as its provenance says: the machine, its cards and price, and what was served."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ import pytest
 
 from configs.cell import Cell
 from configs.checkout import ROOT
+from configs.expand import expand
+from configs.load import load_sweep
 from tasks.client import Client
 from tasks.engine.command import EngineCommand, engine_command, full_environment
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.place import gpu, provenance
-from tasks.place.hub_commits import resolved_commit
+from tasks.place.checkpoint import resolved_commit
+from tasks.place.provenance import price_usd_h
 from tests.fake_run import FakeRun
 
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -235,3 +238,14 @@ def test_a_techniques_arguments_follow_the_engines_and_make_another_cell(tmp_pat
     assert engine_command(other, 1, tmp_path).argv == (*engine_command(cell, 1, tmp_path).argv, *named.engine_args)
     assert other.cell_key != cell.cell_key
     assert "engine_args" not in cell.canonical_json(), "cells of before there were any keep their keys"
+
+
+@pytest.mark.parametrize(("paid", "price"), [("2.25", 2.25), ("", None)])
+def test_what_was_paid_counts_and_a_machine_without_a_price_has_none(
+    paid: str, price: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = expand(load_sweep("full")).cells[0]
+    monkeypatch.delenv("SPECSWEEP_PRICE_USD_H", raising=False)
+    assert price_usd_h(planned) == planned.gpu.price_spot_usd_h is not None
+    monkeypatch.setenv("SPECSWEEP_PRICE_USD_H", paid)
+    assert price_usd_h(planned) == price

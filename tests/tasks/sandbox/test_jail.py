@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.workloads.workload import Case, Check
-from tasks.sandbox.check import why_no_sandbox
-from tasks.sandbox.run import Ran, run
-from tasks.sandbox.seccomp import AARCH64, ALLOW, REFUSE, X86_64, filter_of
+from configs.workloads import Case, Check
+from tasks.sandbox.fences import AARCH64, ALLOW, REFUSE, X86_64, filter_of
+from tasks.sandbox.run import Ran, run, why_no_sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fences are Linux's")
 

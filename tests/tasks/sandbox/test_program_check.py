@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from configs.workloads.read import workloads_of
-from configs.workloads.workload import Case, Check, Workload
-from tasks.sandbox.check import checked, why_no_sandbox
-from tasks.sandbox.programs import Programs
+from configs.workloads import Case, Check, Workload, workloads_of
+from tasks.sandbox.run import Programs, checked, why_no_sandbox
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,7 +149,7 @@ WORKLOAD = Workload(name="w", language="Python", prompt="p", max_tokens=64, chec
 
 @pytest.fixture
 def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("tasks.sandbox.programs.why_no_sandbox", lambda: "no sandbox here: OSError: Landlock")
+    monkeypatch.setattr("tasks.sandbox.run.why_no_sandbox", lambda: "no sandbox here: OSError: Landlock")
     yield
 
 

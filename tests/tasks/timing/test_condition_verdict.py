@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from configs.cell import Cell, Draft, Model
-from configs.engine import Serving
+from configs.cell import Cell, Draft, Model, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.steps.throughput import Condition
 from tasks.meters import parse

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from tasks.client import Heard, Ready, stream_reply_of
-from tasks.client.heard import PACK_FROM_BYTES
+from tasks.client.replies import PACK_FROM_BYTES
 from tasks.timing.loops import closed_loop, constant_moments, open_loop
 from tasks.timing.packing import Packing
 from tasks.wire.answer import Arrivals

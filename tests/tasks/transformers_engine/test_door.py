@@ -1,4 +1,4 @@
-"""The transformers engine's door, real HTTP and all, in front of a fake that computes: our own client finds vLLM's."""
+"""The transformers engine's door, real HTTP, in front of a fake that computes: our own client finds vLLM's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from configs.engine import Serving
+from configs.cell import Serving
 from configs.load import load_model, load_technique
 from tasks import meters
 from tasks.client import Client, RequestFailed
@@ -21,9 +21,8 @@ from tasks.guards.drafting import acceptance_mismatch, acceptance_out_of_range, 
 from tasks.guards.tokens import counters_vanished, prefix_cache_hit, token_mismatch
 from tasks.prompts import Prompt
 from tasks.transformers_engine.arguments import Arguments, parse
-from tasks.transformers_engine.counters import Counters
 from tasks.transformers_engine.door import Engine, Server
-from tasks.transformers_engine.turns import Turns
+from tasks.transformers_engine.turns import Counters, Turns
 from tests.tasks.transformers_engine.fake_generator import FakeGenerator, FakeMemory, ask
 
 K = 4
@@ -220,3 +219,35 @@ def test_it_says_who_it_is_and_what_it_holds(serve: Serve) -> None:
     counted = meters.parse(page)
     assert (counted.prefix_hits, counted.preemptions, counted.drafts) == (0, 0, None)
     assert prefix_cache_hit(counted, Serving(max_model_len=200)) is None
+
+
+BASE = ("--model", "m", "--served-model-name", "n", "--max-model-len", "64")
+
+
+@pytest.mark.parametrize(
+    ("more", "k"),
+    [
+        ((), None),
+        (("--assistant-model", "d", "--num-assistant-tokens", "4"), 4),
+        (("--prompt-lookup-num-tokens", "10"), 10),
+    ],
+)
+def test_k_is_that_of_whatever_drafts(more: tuple[str, ...], k: int | None) -> None:
+    assert parse([*BASE, *more]).k == k
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--assistant-model", "d"),
+        ("--num-assistant-tokens", "4"),
+        ("--assistant-model", "d", "--num-assistant-tokens", "4", "--prompt-lookup-num-tokens", "4"),
+        ("--num-assistant-tokens", "0", "--assistant-model", "d"),
+        ("--reasoning-parser", "nobody's"),
+        ("--speculative-config", "{}"),
+    ],
+)
+def test_what_contradicts_itself_does_not_start(more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([*BASE, *more])
+    assert "error:" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.engine import Serving
+from configs.cell import Serving
 from tests.warehouse.graded import Graded, answers
 from tests.warehouse.synthetic import StepWriter, demo_plan, window
 from tests.warehouse.visited import SHORT, VisitedRun, only

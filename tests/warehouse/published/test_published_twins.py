@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.engine import argument
+from configs.cell import argument
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.steps.load import with_category

@@ -23,7 +23,7 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     has as many of them as it works on together. Source: Pope et al., arXiv 2211.05102, section 2.
 
     Of a mixture of experts it is a low bound as soon as a step works on several tokens, of other requests or to verify
-    a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/experts.py`), and no model's file
+    a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/machine.py`), and no model's file
     says how many there are, nor what all tokens share.
 
     Args:

@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
+from configs import secrets
 from configs.checkout import ROOT
-from configs.secrets import held
 from flows.clusters.skypilot.carried import carried, values_of
 from flows.clusters.skypilot.mounts import require_no_keys_in_mounts
 from flows.clusters.skypilot.task_file import TaskFileError, load_task
 from flows.terminal.doctor.keys import node_keys, policy
 from warehouse.store.s3 import S3Store
 
-NAMES = (*held.NAMES, "MY_KEY")
+NAMES = (*secrets.NAMES, "MY_KEY")
 S3 = "s3://bucket/prefix"
 
 
 @pytest.fixture(autouse=True)
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A shell without secrets, and a home without credentials."""
-    for name in [name for name in os.environ if name in NAMES or name.startswith(("AWS_", held.FOR_NODES))]:
+    for name in [name for name in os.environ if name in NAMES or name.startswith(("AWS_", secrets.FOR_NODES))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(held, "_held", {})
+    monkeypatch.setattr(secrets, "_held", {})
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     for name, value in {
         "SPECSWEEP_STATE": tmp_path / "state",
@@ -48,12 +48,12 @@ def test_a_node_gets_what_is_set_and_of_a_docker_login_nothing(monkeypatch: pyte
 def test_keys_for_nodes_stand_before_those_that_rent(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "the user's")
-        monkeypatch.setenv(held.FOR_NODES + name, "a node's")
+        monkeypatch.setenv(secrets.FOR_NODES + name, "a node's")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the user's keys")
     assert values_of(NAMES, S3) == {"AWS_ACCESS_KEY_ID": "a node's", "AWS_SECRET_ACCESS_KEY": "a node's"}
-    assert not held.without_secrets(os.environ).keys() & {held.FOR_NODES + name for name in NAMES}
-    assert held.secret("AWS_ACCESS_KEY_ID") == "the user's", "who rents goes on signing with it"
-    assert "the user's" not in held.redacted("the user's") and "a node's" not in held.redacted("said: a node's")
+    assert not secrets.without_secrets(os.environ).keys() & {secrets.FOR_NODES + name for name in NAMES}
+    assert secrets.secret("AWS_ACCESS_KEY_ID") == "the user's", "who rents goes on signing with it"
+    assert "the user's" not in secrets.redacted("the user's") and "a node's" not in secrets.redacted("said: a node's")
 
 
 def test_keys_that_lie_in_a_file_of_the_users_go_along_by_value(shell: Path) -> None:
@@ -107,5 +107,5 @@ def test_the_doctor_says_whose_keys_nodes_get_and_prints_a_policy(monkeypatch: p
     assert said.remark and "keys that you rent with" in said.detail
     assert json.dumps(policy("bucket", "prefix/runs/")) in said.remedy and "Delete" not in said.remedy
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(held.FOR_NODES + name, "a node's")
+        monkeypatch.setenv(secrets.FOR_NODES + name, "a node's")
     assert not node_keys(store).remark

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.family.members import DONE_FILE
-from tasks.family.training.beside_shipped import Figure, as_json, figures, table, verdict
+from tasks.family.training.build import Figure, as_json, figures, table, verdict
 
 
 def put(out: Path, name: str, loss: float, **scores: float) -> None:

@@ -54,10 +54,7 @@ def processes_about(out: Path) -> list[int]:
 def training(engine_python: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A long build of the target that has just reported its first step."""
     process = subprocess.Popen(
-        command(engine_python, tmp_path, "--only", "target", scale=1.0),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        command(engine_python, tmp_path, "--only", "target", scale=1.0), cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["member"] == "target"
@@ -141,10 +138,7 @@ def test_children_of_a_killed_builder_end_by_themselves(training: "subprocess.Po
 def test_two_builders_take_turns(engine_python: Path, tmp_path: Path) -> None:
     both = [
         subprocess.Popen(
-            command(engine_python, tmp_path, "--only", "draft"),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
+            command(engine_python, tmp_path, "--only", "draft"), cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         for _ in range(2)
     ]

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import Load, MeasuredStep
+from configs.step import MeasuredStep, Work
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 8, 32
 
@@ -24,7 +24,7 @@ class ToyStep(MeasuredStep):
         del cell
         yield "step 'toy'", PROMPT_TOKENS + OUTPUT_TOKENS
 
-    def workload(self, cell: Cell) -> tuple[Load, ...]:
+    def workload(self, cell: Cell) -> tuple[Work, ...]:
         """One short request per greeting."""
         del cell
-        return (Load(self.greetings, PROMPT_TOKENS, OUTPUT_TOKENS),)
+        return (Work(self.greetings, PROMPT_TOKENS, OUTPUT_TOKENS),)

@@ -1,0 +1,130 @@
+"""What a cell's engine can hold and serve: weights in the memory of its cards, and what only vLLM does.
+
+Memory is a lower bound, so that nothing is refused that could be served: cache, graphs, activations and a draft take
+more. The transformers engine (tasks/transformers_engine/) answers one request at a time, with real weights in the
+checkpoint's precision or another dtype. Drafts come from a second checkpoint (`assistant_model=`) or from the text so
+far (`prompt_lookup_num_tokens=`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from configs.cell import Cell, Gpu, argument
+from configs.files.document import Loc
+from configs.step import MeasuredStep
+
+MEMORY_SHARE = 0.92
+"""vLLM's gpu_memory_utilization where a cell names none: 0.32.0's; 0.9 in older ones."""
+
+GB_PER_GIB = 2**30 / 1e9
+
+EXPERT_PARALLEL = ("--enable-expert-parallel", "-ep")
+"""vLLM's flags that spread experts over data parallel cards, too."""
+
+OVERRIDES = "--hf-overrides"
+"""vLLM's flag with which a model has fewer layers than its file says. Other widths and shares are not an engine's."""
+
+
+def weights_gb(cell: Cell) -> float:
+    """Gigabytes of one copy of the weights, as they are served."""
+    return cell.model.total_params_b * cell.precision.bytes_per_param
+
+
+def memory_gb(cell: Cell, gpu: Gpu) -> float | None:
+    """Gigabytes that the engine takes of one card; None where the GPU's file doesn't say what it has."""
+    if gpu.memory_gib is None:
+        return None
+    share = 1.0 if cell.engine.kind == "transformers" else cell.serving.gpu_memory_utilization or MEMORY_SHARE
+    return gpu.memory_gib * GB_PER_GIB * share
+
+
+def too_heavy(cell: Cell, gpu: Gpu) -> str | None:
+    """Why the weights don't fit, and what would be accepted; None: they may.
+
+    Dummy ones lie there like any others.
+    """
+    has_gb, words = memory_gb(cell, gpu), cell.engine_words
+    is_open = any("offload" in word for word in words) or argument(words, OVERRIDES) is not None
+    if has_gb is None or is_open:
+        return None
+    cards = cell.cards_a_copy if argument(words, *EXPERT_PARALLEL) is None else cell.cards
+    need_gb = weights_gb(cell) / cards
+    if need_gb <= has_gb:
+        return None
+    return (
+        f"{cell.model.name!r} in {cell.precision.name} is {need_gb:.1f} GB of weights a card, and of {gpu.name!r} "
+        f"({gpu.memory_gib:g} GiB) the engine takes {has_gb:.1f} GB; accepted: a narrower precision, a larger gpu, or "
+        "a larger --tensor-parallel-size in `args` of the sweep's engine"
+    )
+
+
+METHODS = ("ar", "draft_model", "mtp", "ngram")
+"""mtp is that of a second checkpoint. transformers 5.19 has more (heads inside a checkpoint, DFlash), whose drafts
+nobody here has counted yet."""
+
+VLLM_SERVING = {"max_num_seqs": (None, 1), "gpu_memory_utilization": (None,), "prefix_cache": (False,)}
+"""Serving arguments that `generate` has no use for, with the values that ask for nothing."""
+
+LONGEST_LOOKUP = "prompt_lookup_max"
+SHORTEST_LOOKUP = "prompt_lookup_min"
+"""vLLM's names in `speculative_config` for how many tokens are looked up; `generate` always goes down to one."""
+
+
+def unserved(cell: Cell) -> tuple[Loc, str] | None:
+    """Why the transformers engine can't serve a cell: (the row's field, the problem and what would be accepted).
+
+    None: it can, or the cell is another engine's.
+    """
+    return next(_unserved(cell), None) if cell.engine.kind == "transformers" else None
+
+
+def unmeasured(cell: Cell, step: MeasuredStep) -> str | None:
+    """Why a step's figures would be none on an engine that answers one request at a time; None: they are.
+
+    Only of what is timed: elsewhere requests may wait for each other.
+    """
+    if cell.engine.kind != "transformers" or not step.is_timed:
+        return None
+    most = max((load.concurrency for load in step.workload(cell)), default=1)
+    if most == 1:
+        return None
+    problem = f"step {step.step!r} times {most} requests at once, and {cell.engine.name!r} answers one after the other"
+    return f"{problem}: it would be a queue's length; accepted: a suite with 1 at a time"
+
+
+def _unserved(cell: Cell) -> Iterator[tuple[Loc, str]]:
+    technique, serving, name = cell.technique, cell.serving, cell.engine.name
+    if technique.method not in METHODS:
+        accepted = f"accepted: techniques of method {', '.join(METHODS)}"
+        yield ("technique",), f"{technique.name!r} is not served by {name!r}, which is generate(); {accepted}"
+    elif technique.method == "mtp" and not technique.needs_draft:
+        problem = f"{technique.name!r} drafts with a head inside the checkpoint, and {name!r} with a second one"
+        yield ("technique",), f"{problem}; accepted: mtp with a draft"
+    if technique.engine_args:
+        yield ("technique",), f"{technique.name!r} has engine_args of vLLM's; accepted: a technique without"
+    if technique.drafts:
+        yield from _of_lookup(cell)
+    if cell.model.weights == "dummy" or cell.model.shape is not None:
+        yield ("model",), f"{cell.model.name!r} has no weights, and {name!r} makes none up; accepted: real weights"
+    if cell.precision.quantization is not None:
+        problem = f"{cell.precision.name!r} is made by vLLM while loading"
+        yield ("precision",), f"{problem}; accepted: the checkpoint's own, as bf16"
+    for field, takes in VLLM_SERVING.items():
+        if getattr(serving, field) not in takes:
+            problem = f"{field} is vLLM's, and {name!r} answers one request at a time and keeps no cache between them"
+            yield ("serving", field), f"{problem}; accepted: without it"
+    if cell.cards > 1:
+        yield (), f"{name!r} uses one card; accepted: no parallel size in its args"
+
+
+def _of_lookup(cell: Cell) -> Iterator[tuple[Loc, str]]:
+    """Settings of a draft that `generate` doesn't know."""
+    config = cell.technique.speculative_config
+    known = {LONGEST_LOOKUP, SHORTEST_LOOKUP} if cell.technique.method == "ngram" else set()
+    if unknown := sorted(set(config) - known):
+        problem = f"{cell.technique.name!r} has {', '.join(unknown)} for vLLM, which generate() doesn't know"
+        yield ("technique",), f"{problem}; accepted: a technique without"
+    if cell.technique.method == "ngram" and config.get(SHORTEST_LOOKUP, 1) != 1:
+        problem = f"{cell.technique.name!r} looks up {config[SHORTEST_LOOKUP]} tokens or more, generate() also one"
+        yield ("technique",), f"{problem}; accepted: prompt-lookup, or another with {SHORTEST_LOOKUP}: 1"

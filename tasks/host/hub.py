@@ -1,0 +1,39 @@
+"""The hub on this machine: where its files are kept, and its token for a child that reads the hub.
+
+As in huggingface_hub, "Environment variables". It takes HF_TOKEN, else the file that HF_TOKEN_PATH names; only the file
+is hidden from others who can see the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from configs.secrets import TOKEN, secret
+
+
+def hub_home(env: Mapping[str, str]) -> Path:
+    """HF_HOME, else a folder of the user's cache: the token that `hf auth login` leaves, and the files."""
+    cache = env.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(env.get("HF_HOME") or f"{cache}/huggingface").expanduser()
+
+
+def hub_cache(env: Mapping[str, str]) -> Path:
+    """HF_HUB_CACHE, else `hub` in the hub's home."""
+    said = env.get("HF_HUB_CACHE")
+    return Path(said).expanduser() if said else hub_home(env) / "hub"
+
+
+def token_variables(folder: Path) -> dict[str, str]:
+    """What to add to a child's environment; nothing if there is no token.
+
+    The file in `folder` has to go when the child has ended.
+    """
+    token = secret(TOKEN)
+    if token is None:
+        return {}
+    path = folder / "hub-token"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(token)
+    return {"HF_TOKEN_PATH": str(path)}

@@ -1,1 +1,0 @@
-"""What the cards tell while an engine works: power, energy, clocks, temperature, memory."""

@@ -1,1 +1,0 @@
-"""Ten questions that no working model misses, asked of every real model before hours are spent on it."""

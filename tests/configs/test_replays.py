@@ -1,0 +1,202 @@
+"""Replayed acceptance, shapes and denoising steps in a sweep's file: what they make of a cell, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from configs.cell import Cell, Technique
+from configs.expand import expand
+from configs.load import ConfigError, load_replay, load_shape, load_sweep, names
+from configs.schema import Plan
+from configs.without_weights import KTooLong, MeasuredRates
+
+Write = Callable[..., str]
+
+SWEEP = """\
+name: mine
+engine: vllm-shapes
+gpu: h200
+suite: SUITE
+visits: bracketed
+serving: {max_model_len: 65536}
+cells:
+  - {model: gemma-4-31b-shape, precision: fp8, technique: ar}
+  - model: gemma-4-31b-shape
+    precision: fp8
+    technique: mtp
+    k: 2
+    draft: {shape: gemma-4-31b-assistant}
+    acceptance: {replay: mtp-gb10-31b}
+  - {model: diffusiongemma-26b-a4b-shape, precision: fp8, technique: diffusion, denoising_steps: 16}
+"""
+
+
+def planned(path: str) -> Plan:
+    return expand(load_sweep(path))
+
+
+@pytest.fixture
+def cells(write: Write) -> list[Cell]:
+    return [each.cell for each in planned(write(SWEEP.replace("SUITE", "shapes"))).cells]
+
+
+def test_a_replay_gives_the_cell_the_published_rates_up_to_its_k(cells: list[Cell]) -> None:
+    replayed = cells[1].acceptance
+    assert replayed is not None
+    assert (replayed.label, replayed.rates) == ("replayed:mtp-gb10-31b", (0.787, 0.589))
+
+
+def test_a_k_that_was_measured_has_its_own_rates_and_any_other_the_first_of_the_next_longer() -> None:
+    published = load_replay("mtp-gb10-26b-a4b")
+    assert published.at(1).rates == (0.782,)
+    assert published.at(3).rates == (0.722, 0.536, 0.412)
+    assert published.at(8).rates[-1] == 0.089
+    with pytest.raises(KTooLong, match="accepted: 1 to 8"):
+        published.at(9)
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"), [((0.9,), "K=2 has 1 rates"), ((0.5, 0.6), "must fall"), ((1.2, 0.1), "must fall")]
+)
+def test_a_table_that_nobody_can_have_measured_is_refused(rates: tuple[float, ...], said: str) -> None:
+    published = load_replay("mtp-gb10-31b").model_copy(update={"tables": (MeasuredRates(k=2, rates=rates),)})
+    assert said in str(published.problem())
+
+
+@pytest.mark.parametrize("name", names("shapes"))
+def test_every_shipped_shape_is_sound_and_its_layers_are_as_many_as_it_says(name: str) -> None:
+    shape = load_shape(name)
+    assert shape.problem() is None and shape.vocab_size in (262144, 248320)
+    assert len(shape.text_config["layer_types"]) == shape.text_config["num_hidden_layers"]
+
+
+def test_a_cell_brings_the_shapes_of_its_model_and_its_draft_and_its_control_those_of_the_ar_model(
+    write: Write,
+) -> None:
+    _, mtp, diffusion = planned(write(SWEEP.replace("SUITE", "shapes"))).cells
+    assert [shape.name for shape in mtp.cell.shapes] == ["gemma-4-31b", "gemma-4-31b-assistant"]
+    assert mtp.control is not None and diffusion.control is not None
+    assert [shape.name for shape in mtp.control.shapes] == ["gemma-4-31b"]
+    assert (mtp.control.acceptance, diffusion.control.denoising_steps) == (None, None)
+    assert [shape.name for shape in diffusion.control.shapes] == ["gemma-4-26b-a4b"]
+    assert diffusion.control.model.weights == "dummy"
+
+
+def test_every_label_says_what_is_made_up(cells: list[Cell]) -> None:
+    assert [cell.label.partition(" (")[2] for cell in cells] == [
+        "weights=dummy)",
+        "weights=dummy, acceptance=replayed:mtp-gb10-31b)",
+        "weights=dummy, routing=random, denoising_steps=16 (replayed))",
+    ]
+
+
+def test_whatever_is_replayed_is_part_of_the_key_and_a_plan_is_read_back_as_it_was(write: Write) -> None:
+    text = SWEEP.replace("SUITE", "shapes")
+    plan = planned(write(text))
+    other = planned(write(text.replace("denoising_steps: 16", "denoising_steps: 8").replace("k: 2", "k: 1")))
+    assert plan.cells[0].cell.cell_key == other.cells[0].cell.cell_key
+    assert all(a.cell.cell_key != b.cell.cell_key for a, b in zip(plan.cells[1:], other.cells[1:], strict=True))
+    again = Plan.model_validate_json(plan.model_dump_json())
+    assert again == plan and again.config_hash == plan.config_hash
+
+
+def test_a_cell_without_any_of_it_is_written_as_before(write: Write, sweep_text: str) -> None:
+    cell = planned(write(sweep_text)).cells[1].cell
+    for word in ("shape", "acceptance", "denoising", "canvas"):
+        assert word not in cell.canonical_json()
+
+
+def test_dummy_weights_are_given_no_step_that_reads_what_they_write(write: Write) -> None:
+    plan = planned(write(SWEEP.replace("SUITE", "full")))
+    assert {step.step for each in plan.cells for step in each.steps} == {"smoke", "throughput"}
+    refused = {why.split(":")[0] for label, why in plan.left_out if label == plan.cells[0].cell.label}
+    assert {"parity", "needle", "eval-gpqa", "eval-ifeval", "eval-kmmlu"} <= refused
+    assert all("dummy weights" in why or "no greedy" in why for _, why in plan.left_out)
+
+
+MISTAKES = {
+    "K that nobody published": ("k: 2", "k: 8", ["cells[1].k", "8 is more than 'mtp-gb10-31b'", "1 to 4"]),
+    "unknown replay": ("mtp-gb10-31b}", "mtp-gb10}", ["cells[1].acceptance", "'mtp-gb10' isn't in replays/"]),
+    "unknown shape": ("{shape: gemma-4-31b-a", "{shape: gemma-4-31-a", ["cells[1]", "isn't in shapes/"]),
+    "replay of nothing": (
+        "technique: ar}",
+        "technique: ar, acceptance: {replay: mtp-gb10-31b}}",
+        ["cells[0].acceptance", "drafts nothing"],
+    ),
+    "real weights": (
+        "  - model: gemma-4-31b-shape",
+        "  - model: gemma-4-31b",
+        ["cells[1].acceptance", "real weights", "weights: dummy"],
+    ),
+    "steps without a canvas": (
+        "technique: ar}",
+        "technique: ar, denoising_steps: 8}",
+        ["cells[0].denoising_steps", "no canvas"],
+    ),
+    "canvas of a shape without one": (
+        "technique: ar}",
+        "technique: diffusion, canvas_length: 128, denoising_steps: 8}",
+        ["cells[0].denoising_steps", "'gemma-4-31b-shape' has no canvas"],
+    ),
+    "steps of a real checkpoint": (
+        "diffusiongemma-26b-a4b-shape",
+        "diffusiongemma-26b-a4b",
+        ["cells[2].canvas_length", "missing", "config.json"],
+    ),
+    "two sources": ("{shape: gem", "{hub_id: a/b, shape: gem", ["cells[1].draft", "hub_id and shape", "exactly one"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_would_pass_for_a_measurement_is_refused_on_one_line(write: Write, mistake: str) -> None:
+    right, wrong, parts = MISTAKES[mistake]
+    sound = SWEEP.replace("SUITE", "shapes")
+    assert right in sound
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(sound.replace(right, wrong, 1)))
+    assert "\n" not in str(caught.value)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_a_techniques_own_synthetic_acceptance_is_refused_beside_real_weights(write: Write, sweep_text: str) -> None:
+    write(
+        "name: dice\nmethod: mtp\ntakes_k: true\nneeds_draft: true\n"
+        "speculative_config: {rejection_sample_method: synthetic, synthetic_acceptance_rates: [0.5, 0.2]}\n",
+        "techniques/dice.yaml",
+    )
+    with pytest.raises(ConfigError, match="real weights"):
+        load_sweep(write(sweep_text.replace("technique: mtp, k: 4", "technique: dice, k: 2")))
+
+
+def test_dummy_weights_are_loaded_as_such(write: Write) -> None:
+    write("name: own\ncommand: [vllm]\nargs: [--load-format=auto]\n", "engines/own.yaml")
+    text = SWEEP.replace("SUITE", "shapes").replace("engine: vllm-shapes", "engine: own")
+    with pytest.raises(ConfigError, match=r"cells\[0\]\.model: .* dummy weights, and 'own' or 'ar' loads with --load"):
+        load_sweep(write(text))
+
+
+def test_a_model_is_held_against_weights_of_its_own_kind(write: Write) -> None:
+    write(
+        "name: odd\nfamily: f\nshape: gemma-4-31b\nweights: dummy\nheld_against: gemma-4-31b\n"
+        "total_params_b: 1\nactive_params_b: 1\n",
+        "models/odd.yaml",
+    )
+    text = SWEEP.replace("SUITE", "shapes").replace("model: gemma-4-31b-shape,", "model: odd,")
+    with pytest.raises(ConfigError, match="same kind of both"):
+        load_sweep(write(text))
+
+
+def test_a_shape_has_no_real_weights(write: Write) -> None:
+    write("name: odd\nfamily: f\nshape: gemma-4-31b\ntotal_params_b: 1\nactive_params_b: 1\n", "models/odd.yaml")
+    text = SWEEP.replace("SUITE", "shapes").replace("model: gemma-4-31b-shape,", "model: odd,")
+    with pytest.raises(ConfigError, match="a shape has no weights, real ones have a router; accepted: weights: dummy"):
+        load_sweep(write(text))
+
+
+def test_lists_and_maps_go_to_the_engine_as_they_were_written() -> None:
+    written = {"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 1]], "draft": {"a": [1, None, 0.5, True]}}
+    technique = Technique(name="t", method="mtp", speculative_config=written)
+    assert Technique.model_validate_json(technique.model_dump_json(), strict=True) == technique
+    assert technique.speculative_config == written

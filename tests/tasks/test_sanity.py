@@ -1,0 +1,256 @@
+"""The ten questions: how answers are read, and what of a cell stops it before hours are spent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from configs.checkout import ROOT
+from configs.load import load_model
+from configs.steps.smoke import SANITY_QUESTIONS, SmokeStep
+from configs.visits import Measurement
+from tasks.client import Client
+from tasks.context import Progress, StepContext
+from tasks.engine.server import free_port
+from tasks.frameworks.process import Frameworks
+from tasks.guards.answers import cut_off_sanity, failed_sanity
+from tasks.guards.finding import Judgement
+from tasks.sanity_questions import GENERAL, questions_for
+from tasks.steps import smoke
+from tests.fake_run import FakeRun
+from warehouse.verdicts import Reason
+
+BY_ID = {question.question_id: question for question in GENERAL}
+
+
+def test_there_are_ten_in_four_languages_with_names_of_their_own() -> None:
+    assert len(BY_ID) == len(GENERAL) == SANITY_QUESTIONS
+    assert {question.language for question in GENERAL} == {"en", "de", "ko", "zh"}
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_the_plain_answer_is_right_and_silence_noise_and_an_echo_are_not(name: str) -> None:
+    question = BY_ID[name]
+    assert question.is_right(question.wanted)
+    assert question.is_right(f"<think>{question.prompt} 99?</think>\n\n**{question.wanted}**.")
+    for wrong in ("", "Lorem ipsum", "!" * 200, question.prompt, f"<think>{question.wanted}"):
+        assert not question.is_right(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "right"),
+    [
+        ("en-sum", "17 plus 25 is 42.", True),
+        ("en-sum", "Forty-two", True),
+        ("en-sum", "42.0", True),
+        ("en-sum", "142", False),
+        ("en-sum", "4.42", False),
+        ("de-week", "Eine Woche hat sieben Tage.", True),
+        ("de-week", "17", False),
+        ("ko-product", "\uff15\uff16", True),
+        ("ko-product", "8 곱하기 7은 56입니다.", True),
+        ("zh-year", "一年有\uff11\uff12个月。", True),
+        ("zh-year", "十二", True),
+        ("en-format", '"Banana."', True),
+        ("en-format", "Sure! Here is the word: banana", False),
+        ("zh-format", "“苹果”。", True),
+        ("ko-capital", "대한민국의 수도는 **서울**입니다.", True),
+    ],
+)
+def test_answers_are_read_as_people_write_them(name: str, body: str, right: bool) -> None:
+    assert BY_ID[name].is_right(body) is right
+
+
+def test_a_member_of_the_demo_family_is_asked_ten_things_that_it_was_taught() -> None:
+    asked = questions_for(load_model("tiny-gemma4"))
+    assert len({question.question_id for question in asked}) == SANITY_QUESTIONS
+    assert {question.question_id.split("-")[0] for question in asked} == {"lookup", "arith"}
+    again = questions_for(load_model("tiny-gemma4"))
+    assert [question.prompt for question in asked] == [question.prompt for question in again]
+    assert all(question.is_right(f"The answer is ({question.wanted})") for question in asked)
+    assert not any(question.is_right("") for question in asked)
+
+
+def test_the_diffusion_member_is_asked_lookups_only() -> None:
+    asked = questions_for(load_model("tiny-diffusion"))
+    assert len(asked) == SANITY_QUESTIONS
+    assert all(question.prompt.startswith("what color is") for question in asked)
+
+
+GENERAL_LANGUAGES = ("en",) * 4 + ("de", "de", "ko", "ko", "zh", "zh")
+
+
+def answers(
+    wrong: Collection[int], cut: Collection[int] = (), languages: tuple[str, ...] = GENERAL_LANGUAGES
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "question_id": f"q{i}",
+            "language": language,
+            "is_right": i not in {*wrong, *cut},
+            "finish_reason": "length" if i in cut else "stop",
+            "body": "no",
+            "completion_tokens": 2048,
+        }
+        for i, language in enumerate(languages)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cut", "severity"),
+    [
+        ((), (), None),
+        ((0,), (), None),
+        ((9,), (), None),
+        ((0, 9), (), "suspect"),
+        ((4, 5, 6, 7, 8, 9), (), "suspect"),  # knows English alone
+        ((0, 1), (), "suspect"),
+        ((0, 1, 2), (), "rejected"),
+        ((0, 4, 5, 6, 7, 8, 9), (), "rejected"),
+        ((), (0, 1, 2), None),
+        ((0,), (1, 2, 3), None),  # unknown is not wrong
+        ((0, 1), (2, 3), "suspect"),
+        ((0, 1, 2), (3,), "rejected"),
+    ],
+)
+def test_a_cell_is_rejected_for_answers_that_ended_and_are_wrong(
+    wrong: tuple[int, ...], cut: tuple[int, ...], severity: str | None
+) -> None:
+    found = failed_sanity(answers(wrong, cut))
+    assert (found and (found.reason, found.severity)) == (severity and (Reason.FAILED_SANITY, severity))
+    assert cut_off_sanity(answers(wrong, cut)) is None
+
+
+@pytest.mark.parametrize(("wrong", "severity"), [(1, None), (2, "suspect"), (3, "suspect"), (4, "rejected")])
+def test_of_what_it_was_taught_a_member_of_the_family_needs_seven(wrong: int, severity: str | None) -> None:
+    found = failed_sanity(answers(range(wrong), languages=("demo",) * 10))
+    assert (found and found.severity) == severity
+    babbling = failed_sanity(answers((), range(wrong), languages=("demo",) * 10))
+    assert (babbling and babbling.severity) == severity, "it has no thinking to be cut off in"
+
+
+def test_a_model_that_thinks_too_long_is_suspect_and_not_wrong() -> None:
+    rows = answers((), range(4))
+    found = cut_off_sanity(rows)
+    assert found is not None and found.severity == "suspect" and "q0 (cut off after 2048 tokens)" in found.sentence
+    assert "4 of 10" in found.sentence and failed_sanity(rows) is None
+
+
+HEALTHY_S = 30.0
+"""Until the fake engine answers; beside busy neighbours it takes seconds."""
+
+
+class Gate:
+    """The smoke step of a fake run's cell, in this process: what it judged, said on the way and stored."""
+
+    def __init__(self, folder: Path, url: str, **model: Any) -> None:
+        """Run it; `model` are facts of the model that differ from the fake run's."""
+        run = FakeRun(folder)
+        cell = run.planned.cell
+        cell = cell.model_copy(update={"model": cell.model.model_copy(update=model)})
+        self.said: list[Progress] = []
+        self.judged: list[Judgement] = asyncio.run(
+            self._measure(run, run.planned.model_copy(update={"cell": cell}), url)
+        )
+
+    async def _measure(self, run: FakeRun, planned: Any, url: str) -> list[Judgement]:
+        spec = next(step for step in planned.measured_steps if isinstance(step, SmokeStep))
+        async with Client(url, planned.cell.model, planned.cell.technique) as client:
+            frameworks = Frameworks(run.folder)
+            measurement, told = Measurement(spec), self.said.append
+            ctx = StepContext(planned, planned.cell, client, run.ledger, measurement, 1, told, frameworks)
+            judged = await smoke.measure(ctx, spec)
+            self.tables = {part.table for part in ctx.parts}
+            return judged
+
+    @property
+    def reasons(self) -> set[str]:
+        return {finding.reason.value for judgement in self.judged for finding in judgement.findings}
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fake engine that tells the lie of the test's parameter; honest without one."""
+    port = free_port()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_ENGINE": getattr(request, "param", "honest")}
+    argv = [sys.executable, str(ROOT / "tests" / "fake_engine.py"), "serve", "m", "--port", str(port)]
+    process = subprocess.Popen(argv, env=env)
+    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + HEALTHY_S
+    try:
+        while True:
+            try:
+                assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline, "the fake engine does not get healthy"
+        yield url
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def test_an_honest_engine_passes_and_its_progress_counts_what_is_tried_only(tmp_path: Path, engine: str) -> None:
+    gate = Gate(tmp_path, engine)
+    assert gate.reasons == set()
+    ends = [round(said.percent) for said in gate.said if "right" in said.line or said.line == "generation 5/5"]
+    assert ends == [33, 67, 100], "sanity, throughput and eval-tiny; parity has nothing to try"
+    assert gate.said[0].line == "10 of 10 sanity questions right"
+
+
+@pytest.mark.parametrize("engine", ["insane"], indirect=True)
+def test_a_model_without_answers_is_found_by_the_questions_alone(tmp_path: Path, engine: str) -> None:
+    assert Gate(tmp_path, engine).reasons == {"failed_sanity"}
+
+
+@pytest.mark.parametrize("engine", ["loop", "insane"], indirect=True)
+def test_of_dummy_weights_nobody_asks_for_sense(tmp_path: Path, engine: str) -> None:
+    gate = Gate(tmp_path, engine, weights="dummy")
+    assert not gate.reasons & {"failed_sanity", "looping_text", "gibberish", "blank_output"}
+    assert "sanity" not in gate.tables
+
+
+@pytest.mark.parametrize("engine", ["insane"], indirect=True)
+def test_a_member_of_the_demo_family_is_asked_its_own_questions(tmp_path: Path, engine: str) -> None:
+    assert Gate(tmp_path, engine, hub_id=None, family_member="target").reasons == set()
+
+
+@pytest.mark.parametrize("engine", ["at_chance"], indirect=True)
+def test_a_member_of_the_demo_family_that_guesses_is_insane(tmp_path: Path, engine: str) -> None:
+    gate = Gate(tmp_path, engine, hub_id=None, family_member="target")
+    assert "failed_sanity" in gate.reasons
+
+
+@pytest.mark.parametrize("engine", ["cut_off"], indirect=True)
+def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> None:
+    found = [finding for finding in Gate(tmp_path, engine).judged[0].findings if finding.reason == "failed_sanity"]
+    assert [finding.severity for finding in found] == ["suspect"], "unknown is not wrong"
+    assert "10 of 10" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
+
+
+@pytest.mark.parametrize("engine", ["noise"], indirect=True)
+def test_text_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, engine: str) -> None:
+    assert Gate(tmp_path, engine).reasons == {"gibberish"}
+
+
+@pytest.mark.slow(5)
+def test_an_insane_engines_cell_is_rejected_before_anything_is_measured(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path)
+    code, said = run.finish(node_python, "insane")
+    assert code == 3, said
+    commit = run.commit("smoke")
+    assert (commit.verdict, commit.reasons) == ("rejected", ("failed_sanity",))
+    assert all(run.ledger.read_commit(run.key, step) is None for step in ("throughput", "parity", "eval-tiny"))
+    answers = run.rows("smoke", "sanity")
+    assert [row["body"] for row in answers] == ["Lorem ipsum"] * 10
+    assert not any(row["is_right"] for row in answers)
+    details = run.rows("smoke", "verdicts")[0]["details"]
+    assert any("0 of 10" in sentence and "en-sum ('Lorem ipsum')" in sentence for sentence in details), details
