@@ -46,17 +46,13 @@ def measure_cell(
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
-    Args:
-        ledger: the run.
-        planned: the cell and its steps.
-        context: where it may run, and what bounds it.
-        committed: called with the name of each measurement when its commit appears.
-        leg: of a mirrored design, which way; None: everything.
+    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored
+    design.
     """
-    return CellRun(ledger, planned, context, committed, leg).measure()
+    return _CellRun(ledger, planned, context, committed, leg).measure()
 
 
-class CellRun:
+class _CellRun:
     """One cell in the hands of one flow."""
 
     def __init__(
@@ -152,7 +148,6 @@ class CellRun:
         return None
 
     def _is_over(self, ending: Ending) -> bool:
-        """Note how an attempt ended; return whether the cell is finished."""
         self._reason = ending.detail
         if ending.how in (Ended.DONE, Ended.REJECTED):
             return True
@@ -165,7 +160,9 @@ class CellRun:
 
         Places that were asked in vain are part of that wait, and queueing for a launch behind other cells is not.
         """
-        clock, losses = self._context.clock, self._losses()
+        clock = self._context.clock
+        ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
+        losses = sum(outcome.row.is_lost_machine for outcome in ends)  # over all flows of the run
         while True:
             clock.require_going()  # a place that is asked in vain is not slept for
             queued_s = clock.now_s()
@@ -178,10 +175,8 @@ class CellRun:
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
                 if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
-                    offer = decision.offer
-                    return AttemptRun(
-                        self._ledger, self._planned, self._context, offer, leg=self._leg, slot=slot.keep()
-                    )
+                    run = (self._ledger, self._planned, self._context, decision.offer)
+                    return AttemptRun(*run, leg=self._leg, slot=slot.keep())
             if isinstance(decision, Wait):
                 self._reason = decision.why
             if not is_patient:
@@ -192,17 +187,11 @@ class CellRun:
 
     @cached_property
     def _began_s(self) -> float:
-        """When the run was planned, by the flow's clock."""
         return self._context.clock.now_s() - self._ledger.age_s()
 
     def _may_be_up(self) -> bool:
         """Whether a machine was left behind, whatever is measured or rejected: it is followed to its end, or buried."""
         return self._context.purse is not None and self._placements.open() is not None
-
-    def _losses(self) -> int:
-        """How many of the cell's machines were lost, over all flows of the run."""
-        ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
-        return sum(outcome.row.is_lost_machine for outcome in ends)
 
     def _need(self, left_to_do: list[Start], losses: int) -> CellNeed:
         remaining_s = measuring_s(self._planned, left_to_do)

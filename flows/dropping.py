@@ -28,11 +28,7 @@ def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pa
     What the first visit measured stays as it is. A cell whose way back was measured in part is not dropped any more;
     one that a killed flow had begun to drop is dropped whole, by what was said then.
 
-    Args:
-        ledger: the run, measured on the way forwards.
-        plan: cells that may be dropped say so.
-        tell: gets a sentence for each that is.
-        pause: is waited for while the store is away.
+    `tell` gets a sentence for each; `pause` is waited for while the store is away.
 
     Raises:
         StoreError: what is committed can't be read.

@@ -47,9 +47,7 @@ class DatasetUnreachable(SpecsweepError):
 def require_datasets(plan: Plan, ledger: Ledger) -> None:
     """Refuse a plan with a step whose items nobody could fetch; what is never asked again needs none.
 
-    Args:
-        plan: from `configs.expand.expand`.
-        ledger: of the run, which may not exist yet: what it has committed is not measured again.
+    The run of `ledger` may not exist yet; what it has committed is not measured again.
 
     Raises:
         DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
@@ -134,7 +132,6 @@ def _lies_inside(file: Path) -> bool:
 
 
 def _patterns() -> list[str]:
-    """Lines of the file as SkyPilot reads them."""
     lines = NOT_COPIED.read_text(encoding="utf-8").splitlines() if NOT_COPIED.is_file() else []
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 

@@ -28,9 +28,9 @@ from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from configs.secrets.guard import guard_logs
 from configs.visits import BACK, MIDDLE, MIRRORED
+from flows.automations import MAX_FLOW_RUNS
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
-from flows.deployments.ours import MAX_FLOW_RUNS
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.own_machine import require_machine

@@ -15,20 +15,19 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 
 from lab import leftovers
 from lab.bake import baked, lab_folder
-from lab.bodies.announced import Announced
-from lab.control.instance import Instance, instances_of
+from lab.bodies.metadata import Announced
 from lab.errors import LabError
-from lab.home import ACCESS_KEY, make_home, user_hash
-from lab.places import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, Places
+from lab.paths import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, LabPaths
 from lab.requirements import why_not
-from lab.startup import make_folders, start_daemon, wait_ready, wait_until
+from lab.startup import ACCESS_KEY, make_folders, make_home, start_daemon, user_hash, wait_ready, wait_until
 from lab.weather.conditions import Conditions
 from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
@@ -49,14 +48,10 @@ class Lab:
     def __init__(self, root: Path | None = None) -> None:
         """Choose the folder; `up` starts the cloud in it.
 
-        Args:
-            root: a folder of its own on a real file system, with a short path, because sockets lie in it; None: one in
-                the user's cache.
-
-        Raises:
-            LabError: the path is too long.
+        `root` is a folder of its own on a real file system, with a short path because of sockets; None: one in
+        the user's cache.
         """
-        self.places = Places((root or lab_folder() / "cloud").absolute())
+        self.places = LabPaths((root or lab_folder() / "cloud").absolute())
         if len(str(self.places.root)) > LONGEST_ROOT:
             raise LabError(
                 f"the lab's folder {self.places.root} has more than {LONGEST_ROOT} characters, which unix sockets "
@@ -208,9 +203,7 @@ class Lab:
     def notice(self, name: str, in_s: float | None = NOTICE_S) -> list[str]:
         """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
 
-        Args:
-            name: as for `preempt`.
-            in_s: until it is reclaimed, seconds; None: it is only recommended to leave, and nothing follows.
+        `name` is as for `preempt`. Without `in_s` it is only recommended to leave, and nothing follows.
 
         Raises:
             LabError: no living instance has that name, or one has no body yet.
@@ -284,7 +277,6 @@ class Lab:
         return leftovers.body_processes(self.places.root)
 
     def _reap(self) -> None:
-        """Collect the cloud's process, which has ended, if this object started it."""
         if self._daemon:
             self._daemon.wait()
             self._daemon = None
@@ -300,3 +292,41 @@ class Lab:
             return {}
         document: dict[str, Any] = json.loads(self.places.record.read_text(encoding="utf-8"))
         return document
+
+
+class Instance(NamedTuple):
+    """One instance, alive or terminated."""
+
+    instance_id: str
+    cluster: str
+    """SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user."""
+    region: str
+    zone: str
+    state: str
+    spot: bool
+    launched_at: datetime
+
+    @property
+    def alive(self) -> bool:
+        """Whether it would be billed."""
+        return self.state in ("pending", "running")
+
+
+def instances_of(ec2: Any, region: str) -> Iterator[Instance]:
+    """Every instance of a region, including terminated ones."""
+    for reservation in ec2.describe_instances()["Reservations"]:
+        for each in reservation["Instances"]:
+            yield _instance(each, region)
+
+
+def _instance(each: dict[str, Any], region: str) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
+    return Instance(
+        each["InstanceId"],
+        tags.get("ray-cluster-name", ""),
+        region,
+        each["Placement"]["AvailabilityZone"],
+        each["State"]["Name"],
+        each.get("InstanceLifecycle") == "spot",
+        each["LaunchTime"],
+    )

@@ -13,8 +13,7 @@ from pathlib import Path
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed
-from flows.launch_slots import Slots
-from flows.run_context import RunContext
+from flows.run_context import RunContext, Slots
 from tests.fake_run import FakeRun
 from warehouse.looks import SharedLook
 from warehouse.outcomes import Ended

@@ -26,7 +26,6 @@ class LaunchFailed(SpecsweepError):
     """A cluster could not be started; the text says why and what to do."""
 
     def __init__(self, text: str, how: Ended = Ended.LAUNCH_FAILED) -> None:
-        """Take one line of text, and the ending that the records get."""
         super().__init__(text)
         self.how = how
 

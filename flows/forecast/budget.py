@@ -58,13 +58,8 @@ class Fit(NamedTuple):
 def fits(budget: Budget, run_id: str, run: Spent, month: Spent, forecast: Forecast, now_s: float) -> list[Fit]:
     """Every budget that is set, against what is spent and what is forecast; of the cells, only the dearest.
 
-    Args:
-        budget: the sweep's.
-        run_id: the run's name for people.
-        run: what it has cost so far.
-        month: what all runs of the store have cost this month; ignored without `month_usd`.
-        forecast: what is left, at the spot price if the sweep rents spot.
-        now_s: now, in seconds since 1970; names the month.
+    `month`: what all runs of the store have cost this month, ignored without `month_usd`. `now_s`, in seconds since
+    1970, names the month.
     """
 
     def fit(field: Field, who: str, budget_usd: float, spent_usd: float, left: Forecast | CellForecast) -> Fit:
@@ -123,16 +118,7 @@ class Purse:
         sweep_file: str = SOME_SWEEP_FILE,
         look: SharedLook | None = None,
     ) -> None:
-        """Say whose money it is and what bounds it; nothing is read yet.
-
-        Args:
-            store: where the run is, and the other runs of the month.
-            run_id: the run.
-            budget: the sweep's as it is now, not as it was when the run's plan was recorded.
-            now_s: the clock, in seconds since 1970.
-            sweep_file: where a user raises the budget.
-            look: where a flow lists the run anyway.
-        """
+        """`budget` is the sweep's as it is now, not as the run's plan recorded it; a flow lists the run in `look`."""
         self._spending = Spending(store, now_s, look)
         self._run_id, self._budget, self._now_s, self._sweep_file = run_id, budget, now_s, sweep_file
 

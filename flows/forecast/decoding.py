@@ -79,11 +79,7 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
     The roofline times the technique's expected gain. One request at a time, it gives the ten AR figures of
     mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
 
-    Args:
-        cell: what is served.
-        gpu: on what.
-        context_tokens: tokens in the cache of each request.
-        at_once: requests in flight.
+    `context_tokens` are in the cache of each of the `at_once` requests in flight.
     """
     gain, generates = gain_at(cell.technique.method, at_once), cell.engine.kind == "transformers"
     if gpu.bandwidth_gb_s is None:

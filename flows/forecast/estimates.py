@@ -86,10 +86,7 @@ def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) 
 
     Smoke tries the other steps.
 
-    Args:
-        planned: the cell that the step belongs to.
-        served: what is served meanwhile, the cell itself or its control.
-        measurement: one of its steps, in one visit.
+    `served` is the cell itself, or its control.
     """
     step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):
@@ -168,7 +165,6 @@ def _gain_sentence(gains: str) -> str:
 
 
 def _cpu_sentences(gpu: Gpu) -> list[str]:
-    """The basis of an estimate without a GPU."""
     none = "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
     return [
         *([none] if gpu.name == AUTO_GPU else []),
@@ -179,7 +175,6 @@ def _cpu_sentences(gpu: Gpu) -> list[str]:
 
 
 def _gpu_sentences(gpu: Gpu, *, rented: bool) -> list[str]:
-    """The basis of an estimate with a GPU."""
     bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
     return [
         f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "

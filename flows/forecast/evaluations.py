@@ -73,9 +73,7 @@ class EvalForecast(Frozen):
 def eval_forecasts(plan: Plan, committed: Mapping[str, Collection[str]]) -> tuple[EvalForecast, ...]:
     """Every evaluation of a plan, in the order in which they run.
 
-    Args:
-        plan: From `configs.expand.expand`.
-        committed: Cell key to the names of the steps that this run has already committed.
+    `committed`: cell key to the names of the steps that this run has committed.
     """
     found: dict[str, list[tuple[PlannedCell, EvalStep]]] = {}
     for planned in plan.cells:

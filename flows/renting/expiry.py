@@ -38,14 +38,6 @@ class ExpiryRenewer:
         tell: Callable[[str], None],
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            clusters: their names.
-            accounts: clouds where they may be.
-            tell: gets what a cloud failed with, each sentence once in a row.
-            now_s: seconds since 1970.
-        """
         self._prefixes = tuple(f"{name}-" for name in clusters)  # SkyPilot appends a hash of its user
         self._accounts, self._tell, self._now_s = accounts, tell, now_s
         self._said = ""

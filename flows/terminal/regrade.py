@@ -62,10 +62,7 @@ class Graded(NamedTuple):
 def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
     """Grade every committed evaluation of a run again; where anything changed, also the version, write a regrade.
 
-    Args:
-        ledger: the run.
-        cell: only cells whose key begins so; None: all.
-        dry_run: write nothing.
+    Without a `cell`, the beginning of a key, all are graded.
 
     Raises:
         SpecsweepError: no such run or cell, or a step whose tape doesn't hold what was graded.

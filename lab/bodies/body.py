@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bodies import mounts
-from lab.places import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
+from lab.paths import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
 
 METADATA_ADDRESS = "169.254.169.254"
 
@@ -168,7 +168,6 @@ def _write_etc(spec: BodySpec) -> None:
 
 
 def _hide_host() -> None:
-    """Put the body's own folders over the host's."""
     for name in ("home", "run", "tmp", "var/tmp"):
         own = INSIDE.instance / name.replace("/", "-")
         own.mkdir()

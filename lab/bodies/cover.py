@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bodies import mounts
-from lab.places import FLEET_UID
+from lab.paths import FLEET_UID
 
 STAGE = Path("/mnt")
 """Folder under which the paths wait while their ancestors are covered."""

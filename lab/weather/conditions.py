@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.places import REGIONS
+from lab.paths import REGIONS
 
 STORE, CLOUD, MACHINES = "store", "cloud", "machines"
 """Where weather can be, besides the name of a region."""

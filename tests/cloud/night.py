@@ -17,9 +17,8 @@ from configs.checkout import ROOT
 from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.home import HOME_VARIABLE
 from flows.plans import make_plan
-from lab.cloud import Lab
-from lab.control.instance import Instance
-from lab.places import INSIDE
+from lab.cloud import Instance, Lab
+from lab.paths import INSIDE
 from tests.cloud.checks import wait_until
 from tests.command_lines import command_of
 from tests.fake_run import MODEL, SUITE
@@ -63,9 +62,9 @@ class Night:
         self.store_url = lab.store_url + store
         self.log = folder / "sweep.log"
         self.watch = SecretWatch(CANARY, STORE_CANARY, of_the_user=HOME_VARIABLE)
-        shutil.copy(ROOT / "tests" / "fake_engine.py", lab.places.shared / "fake_engine.py")
-        (lab.places.shared / "tests").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "tests" / "fake_faults.py", lab.places.shared / "tests")
+        shutil.copy(ROOT / "tests" / "fake_engine.py", lab.paths.shared / "fake_engine.py")
+        (lab.paths.shared / "tests").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / "fake_faults.py", lab.paths.shared / "tests")
         speeds = dict(enumerate([token_s] * cells if isinstance(token_s, float) else token_s))
         names = [f"t{number}" for number in range(cells)]
         files = {

@@ -17,10 +17,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.clusters.skypilot.leftovers import SERVER
+from flows.clusters.skypilot.server import SERVER
 from lab.cloud import Lab
-from lab.home import CATALOGS
-from lab.places import REGIONS
+from lab.paths import REGIONS
+from lab.startup import CATALOGS
 from lab.weather.settings import set_weather
 from tests.cloud.calm import CalmRun, by_step, comparable
 from tests.cloud.checks import nothing_left

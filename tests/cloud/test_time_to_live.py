@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from flows.clusters.skypilot.leftovers import SERVER, end_leftovers
+from flows.clusters.skypilot.server import SERVER, end_leftovers
 from flows.plans import make_plan, record_run
 from lab.cloud import Lab
-from lab.places import INSIDE
+from lab.paths import INSIDE
 from tests.cloud.checks import server_log
 from tests.cloud.night import Night
 from tests.command_lines import command_of
@@ -57,7 +57,7 @@ def _kill_skypilot(lab: Lab) -> None:
     for pid in lab.processes():
         if SERVER in command_of(pid):
             os.kill(pid, signal.SIGKILL)
-    end_leftovers(lab.places.home)
+    end_leftovers(lab.paths.home)
 
 
 def test_no_machine_outlives_those_who_launched_it(

@@ -246,7 +246,7 @@ class SpentAfter:
 def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     run: FakeRun, node_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.attempts.following.BUDGET_EVERY_S", 0.0)
+    monkeypatch.setattr("flows.attempt.BUDGET_EVERY_S", 0.0)
     node = FakeCluster(run, node_python, **SLOW)
     outcome = measured(run, context(run, FakeSite([node]), purse=SpentAfter(run, "smoke")))
     assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason

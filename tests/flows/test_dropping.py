@@ -16,8 +16,8 @@ from configs.steps.throughput import ThroughputStep
 from configs.visits import BACK
 from flows.dropping import drop_what_is_out
 from flows.forecast.forecast import forecast
+from flows.terminal.forecast_table import summary
 from flows.terminal.progress import ProgressReader
-from flows.terminal.tables.forecast_table import summary
 from tasks.runner import todo
 from tests.fake_run import write_user_configs
 from tests.warehouse.synthetic import StepWriter, engine_counts, window

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.attempt import AttemptRun
-from flows.attempts.taking_back import TAKEN_WITHIN_S
+from flows.attempt import TAKEN_WITHIN_S, AttemptRun
 from flows.clusters.protocol import CellJob, Ending
 from flows.flow_heartbeat import CellTaken
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer

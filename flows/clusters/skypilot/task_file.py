@@ -21,8 +21,7 @@ from configs.checkout import ROOT
 from configs.secrets.held import hold, redacted
 from flows.clusters.names import LABEL, store_hash
 from flows.clusters.protocol import CellJob, LaunchFailed
-from flows.clusters.skypilot.carried import FOR_SKYPILOT
-from flows.clusters.skypilot.first_boot import TIMED_CLOUDS
+from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
 from tasks.attended import TIME_TO_LIVE_VARIABLE
 from warehouse.placement import Offer
@@ -289,3 +288,36 @@ def _require_reachable(file: TaskFile, rental: Rental) -> None:
 
 def _shown(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+STATIC = ("env", "shared-credentials-file", "config-file")
+"""What botocore calls the ways in which keys are found that SkyPilot would write down."""
+
+
+def require_no_keys_in_mounts(file: TaskFile) -> None:
+    """Refuse a cached mount of a task that may rent at AWS with keys that don't expire.
+
+    Raises:
+        TaskFileError: it has one; the text names the mount and the remedy.
+    """
+    for place, mount in (file.config.get("file_mounts") or {}).items():
+        if _is_cached(mount) and _may_rent_at_aws(file.config["resources"]) and _are_keys_static():
+            why = "SkyPilot would write your AWS keys, which don't expire, into command lines"
+            remedy = f"{why}: rent with `aws sso login` or a role, or leave the mount out, as h100-spot does"
+            raise file.wrong(f"file_mounts.{place}.mode", mount["mode"], remedy)
+
+
+def _is_cached(mount: object) -> bool:
+    return isinstance(mount, dict) and str(mount.get("mode")).upper() == "MOUNT_CACHED"
+
+
+def _may_rent_at_aws(resources: dict[str, Any]) -> bool:
+    places = [str(each.get("infra") or each.get("cloud") or "aws") for each in resources.get("any_of") or [resources]]
+    return any(place.startswith(("aws", "*")) for place in places)
+
+
+def _are_keys_static() -> bool:
+    import boto3
+
+    credentials = boto3.Session().get_credentials()
+    return credentials is not None and credentials.method in STATIC

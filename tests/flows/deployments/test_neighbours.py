@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from configs.checkout import ROOT
-from flows.deployments.ours import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
+from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
 from flows.terminal.prefect_server.session import WORK_POOL, PrefectSession
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until

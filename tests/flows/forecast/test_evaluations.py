@@ -17,7 +17,7 @@ from flows.forecast.decoding import at_once, carried_requests, decode_tok_s, gai
 from flows.forecast.estimates import step_s
 from flows.forecast.evaluations import EvalForecast
 from flows.forecast.forecast import Forecast, forecast
-from flows.terminal.tables.forecast_table import render
+from flows.terminal.forecast_table import render
 
 FULL: Plan = expand(load_sweep("full"))
 CELLS = {planned.cell.label: planned.cell for planned in FULL.cells}

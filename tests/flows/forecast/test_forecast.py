@@ -11,7 +11,7 @@ from configs.schema import Plan
 from flows.forecast.decoding import at_once, decode_tok_s
 from flows.forecast.estimates import CPU_START_S
 from flows.forecast.forecast import Forecast, forecast
-from flows.terminal.tables.forecast_table import render
+from flows.terminal.forecast_table import render
 from warehouse.clock import duration
 from warehouse.price import dollars
 from warehouse.published.read import load_write_up

@@ -26,9 +26,8 @@ from flows.clusters.clouds.gcp import GcpProject, Login
 from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
-from flows.reaper import ReapReport, reap_store
-from flows.reaper.reap import SECOND_LOOK_S
-from flows.reaper.report import Reaped
+from flows.reaper.reap import SECOND_LOOK_S, reap_store
+from flows.reaper.report import Reaped, ReapReport
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
 from flows.terminal.prefect_server.session import our_environment
 from tests.fake_run import FakeRun

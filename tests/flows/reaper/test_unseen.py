@@ -9,7 +9,8 @@ import pytest
 from flows.clusters.clouds.account import CloudError, NotAsked, Sighting
 from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.api import Rented
-from flows.reaper import ReapReport, reap_store
+from flows.reaper.reap import reap_store
+from flows.reaper.report import ReapReport
 from tests.fake_cloud import offer
 from tests.fake_run import FakeRun
 from tests.warehouse.test_ledger import elsewhere

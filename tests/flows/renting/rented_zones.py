@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Launch, Wait
-from flows.renting.failures import BACKOFF, Backoff
+from flows.renting.policy import BACKOFF, Backoff
 from flows.renting.site import PolicySite
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer

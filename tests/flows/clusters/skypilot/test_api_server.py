@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from configs.checkout import ROOT
-from flows.clusters.skypilot.leftovers import SERVER
+from flows.clusters.skypilot.server import SERVER
 from lab.control.ports import api_port, queue_port
 from tests.cloud.checks import SHORT, wait_until
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from flows.clusters.skypilot.image_digest import ImageNotFound, parse_image, pinned_image
+from flows.clusters.skypilot.images import ImageNotFound, parse_image, pinned_image
 
 DIGEST = "sha256:" + "5c" * 32
 

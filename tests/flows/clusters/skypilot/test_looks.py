@@ -93,7 +93,7 @@ def dumb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dumb]:
     for name in ("newest_job", "job_log"):
         monkeypatch.setattr(sky_api, name, node.ask)
     monkeypatch.setattr(sky_api, "rented", lambda names, refresh=False: node.ask() if refresh else names)
-    monkeypatch.setattr("flows.clusters.skypilot.patience.PATIENCE_S", 0.05, raising=False)
+    monkeypatch.setattr("flows.clusters.skypilot.cluster.PATIENCE_S", 0.05, raising=False)
     yield node
     node.wakes.set()
 
@@ -161,7 +161,7 @@ def test_a_node_that_hangs_is_asked_one_thing_at_a_time_and_heard_when_it_wakes(
     assert cluster.log_tail(3) == ["(the job's log can't be had: an earlier question has no answer yet)"]
     assert dumb.asked == 1
     dumb.wakes.set()
-    monkeypatch.setattr("flows.clusters.skypilot.patience.PATIENCE_S", 60.0)
+    monkeypatch.setattr("flows.clusters.skypilot.cluster.PATIENCE_S", 60.0)
     monkeypatch.setattr(sky_api, "job_log", lambda name, job_id, lines: ["its last line"])
     wait_for(lambda: cluster.look(None, insist=True) is not None, "its word")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ LONGEST_ROOT = 70
 """Characters: a unix socket's path may have 107, and `fleet/i-0123456789abcdef0/ssh.sock` is below the root."""
 
 
-class Places(NamedTuple):
+class LabPaths(NamedTuple):
     """The folder of a lab and what is in it."""
 
     root: Path
@@ -138,3 +139,26 @@ NAMESPACES = (
     *("--fork", "--kill-child"),
 )
 """Starts a body: the command that follows is the first process of namespaces of its own, and dies with `unshare`."""
+
+
+class DaemonSpec(NamedTuple):
+    """What the daemon must know; paths are the host's."""
+
+    root: str
+    baked: str
+    cache: str
+    """Folder of the user that holds specsweep's environments and models."""
+    python: str
+    """Interpreter that the environments were made with."""
+    read_only: tuple[str, ...]
+    """Paths that appear in bodies at their own place."""
+
+    def dump(self) -> str:
+        """The specification as one argument of a command line."""
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def load(cls, text: str) -> DaemonSpec:
+        """The inverse of `dump`."""
+        document = json.loads(text)
+        return cls(**(document | {"read_only": tuple(document["read_only"])}))
