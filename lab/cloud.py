@@ -25,7 +25,7 @@ from lab import leftovers
 from lab.bake import baked, lab_folder
 from lab.bodies.metadata import Announced
 from lab.errors import LabError
-from lab.paths import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, LabPaths
+from lab.paths import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, LabPaths, write_whole
 from lab.requirements import why_not
 from lab.startup import ACCESS_KEY, make_folders, make_home, start_daemon, user_hash, wait_ready, wait_until
 from lab.weather.conditions import Conditions
@@ -236,9 +236,7 @@ class Lab:
         table.pop(zone, None)
         if count is not None:
             table[zone] = count
-        temporary = self.places.capacity.with_suffix(".new")
-        temporary.write_text(json.dumps(table), encoding="utf-8")
-        temporary.rename(self.places.capacity)
+        write_whole(self.places.capacity, json.dumps(table))
 
     def capacities(self) -> dict[str, int]:
         """How many instances each limited zone can hold; the other zones have no limit."""
@@ -260,9 +258,7 @@ class Lab:
     @contextlib.contextmanager
     def writes_held(self, part_of_key: str) -> Iterator[None]:
         """Meanwhile writes of objects whose key contains this hang; then they fail, and living clients repeat them."""
-        temporary = self.places.held_writes.with_suffix(".new")
-        temporary.write_text(part_of_key, encoding="utf-8")
-        temporary.rename(self.places.held_writes)
+        write_whole(self.places.held_writes, part_of_key)
         try:
             yield
         finally:

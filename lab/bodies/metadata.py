@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.paths import write_whole
+
 ROLE = "skypilot-v1"
 """Name of the role (and instance profile) that SkyPilot gives its instances."""
 
@@ -95,10 +97,7 @@ class Announced(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Replace what stands there."""
-        temporary = (folder / FILE).with_suffix(".new")
-        temporary.write_text(json.dumps(self._asdict()), encoding="utf-8")
-        temporary.chmod(0o644)
-        temporary.rename(folder / FILE)
+        write_whole(folder / FILE, json.dumps(self._asdict()), 0o644)
 
     def pages(self) -> dict[str, str]:
         """The pages of the metadata service that say so."""

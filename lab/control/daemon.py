@@ -36,6 +36,7 @@ from lab.paths import (
     SSH_SOCKET,
     DaemonSpec,
     LabPaths,
+    write_whole,
 )
 from lab.weather.conditions import MACHINES, Conditions
 from lab.weather.door import Door
@@ -70,9 +71,7 @@ def main() -> None:
     threading.Thread(target=asyncio.run, args=(serving,), daemon=True).start()
     for_sky = api_port()
     ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}
-    temporary = places.ready.with_suffix(".new")
-    temporary.write_text(json.dumps(ports), encoding="utf-8")
-    temporary.rename(places.ready)
+    write_whole(places.ready, json.dumps(ports))
     tell(f"ready on port {door.port}")
     fleet = Fleet(places, control_plane, spec, door.port, conditions)
     queue = reserved(queue_port(for_sky))
