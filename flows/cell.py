@@ -86,7 +86,9 @@ class _CellRun:
 
     def _measured_unless_held(self) -> CellOutcome:
         try:
-            if not self._may_be_up() and not self._todo():
+            # a machine that was left behind is followed to its end, or buried, whatever is measured or rejected
+            may_be_up = self._context.purse is not None and self._placements.open() is not None
+            if not may_be_up and not self._todo():
                 return self._outcome("measured", "")
             with ExitStack() as held:
                 self._hold(held)
@@ -188,10 +190,6 @@ class _CellRun:
     @cached_property
     def _began_s(self) -> float:
         return self._context.clock.now_s() - self._ledger.age_s()
-
-    def _may_be_up(self) -> bool:
-        """Whether a machine was left behind, whatever is measured or rejected: it is followed to its end, or buried."""
-        return self._context.purse is not None and self._placements.open() is not None
 
     def _need(self, left_to_do: list[Start], losses: int) -> CellNeed:
         remaining_s = measuring_s(self._planned, left_to_do)

@@ -129,12 +129,9 @@ class RunContext(NamedTuple):
 
 def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, look: SharedLook | None = None) -> Purse:
     """The money of one run, with the budgets that the sweep's file sets now."""
-    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan), look)
-
-
-def _sweep_file(plan: Plan) -> str:
     shipped = ROOT / "configs" / "sweeps" / f"{plan.sweep}.yaml"
-    return str(shipped.relative_to(ROOT)) if shipped.exists() else f"the file of sweep {plan.sweep!r}"
+    file = str(shipped.relative_to(ROOT)) if shipped.exists() else f"the file of sweep {plan.sweep!r}"
+    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, file, look)
 
 
 def run_context_for(

@@ -51,10 +51,10 @@ class Lab:
         `root` is a folder of its own on a real file system, with a short path because of sockets; None: one in
         the user's cache.
         """
-        self.places = LabPaths((root or lab_folder() / "cloud").absolute())
-        if len(str(self.places.root)) > LONGEST_ROOT:
+        self.paths = LabPaths((root or lab_folder() / "cloud").absolute())
+        if len(str(self.paths.root)) > LONGEST_ROOT:
             raise LabError(
-                f"the lab's folder {self.places.root} has more than {LONGEST_ROOT} characters, which unix sockets "
+                f"the lab's folder {self.paths.root} has more than {LONGEST_ROOT} characters, which unix sockets "
                 "can't bear. Remedy: a shorter one (--root)"
             )
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -64,7 +64,7 @@ class Lab:
     def running(self) -> bool:
         """Whether the cloud's process is alive."""
         record = self._record()
-        return bool(record) and record["pid"] in leftovers.processes(self.places.root)
+        return bool(record) and record["pid"] in leftovers.processes(self.paths.root)
 
     def up(self, tell: Tell) -> None:
         """Start the cloud unless it is up; what an earlier one left, for example when it was killed, is removed first.
@@ -75,25 +75,25 @@ class Lab:
         """
         if self.running:
             return
-        self.places.root.parent.mkdir(parents=True, exist_ok=True)
-        if reason := why_not(self.places.root.parent):
+        self.paths.root.parent.mkdir(parents=True, exist_ok=True)
+        if reason := why_not(self.paths.root.parent):
             raise LabError(f"the lab can't run here: {reason}")
         self.down()
         python = ensure("lab", tell=tell)
         layer = baked(ensure("uv", tell=tell), tell)
         tell("the cloud: starting")
         before = [name for name in SKYPILOT_FILES if Path("/tmp", name).exists()]
-        make_folders(self.places)
-        make_home(self.places, python)
-        self._daemon = process = start_daemon(self.places, python, layer)
+        make_folders(self.paths)
+        make_home(self.paths, python)
+        self._daemon = process = start_daemon(self.paths, python, layer)
         try:
-            ports = wait_ready(self.places, process)
+            ports = wait_ready(self.paths, process)
         except BaseException:
-            leftovers.kill(self.places.root)
+            leftovers.kill(self.paths.root)
             self._reap()
             raise
         record = {"pid": process.pid, "before": before} | ports._asdict()
-        self.places.record.write_text(json.dumps(record), encoding="utf-8")
+        self.paths.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
         """Remove everything: SkyPilot's API server, the cloud, bodies, files. Also removes what a killed lab left.
@@ -101,8 +101,8 @@ class Lab:
         Raises:
             LabError: the folder holds something that is not a lab.
         """
-        root, record = self.places.root, self._record()
-        if root.exists() and not self.places.marker.exists() and any(root.iterdir()):
+        root, record = self.paths.root, self._record()
+        if root.exists() and not self.paths.marker.exists() and any(root.iterdir()):
             raise LabError(f"{root} is not a lab's folder, it is left alone. Remedy: another one (--root)")
         pid = record.get("pid")
         if pid in leftovers.processes(root):
@@ -128,16 +128,16 @@ class Lab:
         """
         record = self._demand_up()
         return {
-            MARK: str(self.places.root),
+            MARK: str(self.paths.root),
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{record['port']}",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
             "AWS_DEFAULT_REGION": REGIONS[0],
-            "SPECSWEEP_SKY_HOME": str(self.places.home),
+            "SPECSWEEP_SKY_HOME": str(self.paths.home),
             "SKYPILOT_API_SERVER_LOCAL_PORT": str(record["api_port"]),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
             "SPT_NOENV": "1",  # otherwise process titles overwrite the marks that `down` looks for
-            "TMPDIR": str(self.places.scratch),
+            "TMPDIR": str(self.paths.scratch),
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
@@ -154,7 +154,7 @@ class Lab:
             LabError: the lab is not up.
         """
         self._demand_up()
-        return Conditions(self.places.weather)
+        return Conditions(self.paths.weather)
 
     @property
     def store_url(self) -> str:
@@ -184,7 +184,7 @@ class Lab:
 
     def name_of(self, instance: Instance) -> str:
         """The name under which its cluster was launched, without what SkyPilot adds."""
-        return instance.cluster.removesuffix(f"-{user_hash(self.places.root)}")
+        return instance.cluster.removesuffix(f"-{user_hash(self.paths.root)}")
 
     def preempt(self, name: str) -> list[str]:
         """Reclaim a cluster (its name, with or without the user's hash) or one instance; returns the instances' ids.
@@ -210,7 +210,7 @@ class Lab:
         """
         warned, now_s = self._living(name), time.time()
         for each in warned:
-            folder = self.places.fleet / each.instance_id
+            folder = self.paths.fleet / each.instance_id
             if not folder.exists():
                 raise LabError(f"{each.instance_id} has not booted yet. Remedy: again in a second")
             said = Announced.read(folder)
@@ -236,41 +236,41 @@ class Lab:
         table.pop(zone, None)
         if count is not None:
             table[zone] = count
-        write_whole(self.places.capacity, json.dumps(table))
+        write_whole(self.paths.capacity, json.dumps(table))
 
     def capacities(self) -> dict[str, int]:
         """How many instances each limited zone can hold; the other zones have no limit."""
-        if not self.places.capacity.exists():
+        if not self.paths.capacity.exists():
             return {}
-        table: dict[str, int] = json.loads(self.places.capacity.read_text(encoding="utf-8"))
+        table: dict[str, int] = json.loads(self.paths.capacity.read_text(encoding="utf-8"))
         return table
 
     @contextlib.contextmanager
     def boots_held(self) -> Iterator[None]:
         """Meanwhile new instances get no body: their ssh does not answer, as if they were slow to boot."""
         self._demand_up()
-        self.places.hold.touch()
+        self.paths.hold.touch()
         try:
             yield
         finally:
-            self.places.hold.unlink(missing_ok=True)
+            self.paths.hold.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def writes_held(self, part_of_key: str) -> Iterator[None]:
         """Meanwhile writes of objects whose key contains this hang; then they fail, and living clients repeat them."""
-        write_whole(self.places.held_writes, part_of_key)
+        write_whole(self.paths.held_writes, part_of_key)
         try:
             yield
         finally:
-            self.places.held_writes.unlink(missing_ok=True)
+            self.paths.held_writes.unlink(missing_ok=True)
 
     def processes(self) -> list[int]:
         """Ids of everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
-        return leftovers.processes(self.places.root)
+        return leftovers.processes(self.paths.root)
 
     def body_processes(self) -> list[int]:
         """Ids of the processes that run inside bodies."""
-        return leftovers.body_processes(self.places.root)
+        return leftovers.body_processes(self.paths.root)
 
     def _reap(self) -> None:
         if self._daemon:
@@ -280,13 +280,13 @@ class Lab:
     def _demand_up(self) -> dict[str, Any]:
         record = self._record()
         if not record:
-            raise LabError(f"no lab is up in {self.places.root}. Remedy: sweep cloud-lab up")
+            raise LabError(f"no lab is up in {self.paths.root}. Remedy: sweep cloud-lab up")
         return record
 
     def _record(self) -> dict[str, Any]:
-        if not self.places.record.exists():
+        if not self.paths.record.exists():
             return {}
-        document: dict[str, Any] = json.loads(self.places.record.read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads(self.paths.record.read_text(encoding="utf-8"))
         return document
 
 

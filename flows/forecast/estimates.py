@@ -121,11 +121,15 @@ def assumptions(
 ) -> tuple[str, ...]:
     """What the estimates rest on, as sentences, for these cards, these techniques, and whether `generate` serves."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
+    gained = (
+        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
+        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
+    )
     said = [
         *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
         *([_CARDS_SENTENCE] if cards > 1 else []),
         *([_GENERATE_SENTENCE] if generates else []),
-        *([_gain_sentence(gains)] if gains else []),
+        *([gained] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
         f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is two passes "
@@ -155,13 +159,6 @@ _GENERATE_SENTENCE = (
     f"what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the tiny family on "
     "a CPU."
 )
-
-
-def _gain_sentence(gains: str) -> str:
-    return (
-        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
-        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
-    )
 
 
 def _cpu_sentences(gpu: Gpu) -> list[str]:

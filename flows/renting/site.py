@@ -97,7 +97,8 @@ class PolicySite:
             decision = decide(self._allowed_offers(now_s), need, self._cloud, known, now_s, self._rng)
             if isinstance(decision, Launch) and decision.offer is not None:
                 self._rented[need.cell_key] = LastMachine(decision.offer, now_s)
-                if not decision.why and self._is_without_spot(decision.offer, now_s):
+                is_silent = not decision.why and not decision.offer.spot
+                if is_silent and any(offer.spot for offer in self._current_offers(now_s)):
                     return decision._replace(why="on demand: every spot offer was refused")
             return decision
 
@@ -140,10 +141,6 @@ class PolicySite:
             said = "; ".join(dict.fromkeys(self._refusals.values()))
             raise NothingToRent(f"all that the task asks for was refused: mend that, and start the run again: {said}")
         return allowed
-
-    def _is_without_spot(self, offer: Offer, now_s: float) -> bool:
-        """Whether an offer on demand was taken although there are offers of spot."""
-        return not offer.spot and any(each.spot for each in self._current_offers(now_s))
 
     def _current_offers(self, now_s: float) -> Sequence[Offer]:
         if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ from tasks.place.provenance import git_state
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import Claims
 from warehouse.owner import owner_name
-from warehouse.placement import Offer, Placements, PlacementStory
+from warehouse.placement import Offer, Placements
 
 
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
@@ -71,7 +71,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
         offers=known_offers,
         make_cluster=make_cluster,
         cloud=cloud,
-        history=_history(ledger, plan),
+        history=[story for key in spot_wanted for story in Placements(ledger, key).stories()],
         now_s=clock.now_s,
         rng=random.Random(),
         waiting_s=_waiting_s(ledger, plan),
@@ -88,8 +88,3 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
         if left:
             waiting[planned.cell.cell_key] = ready_s(planned, left, rented=True) + measuring_s(planned, left)
     return waiting
-
-
-def _history(ledger: Ledger, plan: Plan) -> Iterable[PlacementStory]:
-    for planned in plan.cells:
-        yield from Placements(ledger, planned.cell.cell_key).stories()

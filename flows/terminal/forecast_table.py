@@ -94,7 +94,11 @@ def _visits(forecast: Forecast) -> str:
     if forecast.visits in MIRRORED:
         middle = ", AR also in the middle" if forecast.visits == "balanced" else ""
         said = f"{visits} engine starts: all cells forwards, then backwards{middle} (visits: {forecast.visits})."
-        return said + (_droppable(forecast) if forecast.droppable else "")
+        dropped = (
+            f"\nOf the {forecast.droppable} cells with a K, those that are too slow by then to be recommended are not "
+            "visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
+        )
+        return said + (dropped if forecast.droppable else "")
     prices = [
         dollars(usd * forecast.control_gpu_h / forecast.gpu_h)
         for usd in (forecast.usd_spot, forecast.usd_on_demand)
@@ -104,13 +108,6 @@ def _visits(forecast: Forecast) -> str:
     return (
         f"{visits} engine starts: control, cell, control on one machine (visits: bracketed); the controls take "
         f"{forecast.control_gpu_h:.2f} GPU-h of it{cost}."
-    )
-
-
-def _droppable(forecast: Forecast) -> str:
-    return (
-        f"\nOf the {forecast.droppable} cells with a K, those that are too slow by then to be recommended are not "
-        "visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
     )
 
 

@@ -182,9 +182,9 @@ def _leaves_nothing(night: Night, others: Night) -> None:
     assert others.ends(0) == ["done"] and [each.outcome for each in others.attempts(0)] == ["completed"]
     assert [story.end is not None for cell in range(4) for story in night.stories(cell)].count(False) == 0
     assert orchestrators(night.folder) == orchestrators(others.folder) == []
-    assert str(night.lab.places.fleet) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    assert str(night.lab.paths.fleet) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     needle, found = CANARY.encode(), list[str]()
-    for folder in (night.folder / "state", others.folder / "state", night.lab.places.home, night.lab.places.fleet):
+    for folder in (night.folder / "state", others.folder / "state", night.lab.paths.home, night.lab.paths.fleet):
         found += [str(path) for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
     for each in (night, others):
         found += [key for key in each.ledger.store.list("") if needle in (each.ledger.store.get(key) or b"")]

@@ -49,7 +49,7 @@ def _wait(done: Callable[[], bool], what: str, night: Night) -> None:
 def _has(night: Night, cell: int, name: str) -> bool:
     """Whether something lies in the home of the cell's machine by now."""
     inside = INSIDE.home.relative_to("/")
-    return any((night.lab.places.fleet / each.instance_id / inside / name).exists() for each in night.living(cell))
+    return any((night.lab.paths.fleet / each.instance_id / inside / name).exists() for each in night.living(cell))
 
 
 def _kill_skypilot(lab: Lab) -> None:

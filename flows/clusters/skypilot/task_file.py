@@ -300,24 +300,16 @@ def require_no_keys_in_mounts(file: TaskFile) -> None:
     Raises:
         TaskFileError: it has one; the text names the mount and the remedy.
     """
-    for place, mount in (file.config.get("file_mounts") or {}).items():
-        if _is_cached(mount) and _may_rent_at_aws(file.config["resources"]) and _are_keys_static():
-            why = "SkyPilot would write your AWS keys, which don't expire, into command lines"
-            remedy = f"{why}: rent with `aws sso login` or a role, or leave the mount out, as h100-spot does"
-            raise file.wrong(f"file_mounts.{place}.mode", mount["mode"], remedy)
-
-
-def _is_cached(mount: object) -> bool:
-    return isinstance(mount, dict) and str(mount.get("mode")).upper() == "MOUNT_CACHED"
-
-
-def _may_rent_at_aws(resources: dict[str, Any]) -> bool:
-    places = [str(each.get("infra") or each.get("cloud") or "aws") for each in resources.get("any_of") or [resources]]
-    return any(place.startswith(("aws", "*")) for place in places)
-
-
-def _are_keys_static() -> bool:
     import boto3
 
+    mounts, resources = file.config.get("file_mounts") or {}, file.config["resources"]
+    modes = {place: mount.get("mode") for place, mount in mounts.items() if isinstance(mount, dict)}
+    cached = [place for place, mode in modes.items() if str(mode).upper() == "MOUNT_CACHED"]
+    clouds = [str(each.get("infra") or each.get("cloud") or "aws") for each in resources.get("any_of") or [resources]]
+    if not cached or not any(cloud.startswith(("aws", "*")) for cloud in clouds):
+        return
     credentials = boto3.Session().get_credentials()
-    return credentials is not None and credentials.method in STATIC
+    if credentials is not None and credentials.method in STATIC:
+        why = "SkyPilot would write your AWS keys, which don't expire, into command lines"
+        remedy = f"{why}: rent with `aws sso login` or a role, or leave the mount out, as h100-spot does"
+        raise file.wrong(f"file_mounts.{cached[0]}.mode", modes[cached[0]], remedy)

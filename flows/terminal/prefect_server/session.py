@@ -224,15 +224,12 @@ def lay_database(home: Path, env: Mapping[str, str]) -> None:
     with template.with_suffix(".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not template.exists():
-            _make(template, env)
+            with TemporaryDirectory(dir=template.parent) as folder:
+                upgrade = ["-m", "prefect", "server", "database", "upgrade", "-y"]
+                output_of(upgrade, dict(env) | {"PREFECT_HOME": folder})
+                (Path(folder) / DATABASE).replace(template)
     with TemporaryDirectory(dir=home) as folder:
         Path(shutil.copy(template, folder)).replace(home / DATABASE)
-
-
-def _make(template: Path, env: Mapping[str, str]) -> None:
-    with TemporaryDirectory(dir=template.parent) as folder:
-        output_of(["-m", "prefect", "server", "database", "upgrade", "-y"], dict(env) | {"PREFECT_HOME": folder})
-        (Path(folder) / DATABASE).replace(template)
 
 
 class CommandFailed(SpecsweepError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -18,6 +17,7 @@ from flows.forecast.estimates import step_s
 from flows.forecast.evaluations import EvalForecast
 from flows.forecast.forecast import Forecast, forecast
 from flows.terminal.forecast_table import render
+from tests.flows.conftest import Finish, with_steps
 
 FULL: Plan = expand(load_sweep("full"))
 CELLS = {planned.cell.label: planned.cell for planned in FULL.cells}
@@ -34,17 +34,7 @@ def shown(result: Forecast, columns: int) -> str:
 
 def changed(**fields: object) -> Plan:
     """The plan with other fields in every evaluation."""
-    cells = [
-        planned.model_copy(
-            update={
-                "steps": tuple(
-                    step.model_copy(update=fields) if isinstance(step, EvalStep) else step for step in planned.steps
-                )
-            }
-        )
-        for planned in FULL.cells
-    ]
-    return FULL.model_copy(update={"cells": tuple(cells)})
+    return with_steps(FULL, EvalStep, **fields)
 
 
 def evaluation(plan: Plan, name: str = "eval-gpqa") -> EvalForecast:
@@ -170,7 +160,7 @@ def test_looks_are_said() -> None:
     assert "looked at once, at the end" in shown(forecast(FULL, {}), 200)
 
 
-def test_the_json_has_the_evaluations(finish_sweep: Callable[..., tuple[int, str]]) -> None:
+def test_the_json_has_the_evaluations(finish_sweep: Finish) -> None:
     code, said = finish_sweep("plan", "full", "--json")
     assert code == 0, said
     evaluations = json.loads(said.splitlines()[-1])["evaluations"]

@@ -146,6 +146,14 @@ class Scene:
         """What a flow writes before it rents."""
         self.placements.ask(self.name, OFFER, ELSEWHERE, "2026-11-20T10:00:00.000+00:00")
 
+    def rented(self, status: str | None = None) -> str:
+        """The cell's machine, as its flow has rented it; its id. SkyPilot knows of it if it has a status there."""
+        instance = self.ec2.rent(self.name)
+        if status is not None:
+            self.sky.knows(self.name, status)
+        self.ask()
+        return instance
+
     def flow_beats(self, owner: str = ELSEWHERE) -> None:
         said = FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00", epoch=1)
         self.store.put(f"{self.placements.root}/flow.json", said.model_dump_json().encode())
@@ -223,9 +231,7 @@ def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene)
 
 @pytest.mark.parametrize("status", ["INIT", "AUTOSTOPPING", "UP", "STOPPED"])
 def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, status: str) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.sky.knows(scene.name, status)
-    scene.ask()
+    instance = scene.rented(status)
     reaped = the_one(scene.reap(), scene.name)
     assert (reaped.done, reaped.found.status, reaped.usd_h) == ("down", status, 2.25)
     assert scene.sky.asked == [(scene.name, False)] and not scene.sky.clusters
@@ -239,9 +245,7 @@ def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, sta
 
 
 def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.sky.knows(scene.name, "UP")
-    scene.ask()
+    instance = scene.rented("UP")
     scene.flow_beats()
     by_flow = the_one(scene.reap(), scene.name)
     assert (by_flow.done, by_flow.fate.owner) == ("left", ELSEWHERE)
@@ -255,9 +259,7 @@ def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
 
 @pytest.mark.parametrize("who", ["flow", "runner"])
 def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, who: str) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.sky.knows(scene.name, "UP")
-    scene.ask()
+    instance = scene.rented("UP")
     if who == "runner":
         scene.run.leases.acquire(ELSEWHERE)
         beat = Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z")
@@ -276,16 +278,14 @@ def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, wh
 
 
 def test_a_flow_that_is_known_dead_owns_nothing(scene: Scene) -> None:
-    scene.ec2.rent(scene.name)
-    scene.ask()
+    scene.rented()
     where, tick = owner_name().rsplit("/", 1)
     scene.flow_beats(f"{where}/{int(tick) + 1}")  # another process had this id
     assert the_one(scene.reap(), scene.name).done == "down"
 
 
 def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.ask()
+    instance = scene.rented()
     report = scene.reap(dry_run=True)
     assert scene.paused_s == [], "it only looks once"
     assert the_one(report, scene.name).done == "would go down"
@@ -340,8 +340,7 @@ def test_what_skypilot_cannot_take_down_goes_down_by_id_and_is_forgotten(scene: 
 
 
 def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: Scene) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.ask()
+    instance = scene.rented()
     scene.ec2.protect(instance, on=True)
     report = scene.reap()
     assert the_one(report, scene.name).done == "not down" and not report.ok

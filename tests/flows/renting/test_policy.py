@@ -38,6 +38,11 @@ def launched(offers: list[Offer], what: Known, now_s: float = START_S, **fields:
     return decision
 
 
+def is_spot(what: Known, **fields: float) -> bool:
+    offer = launched(ALL, what, **fields).offer
+    return offer is not None and offer.spot
+
+
 def waits(offers: list[Offer], what: Known, now_s: float = START_S, seed: int = 1) -> Wait:
     decision = decide(offers, need(), cloud(), what, now_s, random.Random(seed))
     assert isinstance(decision, Wait), decision
@@ -50,10 +55,8 @@ def test_the_cheapest_spot_offer_comes_first() -> None:
 
 def test_cells_spread_over_places_of_one_price() -> None:
     chosen = {decide(ALL, need(), cloud(), known(), START_S, random.Random(seed)) for seed in range(20)}
-    assert {decision.offer.zone for decision in chosen if isinstance(decision, Launch) and decision.offer} == {
-        "us-east-1a",
-        "us-east-1b",
-    }
+    zones = {decision.offer.zone for decision in chosen if isinstance(decision, Launch) and decision.offer}
+    assert zones == {"us-east-1a", "us-east-1b"}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -163,16 +166,19 @@ def test_on_demand_avoids_the_zone_that_has_just_reclaimed() -> None:
         assert launched(ALL, known(memory), START_S + 1, losses=3).offer == OD_WEST
 
 
-def test_without_on_demand_offers_spot_is_used_and_said() -> None:
-    decision = launched([EAST_A], known(), losses=3)
-    assert decision.offer == EAST_A
-    assert decision.why == ("lost 3 machines (cloud.on_demand_after: 3), but nothing can be rented on demand: spot")
-
-
-def test_without_on_demand_capacity_spot_is_used_and_said() -> None:
-    memory = after(failed(OD_EAST, "no_capacity", START_S), failed(OD_WEST, "no_capacity", START_S))
-    decision = launched([WEST, OD_EAST, OD_WEST], known(memory), START_S + 1, losses=3)
-    assert decision.offer == WEST and decision.why.endswith("no on-demand capacity: spot")
+@pytest.mark.parametrize(
+    ("offers", "gone", "said"),
+    [
+        ([EAST_A], (), "but nothing can be rented on demand: spot"),
+        ([WEST, OD_EAST, OD_WEST], (OD_EAST, OD_WEST), "but there is no on-demand capacity: spot"),
+    ],
+)
+def test_where_on_demand_is_not_to_be_had_spot_is_used_and_said(
+    offers: list[Offer], gone: tuple[Offer, ...], said: str
+) -> None:
+    memory = after(*(failed(zone, "no_capacity", START_S) for zone in gone))
+    decision = launched(offers, known(memory), START_S + 1, losses=3)
+    assert (decision.offer, decision.why) == (offers[0], f"lost 3 machines (cloud.on_demand_after: 3), {said}")
 
 
 def test_a_task_without_spot_is_rented_on_demand_without_a_word() -> None:
@@ -183,8 +189,7 @@ def test_safety_net_speaks_at_two_changeovers_and_not_before() -> None:
     start = WatchedFrom(3600.0, 5000.0)
     at_the_line = Pace(start, left_s=3600.0, time_left_s=3600.0 + 2 * CHANGEOVER_S, changeover_s=CHANGEOVER_S)
     over_it = at_the_line._replace(time_left_s=at_the_line.time_left_s - 1)
-    spot = launched(ALL, known(pace=at_the_line)).offer
-    assert spot is not None and spot.spot
+    assert is_spot(known(pace=at_the_line))
     decision = launched(ALL, known(pace=over_it))
     assert decision.offer is not None and not decision.offer.spot
     assert decision.why == "on demand: 1.0 h of work left, 1.3 h to cloud.finish_by_h"
@@ -197,10 +202,8 @@ def test_behind_means_on_demand_only_where_no_spot_is_to_be_had() -> None:
     behind = on_line._replace(left_s=15_001.0)
     gone = after(*(failed(zone, "no_capacity", START_S - 1) for zone in (EAST_A, EAST_B, WEST)))
     assert not on_line.is_behind and behind.is_behind
-    spot = launched(ALL, known(pace=behind)).offer
-    assert spot is not None and spot.spot  # the paper's Taking Risks
-    decision = launched(ALL, known(gone, behind))
-    assert decision.offer is not None and not decision.offer.spot
+    assert is_spot(known(pace=behind)), "the paper's Taking Risks"
+    assert not is_spot(known(gone, behind))
     assert waits(ALL, known(gone, on_line)).until_s == START_S + 1
 
 
@@ -217,9 +220,6 @@ def test_hysteresis_stays_on_demand_until_two_changeovers_ahead() -> None:
     expected_s = (7_000 + 2 * CHANGEOVER_S) * 20_000 / 28_000
     short = Pace(start, 20_000 - expected_s + 1, 21_000.0, CHANGEOVER_S)
     enough = short._replace(left_s=short.left_s - 1)
-    stays = launched(ALL, known(pace=short, was_on_demand=True)).offer
-    leaves = launched(ALL, known(pace=enough, was_on_demand=True)).offer
-    never_was = launched(ALL, known(pace=short)).offer
-    assert stays is not None and not stays.spot
-    assert leaves is not None and leaves.spot
-    assert never_was is not None and never_was.spot
+    assert not is_spot(known(pace=short, was_on_demand=True)), "it stays"
+    assert is_spot(known(pace=enough, was_on_demand=True)), "it leaves"
+    assert is_spot(known(pace=short)), "it never was"
