@@ -166,8 +166,8 @@ class AttemptRecords:
     def _lease_to_close(self, how: Ended) -> Lease | None:
         """The lease of the attempt to close, taken now if the node never got one.
 
-        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself; on this
-        machine, which is not billed, also where nothing went wrong.
+        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself. On this
+        machine, which is not billed, none is owed where nothing went wrong either.
         """
         if how.row.outcome is None or how is Ended.SUPERSEDED:
             return None

@@ -49,10 +49,10 @@ def measure_cell(
     `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored
     design.
     """
-    return _CellRun(ledger, planned, context, committed, leg).measure()
+    return CellRun(ledger, planned, context, committed, leg).measure()
 
 
-class _CellRun:
+class CellRun:
     """One cell in the hands of one flow."""
 
     def __init__(

@@ -89,11 +89,10 @@ class OverBudget(SpecsweepError):
 class RunContext(NamedTuple):
     """What the cells of one run share.
 
-    `slots` limits how many launches run at once; `name_of` gives a cell's cluster name; `managing` protects a cell from
-    other flows and the reaper, and `require_held` raises where another flow has taken it over; `look` is what all of
-    them look at, with pauses of `poll_s` to `longest_poll_s`; `purse` is None on this machine; `idle_s`: how long a
-    machine idles before it removes itself; `unattended_s`: how long it lives without a flow, on clouds that give it a
-    timer.
+    `slots` limits how many launches run at once; `name_of` gives a cell's cluster name. `managing` protects a cell from
+    other flows and the reaper; `require_held` raises where another flow has taken it over. All of them look at `look`,
+    with pauses of `poll_s` to `longest_poll_s`. `purse` is None on this machine. `idle_s`: how long a machine idles
+    before it removes itself. `unattended_s`: how long it lives without a flow, on clouds that give it a timer.
     """
 
     site: Site

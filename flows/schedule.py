@@ -1,6 +1,6 @@
 """A step of `prefect deploy` (see `prefect.yaml`): the schedule that a deployment has, else the one to begin with.
 
-Prefect's deploy sets schedules as the file says; so a nightly that was enabled in the UI would be paused again, and a
+Prefect's deploy sets schedules as the file says. So a nightly that was enabled in the UI would be paused again, and a
 reaper that was paused would start. Prefect loads this file by its path.
 """
 

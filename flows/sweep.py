@@ -93,8 +93,8 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others.
 
-    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured, and less
-    the K that are out by then where the sweep says `drop: after_first_visit`. In a balanced one AR comes between them.
+    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured. Where the
+    sweep says `drop: after_first_visit`, the K that are out by then are left out. In a balanced one AR comes between.
     """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}

@@ -21,9 +21,8 @@ GRACE_S = 30.0
 def processes(root: Path) -> list[int]:
     """Living processes of a lab, except this one and its ancestors.
 
-    They carry the lab's mark, or have its SkyPilot home for HOME, or write their output into that home (SkyPilot's
-    executors overwrite their environment with a title, and outlive their server), or live in a body (whose tasks may
-    drop variables).
+    They carry the lab's mark, have its SkyPilot home for HOME, write their output into that home, or live in a body.
+    SkyPilot's executors overwrite their environment, and a body's tasks may drop variables.
     """
     home = LabPaths(root).home
     needles = {f"{MARK}={root}".encode(), f"HOME={home}".encode()}

@@ -42,8 +42,8 @@ GPU_START_S = 180.0
 """Reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)."""
 
 DOWNLOAD_GB_S = 0.45
-"""Speed at which a checkpoint arrives on a cluster that has never seen it: that of the disk, 437 MiB/s of gp3 on AWS at
-`disk_tier: high` (SkyPilot 0.14.1, `AWS._get_disk_specs`); at medium, its default, it is 218."""
+"""Speed at which a checkpoint arrives on a new cluster: that of the disk. 437 MiB/s of gp3 on AWS at `disk_tier: high`
+(SkyPilot 0.14.1, `AWS._get_disk_specs`); at medium, its default, it is 218."""
 
 CHECKPOINT_BYTES_PER_PARAM = 2.0
 """What is downloaded if the precision is made while loading: the checkpoint is in 16 bits."""
@@ -82,7 +82,7 @@ def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
 
 
 def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) -> float:
-    """Seconds of a step in one visit: its setup, and each load of its workload after the other, in each pass.
+    """Seconds of a step in one start: its setup, and each load of its workload after the other, in each pass.
 
     Smoke tries the other steps.
 

@@ -26,9 +26,9 @@ HEADLINE_CONTEXT_TOKENS = 256
 
 
 class StepForecast(Frozen):
-    """One step of one cell, in one visit; `seconds` is what is still to be spent on it.
+    """One step of one cell, in one start; `seconds` is what is still to be spent on it.
 
-    `name` is its name in the ledger, visit included. `is_control`: the cell's AR twin is measured, not the cell.
+    `name` is its name in the ledger, start included. `is_control`: the cell's AR twin is measured, not the cell.
     """
 
     step: str
@@ -82,7 +82,7 @@ class Forecast(Frozen):
     concurrency: int
     visits: Design
     droppable: int
-    """Cells that are not visited again if their K is out by then."""
+    """Cells that are not started again if their K is out by then."""
     cells: tuple[CellForecast, ...]
     evaluations: tuple[EvalForecast, ...]
     left_out: tuple[tuple[str, str], ...]

@@ -24,9 +24,8 @@ GONE = "gone when the reaper looked, and nobody managed it"
 
 SECOND_LOOK_S = 45.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
-process that begins after its return can't tell from their own silence; a laptop that wakes renews its labels. Runners
-beat every 5 s, flows every 30, and a store that fails them is tried again within 5, so whoever lives is heard from
-meanwhile."""
+process that begins after its return can't see. A laptop that wakes renews its labels. Runners beat every 5 s, flows
+every 30, and a store that fails them is tried again within 5, so whoever lives is heard from meanwhile."""
 
 
 class Sky(Protocol):

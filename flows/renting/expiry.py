@@ -1,7 +1,7 @@
 """The label that says from when on any store's reaper may take a cluster, renewed while its flow lives.
 
 A reaper can't read the leases of other stores, so it has only this label to go by. However long a run takes, its label
-stays ahead of the clock; of a cluster whose flow is gone it runs out, and then anybody may end the bill.
+stays ahead of the clock. Of a cluster whose flow is gone it runs out, and then anybody may end the bill.
 """
 
 from __future__ import annotations

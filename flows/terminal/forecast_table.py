@@ -157,7 +157,7 @@ def _columns(forecast: Forecast) -> dict[str, list[str]]:
 
 
 def _steps_s(cell: CellForecast, names: Sequence[str]) -> float:
-    """Seconds still to be spent on some steps of a cell, in all its visits and its control's."""
+    """Seconds still to be spent on some steps of a cell, in all its starts and its control's."""
     return sum(step.seconds for step in cell.steps if step.step in names)
 
 

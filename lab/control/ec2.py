@@ -1,6 +1,6 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's; three of
+moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's. Three of
 its functions are replaced to mend that, and one of botocore's, which reads the same dates again and again. The backend
 is read directly: asking over HTTP once a second would use the cores on which the engines are timed.
 """

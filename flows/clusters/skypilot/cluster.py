@@ -1,8 +1,8 @@
 """One cell on one cluster of its own, through SkyPilot. Nothing below us recovers: only our flow does.
 
-Three witnesses say how a node is, and none is trusted alone: the heartbeat in the store (while it is fresh nobody else
-is asked: each question to SkyPilot costs the node an ssh login while it measures), SkyPilot's job status, and the
-cloud's own word through a forced refresh (a reclaimed cluster still reads UP until somebody refreshes).
+Three witnesses say how a node is, and none is trusted alone: the heartbeat in the store, SkyPilot's job status, and the
+cloud's own word. While the heartbeat is fresh nobody else is asked: a question to SkyPilot costs the node an ssh login.
+The cloud is asked by a forced refresh: a reclaimed cluster still reads UP until somebody refreshes.
 """
 
 from __future__ import annotations

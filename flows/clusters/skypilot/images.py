@@ -1,6 +1,6 @@
 """Which container image a run's cells are served from: its tag is looked up once per run, so all nodes get the same.
 
-The registry's HTTP API v2 (OCI distribution specification, "Pulling manifests"); a registry that asks for a token says
+The registry's HTTP API v2: OCI distribution specification, "Pulling manifests". A registry that asks for a token says
 where to get one in its WWW-Authenticate header, also for public images.
 """
 

@@ -33,8 +33,8 @@ ANSWER_S = 60.0
 """How long a server that has started may leave health checks unanswered: it is making its executors."""
 
 PORT_FREE_S = 75.0
-"""How long to repeat a start that finds its port taken though nobody listens: SkyPilot's ports are among those that
-Linux gives to outgoing connections, and keeps for 60 s after they have ended."""
+"""How long to repeat a start that finds its port taken though nobody listens. SkyPilot's ports are among those that
+Linux gives to outgoing connections, and keeps for 60 s."""
 
 PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
 """SkyPilot's variable for another port."""
