@@ -6,10 +6,9 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +18,7 @@ import pytest
 from configs.checkout import ROOT
 from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
 from flows.terminal.prefect_server.session import WORK_POOL, PrefectSession
+from tests.loopback import serving
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
 
@@ -35,8 +35,6 @@ def innocent():
 
 innocent()
 """
-
-pytestmark = pytest.mark.slow(15)
 
 PATIENCE_S = 300.0
 """For what takes seconds on an idle machine."""
@@ -212,10 +210,8 @@ def automations(home: Path, *arguments: str, **settings: str) -> subprocess.Comp
 @pytest.fixture
 def not_prefect() -> Iterator[str]:
     """A web server that is no Prefect server: it answers every POST with 501."""
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}/api"
-        server.shutdown()
+    with serving(BaseHTTPRequestHandler) as address:
+        yield f"{address}/api"
 
 
 @pytest.fixture
