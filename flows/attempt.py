@@ -178,7 +178,6 @@ class AttemptRun:
     def _give_back_slot(self) -> None:
         if self._slot is not None:
             self._slot.give_back()
-            self._slot = None
 
 
 LOG_TAIL_LINES = 30

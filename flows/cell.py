@@ -171,14 +171,17 @@ class CellRun:
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
             slot = self._context.slots.take(clock)
             self._nothing_since_s += clock.now_s() - queued_s
-            with slot.unless_kept():
+            with ExitStack() as unless_launched:
+                unless_launched.callback(slot.give_back)
                 decision = self._context.site.choose(self._need(left_to_do, losses))
                 if decision.why:
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
                 if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
                     run = (self._ledger, self._planned, self._context, decision.offer)
-                    return AttemptRun(*run, leg=self._leg, slot=slot.keep())
+                    attempt = AttemptRun(*run, leg=self._leg, slot=slot)
+                    unless_launched.pop_all()
+                    return attempt
             if isinstance(decision, Wait):
                 self._reason = decision.why
             if not is_patient:

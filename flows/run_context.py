@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,29 +30,12 @@ class Slot:
 
     def __init__(self, semaphore: threading.Semaphore) -> None:
         self._semaphore: threading.Semaphore | None = semaphore
-        self._kept = False
 
     def give_back(self) -> None:
         """Free the slot for another launch."""
         if self._semaphore is not None:
             self._semaphore.release()
             self._semaphore = None
-
-    def keep(self) -> Slot:
-        """Keep the slot beyond the block of `unless_kept`."""
-        self._kept = True
-        return self
-
-    @contextmanager
-    def unless_kept(self) -> Iterator[None]:
-        """Give the slot back at the end of the block unless it was kept; after an error, always."""
-        try:
-            yield
-        except BaseException:
-            self.give_back()
-            raise
-        if not self._kept:
-            self.give_back()
 
 
 class Slots:
