@@ -19,8 +19,8 @@ from flows.clusters.names import cluster_name
 from lab.cloud import Lab
 from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
+from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
-from tests.flows.reaper.test_reap import OFFER
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name

@@ -30,20 +30,16 @@ from flows.reaper.reap import SECOND_LOOK_S, reap_store
 from flows.reaper.report import Reaped, ReapReport
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
 from flows.terminal.prefect_server.session import our_environment
+from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import KEYS, S3Server, make_server
 from warehouse.lease import Heartbeat
 from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name
-from warehouse.placement import Offer, Placements, PlacementStory
+from warehouse.placement import Placements, PlacementStory
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
 """An owner that can't be asked whether it lives, so that only its silence tells."""
-
-OFFER = Offer(
-    cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
-    price_source="test",
-)  # fmt: skip
 
 
 class Ec2:

@@ -11,9 +11,8 @@ from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.api import Rented
 from flows.reaper.reap import reap_store
 from flows.reaper.report import ReapReport
-from tests.fake_cloud import offer
+from tests.fake_cloud import OFFER, offer
 from tests.fake_run import FakeRun
-from tests.flows.reaper.test_reap import OFFER
 from tests.warehouse.test_ledger import elsewhere
 from warehouse.clock import SYSTEM, iso_of, moment_s
 from warehouse.managing.ends import IDLE_S

@@ -10,7 +10,7 @@ from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Launch, Wait
 from flows.renting.policy import BACKOFF, Backoff
 from flows.renting.site import PolicySite
-from tests.flows.reaper.test_reap import OFFER
+from tests.fake_cloud import OFFER
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer
 

@@ -9,7 +9,7 @@ import pytest
 
 from flows.clusters.clouds.account import CloudError, Instance
 from flows.clusters.clouds.aws import AwsAccount, ClusterInstances, machines_of
-from tests.flows.reaper.test_reap import OFFER
+from tests.fake_cloud import OFFER
 
 MACHINE = Instance("aws", "us-east-1", "us-east-1a", "i-1", "specsweep-x-1234", "running", True, None, {})
 CANT = "aws: its credentials can't be had .*credential"
