@@ -38,9 +38,8 @@ from flows.flow_heartbeat import BEAT_EVERY_S, HeldCells
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import GPU_LAUNCH_S
 from flows.forecast.forecast import forecast
-from flows.launch_slots import Slots
 from flows.renting.site import PolicySite
-from flows.run_context import CLOUD_POLL_S, RunContext
+from flows.run_context import CLOUD_POLL_S, RunContext, Slots
 from warehouse.ledger import Ledger
 from warehouse.looks import LONGEST_S, SharedLook
 from warehouse.placement import Offer

@@ -46,12 +46,8 @@ def measure_cell(
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
-    Args:
-        ledger: the run.
-        planned: the cell and its steps.
-        context: where it may run, and what bounds it.
-        committed: called with the name of each measurement when its commit appears.
-        leg: of a mirrored design, which way; None: everything.
+    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored
+    design.
     """
     return CellRun(ledger, planned, context, committed, leg).measure()
 
@@ -90,7 +86,9 @@ class CellRun:
 
     def _measured_unless_held(self) -> CellOutcome:
         try:
-            if not self._may_be_up() and not self._todo():
+            # a machine that was left behind is followed to its end, or buried, whatever is measured or rejected
+            may_be_up = self._context.purse is not None and self._placements.open() is not None
+            if not may_be_up and not self._todo():
                 return self._outcome("measured", "")
             with ExitStack() as held:
                 self._hold(held)
@@ -152,7 +150,6 @@ class CellRun:
         return None
 
     def _is_over(self, ending: Ending) -> bool:
-        """Note how an attempt ended; return whether the cell is finished."""
         self._reason = ending.detail
         if ending.how in (Ended.DONE, Ended.REJECTED):
             return True
@@ -165,23 +162,26 @@ class CellRun:
 
         Places that were asked in vain are part of that wait, and queueing for a launch behind other cells is not.
         """
-        clock, losses = self._context.clock, self._losses()
+        clock = self._context.clock
+        ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
+        losses = sum(outcome.row.is_lost_machine for outcome in ends)  # over all flows of the run
         while True:
             clock.require_going()  # a place that is asked in vain is not slept for
             queued_s = clock.now_s()
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
             slot = self._context.slots.take(clock)
             self._nothing_since_s += clock.now_s() - queued_s
-            with slot.unless_kept():
+            with ExitStack() as unless_launched:
+                unless_launched.callback(slot.give_back)
                 decision = self._context.site.choose(self._need(left_to_do, losses))
                 if decision.why:
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
                 if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
-                    offer = decision.offer
-                    return AttemptRun(
-                        self._ledger, self._planned, self._context, offer, leg=self._leg, slot=slot.keep()
-                    )
+                    run = (self._ledger, self._planned, self._context, decision.offer)
+                    attempt = AttemptRun(*run, leg=self._leg, slot=slot)
+                    unless_launched.pop_all()
+                    return attempt
             if isinstance(decision, Wait):
                 self._reason = decision.why
             if not is_patient:
@@ -192,17 +192,7 @@ class CellRun:
 
     @cached_property
     def _began_s(self) -> float:
-        """When the run was planned, by the flow's clock."""
         return self._context.clock.now_s() - self._ledger.age_s()
-
-    def _may_be_up(self) -> bool:
-        """Whether a machine was left behind, whatever is measured or rejected: it is followed to its end, or buried."""
-        return self._context.purse is not None and self._placements.open() is not None
-
-    def _losses(self) -> int:
-        """How many of the cell's machines were lost, over all flows of the run."""
-        ends = [story.end.outcome for story in self._placements.stories() if story.end is not None]
-        return sum(outcome.row.is_lost_machine for outcome in ends)
 
     def _need(self, left_to_do: list[Start], losses: int) -> CellNeed:
         remaining_s = measuring_s(self._planned, left_to_do)

@@ -1,4 +1,4 @@
-"""Between the ways of a mirrored run: which K are not visited again, decided from the store and kept there."""
+"""Between the ways of a mirrored run: which K are not started again, decided from the store and kept there."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from warehouse.tables import VERDICTS
 from warehouse.verdicts import Reason
 
 OWNER = "flow"
-"""Who commits a visit that nobody makes."""
+"""Who commits a start that nobody makes."""
 
 
 def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pause: Callable[[], None]) -> None:
-    """Commit the second visits of cells whose K is out as dropped, without a row: whoever goes on finds them done.
+    """Commit the second starts of cells whose K is out as dropped, without a row: whoever goes on finds them done.
 
-    What the first visit measured stays as it is. A cell whose way back was measured in part is not dropped any more;
-    one that a killed flow had begun to drop is dropped whole, by what was said then.
-
-    Args:
-        ledger: the run, measured on the way forwards.
-        plan: cells that may be dropped say so.
-        tell: gets a sentence for each that is.
-        pause: is waited for while the store is away.
+    What the first start measured stays. A cell whose way back was measured in part is not dropped any more. One that a
+    killed flow had begun to drop is dropped whole, by what was said then. `tell` gets a sentence for each; `pause` is
+    waited for while the store is away.
 
     Raises:
         StoreError: what is committed can't be read.
@@ -56,7 +51,7 @@ def _drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -
 
 
 class _WayBack(NamedTuple):
-    """What the store has of a cell's second visit."""
+    """What the store has of a cell's second start."""
 
     missing: list[str]
     """Measurements without a commit."""

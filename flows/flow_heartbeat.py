@@ -30,11 +30,7 @@ class HeldCell:
     """
 
     def __init__(self, ledger: Ledger, cell_key: str, pulse: str) -> None:
-        """Take the cell; `pulse` names the flow's heartbeat, which speaks for it.
-
-        Raises:
-            ManagedElsewhere: another flow has it.
-        """
+        """Take the cell; `pulse` names the flow's heartbeat, which speaks for it."""
         self._claims, self._clock = Claims(ledger, cell_key), ledger.clock
         self.cell_key, self._guard = cell_key, threading.Lock()
         self._is_over = False
@@ -86,7 +82,6 @@ class HeldCells:
     """All cells of one flow, and its heartbeat for them."""
 
     def __init__(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
-        """Hold nothing yet; `tell` gets what was not stored."""
         self._ledger, self._tell = ledger, tell
         self._pulse = uuid.uuid4().hex[:16]
         self._held: list[HeldCell] = []

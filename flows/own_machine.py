@@ -27,9 +27,7 @@ class OtherMachine(SpecsweepError):
 def require_machine(plan: Plan, ledger: Ledger) -> None:
     """Refuse a plan that this machine can't measure; rented machines, and cells that are measured, are not asked.
 
-    Args:
-        plan: from `flows.plans.make_plan`.
-        ledger: of the run, which may not exist yet.
+    The run of `ledger` may not exist yet.
 
     Raises:
         OtherMachine: the card is another one, there are too few, or `gpu: auto` found none.
@@ -55,7 +53,6 @@ def require_machine(plan: Plan, ledger: Ledger) -> None:
 
 
 def _left(plan: Plan, ledger: Ledger) -> Iterator[PlannedCell]:
-    """Cells with something left to measure, in an engine of the user's own."""
     committed = ledger.committed_steps()
     for planned in plan.cells:
         done = committed.get(planned.cell.cell_key, ())

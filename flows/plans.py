@@ -1,9 +1,16 @@
-"""From what a user types to a plan: sweep, revisions of the demo family, what this machine lacks."""
+"""From what a user types to a plan: sweep, revisions of the demo family, what this machine lacks, the cards of a task.
+
+A task's cards are read as SkyPilot reads them (0.14.1, `Resources.from_yaml_config`): `H100`, `H100:8`, `{H100: 8}`,
+lists of these, by their memory (`80GB+`), under `gpus`, too, and in each entry of `any_of` or `ordered`. A task that
+names a machine instead isn't looked at: what is in it only the catalogue knows.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from configs.cell import Technique
 from configs.checkout import ROOT
@@ -11,10 +18,9 @@ from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
 from configs.schema import Plan, PlannedCell, Sweep
-from flows.clusters.accelerators import require_cards
-from flows.clusters.skypilot.task_file import load_task
+from flows.clusters.skypilot.task_file import TaskFile, load_task
 from tasks.engine.command import overlay_name
-from tasks.engine.program import is_ours, without_module
+from tasks.engine.program import is_ours, serves_on_cards, without_module
 from tasks.family.members import revision_of
 from tasks.host import environments
 from tasks.place import gpu
@@ -33,9 +39,7 @@ def store_url(asked: str | None) -> str:
 def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
     """The expanded plan of a sweep.
 
-    Args:
-        name_or_path: As of `load_sweep`.
-        gpu_name: A file of gpus/ in place of the sweep's own.
+    `gpu_name`: a file of gpus/ in place of the sweep's own.
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
@@ -100,3 +104,68 @@ def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
         return None if sweep.cloud is not None else without_module(engine, technique)
 
     return lacking
+
+
+_MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
+
+
+class _Cards(NamedTuple):
+    """So many cards of one name; None: whichever has the memory that was asked for."""
+
+    name: str | None
+    number: float
+
+
+def require_cards(file: TaskFile, plan: Plan) -> None:
+    """Refuse a task that rents another card than the plan's, or more or fewer than a cell is served on.
+
+    Raises:
+        TaskFileError: so it does, in one of the places that it allows.
+    """
+    for field, asked in _asked(file):
+        try:
+            problems = [_other(rented, planned) for rented in _cards(asked) for planned in plan.cells]
+        except ValueError:
+            problems = ["is no number of cards; accepted: e.g. H100:1"]
+        for problem in filter(None, problems):
+            raise file.wrong(field, asked, problem)
+
+
+def _other(rented: _Cards, planned: PlannedCell) -> str | None:
+    """Why a cell can't have these cards, or is planned as if it had none, and what would be accepted."""
+    gpu, cell = planned.gpu, planned.cell
+    if gpu.bandwidth_gb_s is None and not gpu.is_card and serves_on_cards(cell.engine):
+        remedy = "accepted: the card's name in configs/gpus, or an engine for processors"
+        return f"the sweep's gpu is {gpu.name}, and its engine {cell.engine.name!r} serves on cards; {remedy}"
+    if rented.name and gpu.sky_names and rented.name.lower() not in map(str.lower, gpu.sky_names):
+        remedy = f"accepted: {', '.join(gpu.sky_names)} (`sky_names` in its file), or another gpu in the sweep"
+        return f"the sweep's gpu is {gpu.name}; {remedy}"
+    if rented.number != cell.cards:
+        name = rented.name or next(iter(gpu.sky_names), gpu.name)
+        remedy = f"accepted: {name}:{cell.cards}, or other parallel sizes in the engine's `args`"
+        return f"{cell.label} needs {cell.cards} x {gpu.name}; {remedy}"
+    return None
+
+
+def _asked(file: TaskFile) -> Iterator[tuple[str, object]]:
+    """What each place that the task allows is asked to have, by the field that says so."""
+    of_all = ("resources", file.config["resources"])
+    for entry in file.entries:
+        field, place = entry if {"accelerators", "gpus"} & set(entry[1]) else of_all
+        for name in ("accelerators", "gpus"):
+            if place.get(name):
+                yield f"{field}.{name}", place[name]
+
+
+def _cards(asked: object) -> Iterator[_Cards]:
+    """The cards of each alternative."""
+    if isinstance(asked, dict):
+        texts: list[object] = [name if count is None else f"{name}:{count}" for name, count in asked.items()]
+    else:
+        texts = list(asked) if isinstance(asked, list | set) else [asked]
+    for text in texts:
+        *before, last = str(text).split(":")
+        counted = bool(before) and not _MEMORY.fullmatch(last)
+        named = before if counted else [*before, last]
+        by_memory = any(_MEMORY.fullmatch(word) for word in named)
+        yield _Cards(None if by_memory else ":".join(named), float(last) if counted else 1)

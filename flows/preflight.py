@@ -47,9 +47,7 @@ class DatasetUnreachable(SpecsweepError):
 def require_datasets(plan: Plan, ledger: Ledger) -> None:
     """Refuse a plan with a step whose items nobody could fetch; what is never asked again needs none.
 
-    Args:
-        plan: from `configs.expand.expand`.
-        ledger: of the run, which may not exist yet: what it has committed is not measured again.
+    The run of `ledger` may not exist yet; what it has committed is not measured again.
 
     Raises:
         DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
@@ -118,30 +116,21 @@ def _with_holes(step: LoadStep) -> Iterator[str]:
 
 def _why_not_copied(file: Path, dataset: str) -> str | None:
     """Why rented nodes would not find a file under its name, and the remedy; None: they do."""
-    inside = PurePosixPath(os.path.normpath(file)).relative_to(ROOT) if _lies_inside(file) else None
-    if inside is None:
+    named = Path(os.path.normpath(file))
+    if not (named.is_relative_to(ROOT) and file.resolve().is_relative_to(ROOT.resolve())):
         return f"lies outside {ROOT}, which is all that rented nodes get: put it there, and name it relative to that"
+    inside = PurePosixPath(named).relative_to(ROOT)
     if Path(dataset).expanduser().is_absolute():
         return f"has another path on rented nodes: name it relative to {ROOT}, as {str(inside)!r}"
-    line = next((line for line in _patterns() if _covers(line, inside)), None)
+    lines = NOT_COPIED.read_text(encoding="utf-8").splitlines() if NOT_COPIED.is_file() else []
+    patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    line = next((line for line in patterns if _covers(line, inside)), None)
     if line is None:
         return None
     return f"isn't copied to rented nodes ({NOT_COPIED.name} has {line!r}): put it into another folder of {ROOT}"
 
 
-def _lies_inside(file: Path) -> bool:
-    return Path(os.path.normpath(file)).is_relative_to(ROOT) and file.resolve().is_relative_to(ROOT.resolve())
-
-
-def _patterns() -> list[str]:
-    """Lines of the file as SkyPilot reads them."""
-    lines = NOT_COPIED.read_text(encoding="utf-8").splitlines() if NOT_COPIED.is_file() else []
-    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-
-
 def _covers(pattern: str, path: PurePosixPath) -> bool:
     """Whether a line leaves out the path or a folder around it; one with / at its start is the checkout's."""
-    tops = [path, *path.parents][:-1]
-    if pattern.startswith("/"):
-        return any(PurePosixPath("/", top).match(pattern.rstrip("/")) for top in tops)
-    return any(top.match(pattern.rstrip("/")) for top in tops)
+    root = "/" if pattern.startswith("/") else ""
+    return any(PurePosixPath(root, top).match(pattern.rstrip("/")) for top in [path, *path.parents][:-1])

@@ -12,8 +12,8 @@ from flows.clusters.clouds.accounts import accounts
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import home as sky_home
 from flows.plans import store_url
-from flows.reaper import reap_store
 from flows.reaper.books import Books
+from flows.reaper.reap import reap_store
 from warehouse.store import open_store
 
 

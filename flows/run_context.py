@@ -1,7 +1,8 @@
-"""What the cells of one run share: where they run, how often they are looked at, what they may cost."""
+"""What the cells of one run share: where they run, how many launch at once, what they may cost."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -16,10 +17,46 @@ from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Site
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import Purse
-from flows.launch_slots import Slots
 from warehouse.clock import HOUR_S
 from warehouse.ledger import Ledger
 from warehouse.looks import LONGEST_S, SharedLook, pause_s
+
+LOOK_EVERY_S = 1.0
+"""Pause between two looks for a free slot."""
+
+
+class Slot:
+    """The right to launch one cluster; giving it back twice does no harm."""
+
+    def __init__(self, semaphore: threading.Semaphore) -> None:
+        self._semaphore: threading.Semaphore | None = semaphore
+
+    def give_back(self) -> None:
+        """Free the slot for another launch."""
+        if self._semaphore is not None:
+            self._semaphore.release()
+            self._semaphore = None
+
+
+class Slots:
+    """The launches that may run at once (`cloud.launch_slots`): API servers and clouds are easily overwhelmed.
+
+    SkyPilot's local API server (0.14.1) runs each as a process of 0.3 to 0.4 GB. A stopped flow does not wait for one.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._semaphore = threading.BoundedSemaphore(count)
+
+    def take(self, clock: StoppableClock) -> Slot:
+        """Wait for a free slot and take it.
+
+        Raises:
+            FlowStopped: the flow is asked to end.
+        """
+        while not self._semaphore.acquire(blocking=False):
+            clock.sleep(LOOK_EVERY_S)
+        return Slot(self._semaphore)
+
 
 LOCAL_POLL_S = 1.0
 """Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
@@ -35,11 +72,10 @@ class OverBudget(SpecsweepError):
 class RunContext(NamedTuple):
     """What the cells of one run share.
 
-    `slots` limits how many launches run at once; `name_of` gives a cell's cluster name; `managing` protects a cell from
-    other flows and the reaper, and `require_held` raises where another flow has taken it over; `look` is what all of
-    them look at, with pauses of `poll_s` to `longest_poll_s`; `purse` is None on this machine; `idle_s`: how long a
-    machine idles before it removes itself; `unattended_s`: how long it lives without a flow, on clouds that give it a
-    timer.
+    `slots` limits how many launches run at once; `name_of` gives a cell's cluster name. `managing` protects a cell from
+    other flows and the reaper; `require_held` raises where another flow has taken it over. All of them look at `look`,
+    with pauses of `poll_s` to `longest_poll_s`. `purse` is None on this machine. `idle_s`: how long a machine idles
+    before it removes itself. `unattended_s`: how long it lives without a flow, on clouds that give it a timer.
     """
 
     site: Site
@@ -75,12 +111,9 @@ class RunContext(NamedTuple):
 
 def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, look: SharedLook | None = None) -> Purse:
     """The money of one run, with the budgets that the sweep's file sets now."""
-    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, _sweep_file(plan), look)
-
-
-def _sweep_file(plan: Plan) -> str:
     shipped = ROOT / "configs" / "sweeps" / f"{plan.sweep}.yaml"
-    return str(shipped.relative_to(ROOT)) if shipped.exists() else f"the file of sweep {plan.sweep!r}"
+    file = str(shipped.relative_to(ROOT)) if shipped.exists() else f"the file of sweep {plan.sweep!r}"
+    return Purse(ledger.store, ledger.run_id, cloud.budget, clock.now_s, file, look)
 
 
 def run_context_for(
@@ -88,12 +121,8 @@ def run_context_for(
 ) -> RunContext:
     """Where and how the cells of one run are measured: here, or rented if the sweep has a `cloud`.
 
-    Args:
-        ledger: the run.
-        plan: as the sweep's file is now; its `cloud` may have changed since the run was started.
-        clock: the flow's.
-        heartbeat: the flow's heartbeat.
-        tell: gets what a person wants to know: losses, waits, where a cell goes next.
+    The plan is as the sweep's file is now: its `cloud` may have changed since the start. `tell` gets what a person
+    wants to know: losses, waits, where a cell goes next.
     """
 
     def name_of(cell_key: str) -> str:
@@ -105,7 +134,7 @@ def run_context_for(
         site: Site = LocalSite()
         idle_s, unattended_s = None, dict[str, float]()
     else:
-        from flows.clusters.skypilot.first_boot import TIMED_CLOUDS
+        from flows.clusters.skypilot.carried import TIMED_CLOUDS
         from flows.clusters.skypilot.task_file import load_task
         from flows.renting.sky_site import sky_site  # SkyPilot takes seconds to import
 

@@ -9,7 +9,7 @@ from configs.schema import Plan, PlannedCell
 from flows.attempt import AttemptRun
 from flows.clock import StoppableClock
 from flows.forecast.budget import BudgetExceeded
-from flows.renting.expected import expected
+from flows.renting.site import expected
 from flows.run_context import RunContext, purse_of
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import ManagedElsewhere

@@ -28,9 +28,9 @@ from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from configs.secrets import guard_logs
 from configs.visits import BACK, MIDDLE, MIRRORED
+from flows.automations import MAX_FLOW_RUNS
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
-from flows.deployments.ours import MAX_FLOW_RUNS
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.own_machine import require_machine
@@ -93,8 +93,8 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """Measure every cell, at most `plan.concurrency` at a time; one cell's failure does not stop the others.
 
-    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured, and less
-    the K that are out by then where the sweep says `drop: after_first_visit`. In a balanced one AR comes between them.
+    In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured. Where the
+    sweep says `drop: after_first_visit`, the K that are out by then are left out. In a balanced one AR comes between.
     """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}

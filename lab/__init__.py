@@ -1,7 +1,7 @@
 """A rehearsal cloud on this machine: an AWS whose control plane is moto's EC2, and whose instances have a body.
 
-A body is a set of Linux namespaces with its own address, ssh server, metadata service and files, so that the real
-SkyPilot launches, runs jobs, loses spot instances and takes clusters down, with no cloud account and no network.
+A body is a set of Linux namespaces with its own address, ssh server, metadata service and files. So the real SkyPilot
+launches, runs jobs, loses spot instances and takes clusters down, with no cloud account and no network.
 Root is not needed; a lab started by root drops to an unprivileged user before any body starts.
 
 `lab.cloud` is the door. The processes of a lab are `lab.control.daemon` (the cloud) and, in `lab.bodies`, `body` (makes

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.places import FLEET_UID
+from lab.paths import FLEET_UID
 from tasks.host.environment_install import Tell
 from tasks.host.environment_spec import REQUIREMENTS, pins_in, user_cache
 
@@ -51,9 +51,7 @@ def bake_python() -> Path | None:
 def baked(tools: Path, tell: Tell) -> Path:
     """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first if it is missing.
 
-    Args:
-        tools: interpreter of the environment `uv`; its uv and pip do the work.
-        tell: gets a line of progress about twice a second.
+    `tools`: interpreter of the environment `uv`, whose uv and pip do the work.
 
     Raises:
         LabError: it can't be made; the text says why.
@@ -85,18 +83,8 @@ def _bake(folder: Path, python: Path, tools: Path, tell: Tell) -> None:
     # SkyPilot brings its own wheel to every instance
     pins.write_text("\n".join(pin for pin in pins_in(PINS) if not pin.startswith("skypilot==")), encoding="utf-8")
     venv: Command = [uv, "venv", "--quiet", "--no-project", "--relocatable", "--python", python]
-    install: Command = [
-        uv,
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--find-links",
-        wheels,
-        "--no-deps",
-        "--link-mode",
-        "copy",
-    ]
+    install: Command = [uv, "pip", "install", "--quiet", "--no-index", "--find-links", wheels, "--no-deps"]
+    install += ["--link-mode", "copy"]
     # pip fetches, because it knows the user's index; uv installs, because its environments can be moved
     fetch: Command = [tools, "-m", "pip", "--python", runtime / "bin/python", "wheel", "--quiet", "--no-deps"]
     steps: tuple[tuple[str, Command], ...] = (

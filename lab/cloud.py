@@ -15,20 +15,19 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 
 from lab import leftovers
 from lab.bake import baked, lab_folder
-from lab.bodies.announced import Announced
-from lab.control.instance import Instance, instances_of
+from lab.bodies.metadata import Announced
 from lab.errors import LabError
-from lab.home import ACCESS_KEY, make_home, user_hash
-from lab.places import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, Places
+from lab.paths import BUCKET, LONGEST_ROOT, MARK, RECLAIM_TAG, REGIONS, LabPaths, write_whole
 from lab.requirements import why_not
-from lab.startup import make_folders, start_daemon, wait_ready, wait_until
+from lab.startup import ACCESS_KEY, make_folders, make_home, start_daemon, user_hash, wait_ready, wait_until
 from lab.weather.conditions import Conditions
 from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
@@ -49,17 +48,13 @@ class Lab:
     def __init__(self, root: Path | None = None) -> None:
         """Choose the folder; `up` starts the cloud in it.
 
-        Args:
-            root: a folder of its own on a real file system, with a short path, because sockets lie in it; None: one in
-                the user's cache.
-
-        Raises:
-            LabError: the path is too long.
+        `root` is a folder of its own on a real file system, with a short path because of sockets; None: one in
+        the user's cache.
         """
-        self.places = Places((root or lab_folder() / "cloud").absolute())
-        if len(str(self.places.root)) > LONGEST_ROOT:
+        self.paths = LabPaths((root or lab_folder() / "cloud").absolute())
+        if len(str(self.paths.root)) > LONGEST_ROOT:
             raise LabError(
-                f"the lab's folder {self.places.root} has more than {LONGEST_ROOT} characters, which unix sockets "
+                f"the lab's folder {self.paths.root} has more than {LONGEST_ROOT} characters, which unix sockets "
                 "can't bear. Remedy: a shorter one (--root)"
             )
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -69,7 +64,7 @@ class Lab:
     def running(self) -> bool:
         """Whether the cloud's process is alive."""
         record = self._record()
-        return bool(record) and record["pid"] in leftovers.processes(self.places.root)
+        return bool(record) and record["pid"] in leftovers.processes(self.paths.root)
 
     def up(self, tell: Tell) -> None:
         """Start the cloud unless it is up; what an earlier one left, for example when it was killed, is removed first.
@@ -80,25 +75,25 @@ class Lab:
         """
         if self.running:
             return
-        self.places.root.parent.mkdir(parents=True, exist_ok=True)
-        if reason := why_not(self.places.root.parent):
+        self.paths.root.parent.mkdir(parents=True, exist_ok=True)
+        if reason := why_not(self.paths.root.parent):
             raise LabError(f"the lab can't run here: {reason}")
         self.down()
         python = ensure("lab", tell=tell)
         layer = baked(ensure("uv", tell=tell), tell)
         tell("the cloud: starting")
         before = [name for name in SKYPILOT_FILES if Path("/tmp", name).exists()]
-        make_folders(self.places)
-        make_home(self.places, python)
-        self._daemon = process = start_daemon(self.places, python, layer)
+        make_folders(self.paths)
+        make_home(self.paths, python)
+        self._daemon = process = start_daemon(self.paths, python, layer)
         try:
-            ports = wait_ready(self.places, process)
+            ports = wait_ready(self.paths, process)
         except BaseException:
-            leftovers.kill(self.places.root)
+            leftovers.kill(self.paths.root)
             self._reap()
             raise
         record = {"pid": process.pid, "before": before} | ports._asdict()
-        self.places.record.write_text(json.dumps(record), encoding="utf-8")
+        self.paths.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
         """Remove everything: SkyPilot's API server, the cloud, bodies, files. Also removes what a killed lab left.
@@ -106,8 +101,8 @@ class Lab:
         Raises:
             LabError: the folder holds something that is not a lab.
         """
-        root, record = self.places.root, self._record()
-        if root.exists() and not self.places.marker.exists() and any(root.iterdir()):
+        root, record = self.paths.root, self._record()
+        if root.exists() and not self.paths.marker.exists() and any(root.iterdir()):
             raise LabError(f"{root} is not a lab's folder, it is left alone. Remedy: another one (--root)")
         pid = record.get("pid")
         if pid in leftovers.processes(root):
@@ -133,16 +128,16 @@ class Lab:
         """
         record = self._demand_up()
         return {
-            MARK: str(self.places.root),
+            MARK: str(self.paths.root),
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{record['port']}",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
             "AWS_DEFAULT_REGION": REGIONS[0],
-            "SPECSWEEP_SKY_HOME": str(self.places.home),
+            "SPECSWEEP_SKY_HOME": str(self.paths.home),
             "SKYPILOT_API_SERVER_LOCAL_PORT": str(record["api_port"]),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
             "SPT_NOENV": "1",  # otherwise process titles overwrite the marks that `down` looks for
-            "TMPDIR": str(self.places.scratch),
+            "TMPDIR": str(self.paths.scratch),
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
@@ -159,7 +154,7 @@ class Lab:
             LabError: the lab is not up.
         """
         self._demand_up()
-        return Conditions(self.places.weather)
+        return Conditions(self.paths.weather)
 
     @property
     def store_url(self) -> str:
@@ -189,7 +184,7 @@ class Lab:
 
     def name_of(self, instance: Instance) -> str:
         """The name under which its cluster was launched, without what SkyPilot adds."""
-        return instance.cluster.removesuffix(f"-{user_hash(self.places.root)}")
+        return instance.cluster.removesuffix(f"-{user_hash(self.paths.root)}")
 
     def preempt(self, name: str) -> list[str]:
         """Reclaim a cluster (its name, with or without the user's hash) or one instance; returns the instances' ids.
@@ -208,16 +203,14 @@ class Lab:
     def notice(self, name: str, in_s: float | None = NOTICE_S) -> list[str]:
         """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
 
-        Args:
-            name: as for `preempt`.
-            in_s: until it is reclaimed, seconds; None: it is only recommended to leave, and nothing follows.
+        `name` is as for `preempt`. Without `in_s` it is only recommended to leave, and nothing follows.
 
         Raises:
             LabError: no living instance has that name, or one has no body yet.
         """
         warned, now_s = self._living(name), time.time()
         for each in warned:
-            folder = self.places.fleet / each.instance_id
+            folder = self.paths.fleet / each.instance_id
             if not folder.exists():
                 raise LabError(f"{each.instance_id} has not booted yet. Remedy: again in a second")
             said = Announced.read(folder)
@@ -243,48 +236,43 @@ class Lab:
         table.pop(zone, None)
         if count is not None:
             table[zone] = count
-        temporary = self.places.capacity.with_suffix(".new")
-        temporary.write_text(json.dumps(table), encoding="utf-8")
-        temporary.rename(self.places.capacity)
+        write_whole(self.paths.capacity, json.dumps(table))
 
     def capacities(self) -> dict[str, int]:
         """How many instances each limited zone can hold; the other zones have no limit."""
-        if not self.places.capacity.exists():
+        if not self.paths.capacity.exists():
             return {}
-        table: dict[str, int] = json.loads(self.places.capacity.read_text(encoding="utf-8"))
+        table: dict[str, int] = json.loads(self.paths.capacity.read_text(encoding="utf-8"))
         return table
 
     @contextlib.contextmanager
     def boots_held(self) -> Iterator[None]:
         """Meanwhile new instances get no body: their ssh does not answer, as if they were slow to boot."""
         self._demand_up()
-        self.places.hold.touch()
+        self.paths.hold.touch()
         try:
             yield
         finally:
-            self.places.hold.unlink(missing_ok=True)
+            self.paths.hold.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def writes_held(self, part_of_key: str) -> Iterator[None]:
         """Meanwhile writes of objects whose key contains this hang; then they fail, and living clients repeat them."""
-        temporary = self.places.held_writes.with_suffix(".new")
-        temporary.write_text(part_of_key, encoding="utf-8")
-        temporary.rename(self.places.held_writes)
+        write_whole(self.paths.held_writes, part_of_key)
         try:
             yield
         finally:
-            self.places.held_writes.unlink(missing_ok=True)
+            self.paths.held_writes.unlink(missing_ok=True)
 
     def processes(self) -> list[int]:
         """Ids of everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
-        return leftovers.processes(self.places.root)
+        return leftovers.processes(self.paths.root)
 
     def body_processes(self) -> list[int]:
         """Ids of the processes that run inside bodies."""
-        return leftovers.body_processes(self.places.root)
+        return leftovers.body_processes(self.paths.root)
 
     def _reap(self) -> None:
-        """Collect the cloud's process, which has ended, if this object started it."""
         if self._daemon:
             self._daemon.wait()
             self._daemon = None
@@ -292,11 +280,49 @@ class Lab:
     def _demand_up(self) -> dict[str, Any]:
         record = self._record()
         if not record:
-            raise LabError(f"no lab is up in {self.places.root}. Remedy: sweep cloud-lab up")
+            raise LabError(f"no lab is up in {self.paths.root}. Remedy: sweep cloud-lab up")
         return record
 
     def _record(self) -> dict[str, Any]:
-        if not self.places.record.exists():
+        if not self.paths.record.exists():
             return {}
-        document: dict[str, Any] = json.loads(self.places.record.read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads(self.paths.record.read_text(encoding="utf-8"))
         return document
+
+
+class Instance(NamedTuple):
+    """One instance, alive or terminated."""
+
+    instance_id: str
+    cluster: str
+    """SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user."""
+    region: str
+    zone: str
+    state: str
+    spot: bool
+    launched_at: datetime
+
+    @property
+    def alive(self) -> bool:
+        """Whether it would be billed."""
+        return self.state in ("pending", "running")
+
+
+def instances_of(ec2: Any, region: str) -> Iterator[Instance]:
+    """Every instance of a region, including terminated ones."""
+    for reservation in ec2.describe_instances()["Reservations"]:
+        for each in reservation["Instances"]:
+            yield _instance(each, region)
+
+
+def _instance(each: dict[str, Any], region: str) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
+    return Instance(
+        each["InstanceId"],
+        tags.get("ray-cluster-name", ""),
+        region,
+        each["Placement"]["AvailabilityZone"],
+        each["State"]["Name"],
+        each.get("InstanceLifecycle") == "spot",
+        each["LaunchTime"],
+    )

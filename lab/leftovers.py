@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from lab.places import MARK, Places
+from lab.paths import MARK, LabPaths
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
@@ -21,11 +21,10 @@ GRACE_S = 30.0
 def processes(root: Path) -> list[int]:
     """Living processes of a lab, except this one and its ancestors.
 
-    They carry the lab's mark, or have its SkyPilot home for HOME, or write their output into that home (SkyPilot's
-    executors overwrite their environment with a title, and outlive their server), or live in a body (whose tasks may
-    drop variables).
+    They carry the lab's mark, have its SkyPilot home for HOME, write their output into that home, or live in a body.
+    SkyPilot's executors overwrite their environment, and a body's tasks may drop variables.
     """
-    home = Places(root).home
+    home = LabPaths(root).home
     needles = {f"{MARK}={root}".encode(), f"HOME={home}".encode()}
     marked = [pid for pid in _pids() if needles & set(_environment(pid)) or _writes_below(pid, home)]
     bodies = {_namespace(pid) for pid in marked} - {_namespace(os.getpid()), None}
@@ -111,7 +110,6 @@ def _namespace(pid: int) -> str | None:
 
 
 def _lineage() -> set[int]:
-    """This process and its ancestors."""
     found, pid = set(), os.getpid()
     while pid > 0:
         found.add(pid)

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from lab.bake import bake_python
-from lab.bodies.privileges import environment, unprivileged
 from lab.leftovers import remove_tree
-from lab.places import CODE, FLEET_UID, NAMESPACES
+from lab.paths import CODE, FLEET_UID, NAMESPACES
+from lab.startup import environment, unprivileged
 
 COMMANDS = {
     "ssh": "openssh-client",
@@ -27,8 +27,7 @@ COMMANDS = {
 def why_not(where: Path) -> str | None:
     """Why no lab can run here, in one line with the remedy; None if one can.
 
-    Args:
-        where: existing folder in which the lab's own folder would lie.
+    `where`: existing folder in which the lab's own would lie.
     """
     if sys.platform != "linux":
         return f"it needs Linux namespaces, and this is {sys.platform}"

@@ -1,22 +1,25 @@
-"""Brings the lab's cloud up: makes its folders, starts its process, and waits until it is ready."""
+"""Brings the lab's cloud up: folders, SkyPilot's home, and its process, unprivileged and seeing only what it needs."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from lab.bake import bake_python
-from lab.bodies.privileges import environment, exposed_paths, unprivileged
-from lab.control.daemon_spec import DaemonSpec
+from lab.bodies.cover import CoverSpec
 from lab.errors import LabError
-from lab.places import FLEET_UID, KNOWN_MODELS, Places
-from tasks.host.environment_spec import user_cache
+from lab.paths import CODE, FLEET_UID, KNOWN_MODELS, MARK, DaemonSpec, LabPaths
+from tasks.host.environment_spec import cache_folder, user_cache
 
 START_S = 60.0
 """How long the cloud may take to come up; 3 s on a quiet machine."""
@@ -32,7 +35,7 @@ class Ports(NamedTuple):
     api_port: int
 
 
-def make_folders(places: Places) -> None:
+def make_folders(places: LabPaths) -> None:
     """Make the lab's root and the folders in it; only `fleet` belongs to the unprivileged user."""
     places.root.mkdir(mode=0o755)
     places.marker.touch()
@@ -60,13 +63,10 @@ def _copy_known_models(place: Path) -> None:
         shutil.copyfile(file, copy)
 
 
-def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[bytes]:
+def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Popen[bytes]:
     """Start the cloud in a session of its own.
 
-    Args:
-        places: the lab's folders.
-        python: interpreter of the environment `lab`.
-        layer: the baked layer, from which bodies are made.
+    `python` is of the environment `lab`; bodies are made from the baked `layer`.
     """
     root, exposed = places.root, exposed_paths(layer)
     spec = DaemonSpec(str(root), str(layer), str(user_cache()), str(bake_python()), tuple(map(str, exposed)))
@@ -83,7 +83,7 @@ def start_daemon(places: Places, python: Path, layer: Path) -> subprocess.Popen[
         )
 
 
-def wait_ready(places: Places, process: subprocess.Popen[bytes]) -> Ports:
+def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> Ports:
     """Where the cloud listens, once it does.
 
     Raises:
@@ -101,3 +101,77 @@ def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not done() and time.monotonic() < deadline:
         time.sleep(_TICK_S)
+
+
+CATALOGS = CODE / "catalogs"
+"""Small catalogues with made-up prices, in SkyPilot's own format; it never fetches a file that is there already."""
+
+ACCESS_KEY = "lab"
+"""Access key and secret of the lab's account."""
+
+
+def user_hash(root: Path) -> str:
+    """SkyPilot's name for a user of this machine: part of its names on the cloud and of its ssh control sockets."""
+    return hashlib.sha256(str(root).encode()).hexdigest()[:8]
+
+
+def make_home(places: LabPaths, lab_python: Path) -> None:
+    """Write the SkyPilot home of a lab.
+
+    `lab_python` runs the ssh proxy command; any interpreter will do.
+    """
+    sky, aws = places.home / ".sky", places.home / ".aws"
+    shutil.copytree(CATALOGS, sky / "catalogs")
+    aws.mkdir()
+    proxy = f"{lab_python} -I -S {CODE / 'bodies' / 'connect.py'} {places.by_ip} %h"
+    (sky / "config.yaml").write_text(yaml.safe_dump({"aws": {"ssh_proxy_command": proxy}}), encoding="utf-8")
+    (sky / "user_hash").write_text(user_hash(places.root), encoding="ascii")
+    keys = f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {ACCESS_KEY}\n"
+    (aws / "credentials").write_text(keys, encoding="ascii")
+    (aws / "config").write_text("[default]\nregion = us-east-1\n", encoding="ascii")
+
+
+def exposed_paths(baked: Path) -> list[Path]:
+    """What bodies see of the host at its own place, read-only: environments, models, interpreters, our code."""
+    folders = [cache_folder(), user_cache() / "family"]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    return sorted({*folders, baked, CODE, *_interpreters(baked)})
+
+
+def _interpreters(baked: Path) -> set[Path]:
+    """Prefixes of the interpreters that environments were made with; without the system's own, seen anyway."""
+    homes = {Path(sys.base_prefix)}
+    for configuration in (*cache_folder().glob("*/pyvenv.cfg"), *baked.glob("layer/*/pyvenv.cfg")):
+        for line in configuration.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home":
+                homes.add(Path(value.strip()).resolve().parent)
+    return {home for home in homes if home.exists() and home not in (Path("/usr"), Path("/"))}
+
+
+def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read_only: Iterable[Path]) -> list[str]:
+    """The command line that runs `command` without privileges.
+
+    An ordinary user's command stays as it is; root's gets a mount namespace in which root's private folders are
+    covered except for the paths given, and drops to the unprivileged user.
+    """
+    plain = [str(part) for part in command]
+    if os.geteuid() != 0:
+        return plain
+    spec = CoverSpec(tuple(map(str, read_write)), tuple(map(str, read_only)), tuple(plain))
+    return ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.bodies.cover", spec.dump()]
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Variables of the daemon; none of the caller's leak into the cloud."""
+    return {
+        MARK: str(root),
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(CODE.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "AWS_ACCESS_KEY_ID": "lab",
+        "AWS_SECRET_ACCESS_KEY": "lab",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }

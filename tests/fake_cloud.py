@@ -13,8 +13,7 @@ from pathlib import Path
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed
-from flows.launch_slots import Slots
-from flows.run_context import RunContext
+from flows.run_context import RunContext, Slots
 from tests.fake_run import FakeRun
 from warehouse.looks import SharedLook
 from warehouse.outcomes import Ended
@@ -23,16 +22,15 @@ from warehouse.placement import MachineEnd, Offer
 ZONES = ("east-1a", "east-1b")
 
 
+OFFER = Offer(
+    cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
+    price_source="test",
+)  # fmt: skip
+
+
 def offer(zone: str = ZONES[0], *, spot: bool = True) -> Offer:
-    return Offer(
-        cloud="fake",
-        region=zone[:-1],
-        zone=zone,
-        instance_type="h100x1",
-        spot=spot,
-        price_usd_h=3.6,
-        price_source="fake",
-    )
+    fake = {"cloud": "fake", "region": zone[:-1], "zone": zone, "spot": spot, "price_usd_h": 3.6}
+    return OFFER.model_copy(update=fake)
 
 
 class JumpingClock(StoppableClock):

@@ -56,19 +56,9 @@ class LocalCluster:
         self._workdir = cell_workdir(job.run_id, job.cell_key)
         self._workdir.mkdir(parents=True, exist_ok=True)
         self._log_path = self._workdir / "node.log"
-        argv = [
-            str(python),
-            "-m",
-            "tasks.cell",
-            "--store",
-            job.store_url,
-            "--run",
-            job.run_id,
-            "--cell",
-            job.cell_key,
-            *([] if job.leg is None else ["--leg", str(job.leg)]),
-            "--with-parent",
-        ]
+        argv = [str(python), "-m", "tasks.cell", "--with-parent"]
+        argv += ["--store", job.store_url, "--run", job.run_id, "--cell", job.cell_key]
+        argv += [] if job.leg is None else ["--leg", str(job.leg)]
         hidden = ("PYTHONDONTWRITEBYTECODE", *secrets.NAMES)
         env = {k: v for k, v in os.environ.items() if k not in hidden and not k.startswith(secrets.FOR_NODES)}
         with self._log_path.open("wb") as log, secrets.handed(secrets.in_environment()) as fd:

@@ -26,7 +26,6 @@ class LaunchFailed(SpecsweepError):
     """A cluster could not be started; the text says why and what to do."""
 
     def __init__(self, text: str, how: Ended = Ended.LAUNCH_FAILED) -> None:
-        """Take one line of text, and the ending that the records get."""
         super().__init__(text)
         self.how = how
 
@@ -67,8 +66,8 @@ Decision = Launch | Wait
 class CellNeed(NamedTuple):
     """What a site must know about a cell to choose its next place.
 
-    `losses`: placements of this cell that were preempted or otherwise lost, over all flows of the run; `remaining_s`,
-    `done_s`: forecast seconds of the work left, and of the work measured; `elapsed_s`: since the run first started.
+    `losses`: lost placements of this cell, over all flows of the run. `remaining_s`, `done_s`: forecast seconds of the
+    work left, and of the work measured. `elapsed_s`: since the run first started.
     """
 
     cell_key: str

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from configs.errors import SpecsweepError
 from configs.schema import Budget
 from flows.forecast.forecast import CellForecast, Forecast
-from warehouse.bill.spending import NOTHING_SPENT, Spending, Spent
+from warehouse.bill.spending import Spending, Spent
 from warehouse.looks import SharedLook
 from warehouse.store import Store
 
@@ -55,37 +55,7 @@ class Fit(NamedTuple):
         return self.is_done or (self.total_usd is not None and self.total_usd <= self.budget_usd)
 
 
-def fits(budget: Budget, run_id: str, run: Spent, month: Spent, forecast: Forecast, now_s: float) -> list[Fit]:
-    """Every budget that is set, against what is spent and what is forecast; of the cells, only the dearest.
-
-    Args:
-        budget: the sweep's.
-        run_id: the run's name for people.
-        run: what it has cost so far.
-        month: what all runs of the store have cost this month; ignored without `month_usd`.
-        forecast: what is left, at the spot price if the sweep rents spot.
-        now_s: now, in seconds since 1970; names the month.
-    """
-
-    def fit(field: Field, who: str, budget_usd: float, spent_usd: float, left: Forecast | CellForecast) -> Fit:
-        left_usd = left.usd_spot if forecast.spot else left.usd_on_demand
-        return Fit(field, who, budget_usd, spent_usd, left_usd, left.gpu_h == 0)
-
-    found: list[Fit] = []
-    if budget.cell_usd is not None and forecast.cells:
-        each = [
-            fit("cell_usd", f"cell {cell.label}", budget.cell_usd, run.by_cell.get(cell.cell_key, 0.0), cell)
-            for cell in forecast.cells
-        ]
-        found.append(max(each, key=lambda one: (not one.fits, one.spent_usd + (one.left_usd or 0.0))))
-    if budget.run_usd is not None:
-        found.append(fit("run_usd", f"run {run_id}", budget.run_usd, run.usd, forecast))
-    if budget.month_usd is not None:
-        found.append(fit("month_usd", _month_name(now_s), budget.month_usd, month.usd, forecast))
-    return found
-
-
-def refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
+def _refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str) -> str | None:
     """Why a run must not start, with the amounts and what to do; None if it fits its budgets."""
     bad = [fit for fit in found if not fit.fits]
     unknown = next((fit for fit in bad if fit.left_usd is None), None)
@@ -123,16 +93,7 @@ class Purse:
         sweep_file: str = SOME_SWEEP_FILE,
         look: SharedLook | None = None,
     ) -> None:
-        """Say whose money it is and what bounds it; nothing is read yet.
-
-        Args:
-            store: where the run is, and the other runs of the month.
-            run_id: the run.
-            budget: the sweep's as it is now, not as it was when the run's plan was recorded.
-            now_s: the clock, in seconds since 1970.
-            sweep_file: where a user raises the budget.
-            look: where a flow lists the run anyway.
-        """
+        """`budget` is the sweep's as it is now, not as the run's plan recorded it; a flow lists the run in `look`."""
         self._spending = Spending(store, now_s, look)
         self._run_id, self._budget, self._now_s, self._sweep_file = run_id, budget, now_s, sweep_file
 
@@ -141,12 +102,28 @@ class Purse:
         return self._spending.of_run(self._run_id)
 
     def fits(self, forecast: Forecast) -> list[Fit]:
-        """Every budget that is set, against what is spent and what is forecast."""
-        if not self._budget.is_set:
+        """Every budget that is set, against what is spent and what is forecast; of the cells, only the dearest."""
+        budget = self._budget
+        if not budget.is_set:
             return []
-        run = self._spending.of_run(self._run_id, fresh=True)
-        month = NOTHING_SPENT if self._budget.month_usd is None else self._spending.of_month(fresh=True)
-        return fits(self._budget, self._run_id, run, month, forecast, self._now_s())
+
+        def fit(field: Field, who: str, budget_usd: float, spent_usd: float, left: Forecast | CellForecast) -> Fit:
+            left_usd = left.usd_spot if forecast.spot else left.usd_on_demand
+            return Fit(field, who, budget_usd, spent_usd, left_usd, left.gpu_h == 0)
+
+        run, found = self._spending.of_run(self._run_id, fresh=True), list[Fit]()
+        if budget.cell_usd is not None and forecast.cells:
+            each = [
+                fit("cell_usd", f"cell {cell.label}", budget.cell_usd, run.by_cell.get(cell.cell_key, 0.0), cell)
+                for cell in forecast.cells
+            ]
+            found.append(max(each, key=lambda one: (not one.fits, one.spent_usd + (one.left_usd or 0.0))))
+        if budget.run_usd is not None:
+            found.append(fit("run_usd", f"run {self._run_id}", budget.run_usd, run.usd, forecast))
+        if budget.month_usd is not None:
+            month = self._spending.of_month(fresh=True)
+            found.append(fit("month_usd", _month_name(self._now_s()), budget.month_usd, month.usd, forecast))
+        return found
 
     def check_start(self, forecast: Forecast) -> None:
         """Let a run start or go on only if what is left of it fits its budgets.
@@ -155,7 +132,7 @@ class Purse:
             BudgetExceeded: it does not, or a price is not known.
         """
         found = self.fits(forecast)
-        why = refusal(found, forecast, self._sweep_file)
+        why = _refusal(found, forecast, self._sweep_file)
         if why is None and any(not fit.is_done for fit in found):
             why = self._unpriced(self.spent())
         if why is not None:

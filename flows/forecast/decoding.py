@@ -7,8 +7,8 @@ Scaling Transformer Inference", arXiv:2211.05102):
     gigabytes read   = weights that a batch touches + batch x cache of one context
     operations       = 2 x active parameters x batch
 
-Several cards count as ideal ones, so their figures are the upper end of scaling: tensor parallel ones as a single card
-with the bandwidth and FLOPS of all, exchanging activations in no time (the paper's section 3 has what that takes). Of
+Several cards count as ideal ones, so their figures are the upper end of scaling. Tensor parallel ones are a single card
+with the bandwidth and FLOPS of all, exchanging activations in no time (the paper's section 3 says what it takes). Of
 pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
 
 What was fitted was fitted to published figures (docs/sources.md); what is assumed says so.
@@ -79,11 +79,7 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
     The roofline times the technique's expected gain. One request at a time, it gives the ten AR figures of
     mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
 
-    Args:
-        cell: what is served.
-        gpu: on what.
-        context_tokens: tokens in the cache of each request.
-        at_once: requests in flight.
+    `context_tokens` are in the cache of each of the `at_once` requests in flight.
     """
     gain, generates = gain_at(cell.technique.method, at_once), cell.engine.kind == "transformers"
     if gpu.bandwidth_gb_s is None:

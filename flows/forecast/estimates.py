@@ -42,8 +42,8 @@ GPU_START_S = 180.0
 """Reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)."""
 
 DOWNLOAD_GB_S = 0.45
-"""Speed at which a checkpoint arrives on a cluster that has never seen it: that of the disk, 437 MiB/s of gp3 on AWS at
-`disk_tier: high` (SkyPilot 0.14.1, `AWS._get_disk_specs`); at medium, its default, it is 218."""
+"""Speed at which a checkpoint arrives on a new cluster: that of the disk. 437 MiB/s of gp3 on AWS at `disk_tier: high`
+(SkyPilot 0.14.1, `AWS._get_disk_specs`); at medium, its default, it is 218."""
 
 CHECKPOINT_BYTES_PER_PARAM = 2.0
 """What is downloaded if the precision is made while loading: the checkpoint is in 16 bits."""
@@ -82,14 +82,11 @@ def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
 
 
 def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) -> float:
-    """Seconds of a step in one visit: its setup, and each load of its workload after the other, in each pass.
+    """Seconds of a step in one start: its setup, and each load of its workload after the other, in each pass.
 
     Smoke tries the other steps.
 
-    Args:
-        planned: the cell that the step belongs to.
-        served: what is served meanwhile, the cell itself or its control.
-        measurement: one of its steps, in one visit.
+    `served` is the cell itself, or its control.
     """
     step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):
@@ -124,11 +121,15 @@ def assumptions(
 ) -> tuple[str, ...]:
     """What the estimates rest on, as sentences, for these cards, these techniques, and whether `generate` serves."""
     gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
+    gained = (
+        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
+        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
+    )
     said = [
         *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
         *([_CARDS_SENTENCE] if cards > 1 else []),
         *([_GENERATE_SENTENCE] if generates else []),
-        *([_gain_sentence(gains)] if gains else []),
+        *([gained] if gains else []),
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
         f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is two passes "
@@ -160,15 +161,7 @@ _GENERATE_SENTENCE = (
 )
 
 
-def _gain_sentence(gains: str) -> str:
-    return (
-        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
-        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
-    )
-
-
 def _cpu_sentences(gpu: Gpu) -> list[str]:
-    """The basis of an estimate without a GPU."""
     none = "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
     return [
         *([none] if gpu.name == AUTO_GPU else []),
@@ -179,7 +172,6 @@ def _cpu_sentences(gpu: Gpu) -> list[str]:
 
 
 def _gpu_sentences(gpu: Gpu, *, rented: bool) -> list[str]:
-    """The basis of an estimate with a GPU."""
     bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
     return [
         f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "

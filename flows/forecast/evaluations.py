@@ -5,7 +5,7 @@ The statistics are `warehouse/statistics/power.py`; hours and dollars are those 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from configs.evals.spec import HUB, TWIN, EvalStep
 from configs.frozen import Frozen
@@ -64,28 +64,18 @@ class EvalForecast(Frozen):
     looks: tuple[float, ...]
     needed: EvalNeed | None
 
-    @property
-    def carries_its_margin(self) -> bool:
-        """Whether an equally good technique would be shown to be no worse than the stated margin."""
-        return self.needed is None
-
 
 def eval_forecasts(plan: Plan, committed: Mapping[str, Collection[str]]) -> tuple[EvalForecast, ...]:
     """Every evaluation of a plan, in the order in which they run.
 
-    Args:
-        plan: From `configs.expand.expand`.
-        committed: Cell key to the names of the steps that this run has already committed.
+    `committed`: cell key to the names of the steps that this run has committed.
     """
     found: dict[str, list[tuple[PlannedCell, EvalStep]]] = {}
     for planned in plan.cells:
-        for step in _evals(planned):
-            found.setdefault(step.step, []).append((planned, step))
+        for step in planned.steps:
+            if isinstance(step, EvalStep):
+                found.setdefault(step.step, []).append((planned, step))
     return tuple(_eval_forecast(having, committed) for having in found.values())
-
-
-def _evals(planned: PlannedCell) -> Iterator[EvalStep]:
-    return (step for step in planned.steps if isinstance(step, EvalStep))
 
 
 def _eval_forecast(

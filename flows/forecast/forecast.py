@@ -26,9 +26,9 @@ HEADLINE_CONTEXT_TOKENS = 256
 
 
 class StepForecast(Frozen):
-    """One step of one cell, in one visit; `seconds` is what is still to be spent on it.
+    """One step of one cell, in one start; `seconds` is what is still to be spent on it.
 
-    `name` is its name in the ledger, visit included. `is_control`: the cell's AR twin is measured, not the cell.
+    `name` is its name in the ledger, start included. `is_control`: the cell's AR twin is measured, not the cell.
     """
 
     step: str
@@ -82,7 +82,7 @@ class Forecast(Frozen):
     concurrency: int
     visits: Design
     droppable: int
-    """Cells that are not visited again if their K is out by then."""
+    """Cells that are not started again if their K is out by then."""
     cells: tuple[CellForecast, ...]
     evaluations: tuple[EvalForecast, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -120,10 +120,8 @@ class Forecast(Frozen):
 def forecast(plan: Plan, committed: Mapping[str, Collection[str]], *, why_on_demand: str | None = None) -> Forecast:
     """Estimate a plan.
 
-    Args:
-        plan: From `configs.expand.expand`.
-        committed: Cell key to the names of the steps that this run has already committed.
-        why_on_demand: Why on demand is rented although the sweep asks for spot (`flows.renting.expected`).
+    `committed`: cell key to the names of the steps that this run has committed. `why_on_demand`: of
+    `flows.renting.site.expected`.
 
     Returns:
         Seconds, GPU-hours and dollars per cell.
@@ -182,7 +180,6 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
 
 
 def _step_forecast(planned: PlannedCell, start: Start, measurement: Measurement, done: Collection[str]) -> StepForecast:
-    """One step in one visit; what is committed takes no time."""
     is_done = measurement.name in done
     return StepForecast(
         step=measurement.spec.step,

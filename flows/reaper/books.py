@@ -74,12 +74,8 @@ class Books:
     def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str, *, was_there: bool) -> None:
         """Record that a cell's cluster is gone, if nobody has done so.
 
-        Args:
-            cell: whose cluster it was.
-            how: how it ended.
-            detail: what the placement's record says.
-            reason: what the attempt's row says.
-            was_there: whether it was seen until now; else its end is estimated.
+        `detail` goes to the placement's record, `reason` to the attempt's row. `was_there`: it was seen until
+        now; else its end is estimated.
         """
         placements, leases = self._placements(cell), self._leases(cell)
         stories = placements.stories()

@@ -1,4 +1,4 @@
-"""SkyPilot's list and the clouds' lists put together: one entry per cluster, with everything known of it."""
+"""SkyPilot's list and the clouds' lists put together, one entry per cluster, and who owns each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flows.clusters.clouds.account import Account, Instance
+from flows.clusters.names import PREFIX
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.reaper.books import Owner
+from warehouse.clock import duration
 
 NOT_IN_SKY = "not in SkyPilot"
 """Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""
@@ -61,11 +64,8 @@ def put_together(
 ) -> list[Found]:
     """Everything that is rented, sorted by name.
 
-    Args:
-        rented: what SkyPilot knows.
-        instances: what the clouds know.
-        clouds_asked: clouds that listed all their instances.
-        names: clusters that the store knows of.
+    `rented` is what SkyPilot knows, `instances` what the clouds do, `names` the clusters that the store knows. Of
+    `clouds_asked` all machines are listed.
     """
     on_cloud = {each.name_on_cloud: each.name for each in rented if each.name_on_cloud}
     machines: dict[str, list[Instance]] = {}
@@ -144,3 +144,36 @@ def _unknown(name: str, status: str, instances: list[Instance]) -> Found:
         instances=tuple(instances),
         clouds_asked=True,
     )
+
+
+class Fate(NamedTuple):
+    """Whether a cluster goes down, whose it is, and why."""
+
+    reap: bool
+    owner: str
+    why: str
+
+
+NOBODY = "nobody"
+
+
+def fate_of(found: Found, *, this_store: str, in_run: str | None, owner: Owner | None, now_s: float) -> Fate:
+    """Decide about one cluster.
+
+    `this_store`: hash of the store whose leases we can read. `in_run`: its run that rented the cluster, if any.
+    """
+    if in_run is not None:
+        if owner is not None and found.status == STRAY:
+            return Fate(True, NOBODY, f"an earlier launch left it; {owner.doing}, elsewhere")
+        if owner is not None:
+            return Fate(False, owner.name, owner.doing)
+        return Fate(True, NOBODY, f"nobody works on its cell of run {in_run}")
+    if found.cluster.startswith(f"{PREFIX}{this_store}-"):
+        return Fate(True, NOBODY, "no run of this store has its cell")
+    whose = found.rented_by or "?"
+    if found.expires_s is None:
+        return Fate(False, whose, "of another store, and it does not say when it expires")
+    left_s = found.expires_s - now_s
+    if left_s > 0:
+        return Fate(False, whose, f"of another store, expires in {duration(left_s)}")
+    return Fate(True, whose, f"of another store, expired {duration(-left_s)} ago")

@@ -10,8 +10,7 @@ from flows.clusters.clouds.account import Account, CloudError, Instance, NotAske
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
 from flows.reaper.books import Books, CellOfRun
-from flows.reaper.fate import Fate, fate_of
-from flows.reaper.found import STRAY, Found, put_together, seen_again
+from flows.reaper.found import STRAY, Fate, Found, fate_of, put_together, seen_again
 from flows.reaper.report import Reaped, ReapReport
 from warehouse.outcomes import Ended
 from warehouse.placement import PlacementStory
@@ -25,9 +24,8 @@ GONE = "gone when the reaper looked, and nobody managed it"
 
 SECOND_LOOK_S = 45.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
-process that begins after its return can't tell from their own silence; a laptop that wakes renews its labels. Runners
-beat every 5 s, flows every 30, and a store that fails them is tried again within 5, so whoever lives is heard from
-meanwhile."""
+process that begins after its return can't see. A laptop that wakes renews its labels. Runners beat every 5 s, flows
+every 30, and a store that fails them is tried again within 5, so whoever lives is heard from meanwhile."""
 
 
 class Sky(Protocol):
@@ -66,13 +64,7 @@ def reap_store(
 ) -> ReapReport:
     """Take down every cluster of ours that nobody owns, found so twice; with `dry_run`, say which after one look.
 
-    Args:
-        store: whose leases and flows own clusters; clusters of other stores are left until they expire.
-        sky: SkyPilot.
-        accounts: clouds that are asked as well.
-        now_s: now, in seconds since 1970.
-        dry_run: change nothing.
-        pause: lets `SECOND_LOOK_S` go by.
+    Leases and flows of `store` own clusters; clusters of other stores are left until they expire.
 
     Raises:
         StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
@@ -168,7 +160,6 @@ def _fate(found: Found, books: Books, now_s: float) -> Fate:
 
 
 def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
-    """What it costs an hour: SkyPilot's price, else that of the cell's newest placement."""
     if found.is_gone:
         return 0.0
     story = None if cell is None or found.price_usd_h is not None else books.story(cell)
@@ -245,7 +236,6 @@ def _why_unseen(story: PlacementStory, census: Census) -> str | None:
 
 
 def _close_gone(books: Books, gone: Mapping[str, CellOfRun]) -> list[str]:
-    """Close those that nobody manages at a second look either."""
     closed = []
     for name, cell in gone.items():
         if books.owner(cell) is None:

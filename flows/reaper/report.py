@@ -7,8 +7,7 @@ from typing import Literal, NamedTuple
 from rich import box
 from rich.table import Table
 
-from flows.reaper.fate import Fate
-from flows.reaper.found import Found
+from flows.reaper.found import Fate, Found
 from warehouse.clock import duration
 
 Done = Literal["left", "down", "would go down", "not down"]

@@ -1,7 +1,7 @@
 """The label that says from when on any store's reaper may take a cluster, renewed while its flow lives.
 
 A reaper can't read the leases of other stores, so it has only this label to go by. However long a run takes, its label
-stays ahead of the clock; of a cluster whose flow is gone it runs out, and then anybody may end the bill.
+stays ahead of the clock. Of a cluster whose flow is gone it runs out, and then anybody may end the bill.
 """
 
 from __future__ import annotations
@@ -38,14 +38,6 @@ class ExpiryRenewer:
         tell: Callable[[str], None],
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            clusters: their names.
-            accounts: clouds where they may be.
-            tell: gets what a cloud failed with, each sentence once in a row.
-            now_s: seconds since 1970.
-        """
         self._prefixes = tuple(f"{name}-" for name in clusters)  # SkyPilot appends a hash of its user
         self._accounts, self._tell, self._now_s = accounts, tell, now_s
         self._said = ""

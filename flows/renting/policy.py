@@ -1,25 +1,221 @@
 """Which machine a cell gets next, or how long it waits. Pure: everything that is known goes in, a decision comes out.
 
-    spot, cheapest first, in a place that has not failed lately (`flows.renting.failures`)
-    on demand once the cell has lost `cloud.on_demand_after` machines, or if its deadline asks (`deadline.py`)
+    spot, cheapest first, in a place that has not failed lately
+    on demand once the cell has lost `cloud.on_demand_after` machines, or if its deadline asks
     no clear place: one that failed and has rested since; the place that the cell lost last only if there is no other
     none has rested: wait, and say what was tried, when it failed, and when the next try is
 
 SkyPilot's own recovery is not used: its EAGER_NEXT_REGION was seen to return to a zone right after losing it.
+
+After a failure a capacity pool is avoided while another can be had, for longer with each failure in a row. For a
+shorter while it rests: it is not asked at all.
+
+A deadline asks for on-demand machines by Uniform Progress: Wu, Chiang, Mao, Yang, Friedman, Shenker, Stoica, "Can't Be
+Late: Optimizing Spot Instance Savings under Deadlines", NSDI 2024, sections 3.3, 5.2.2 and A.8. C(0) seconds of work
+are due in R(0) seconds; C(t) and R(t) are left of both; cp(t) = C(0) - C(t) is the progress. A changeover takes d s:
+
+    expected progress    ep(t) = t * C(0) / R(0)                                                                (5)
+    Uniform Progress     idle, cp(t) < ep(t): on-demand, to catch up
+    Taking Risks         but spot whenever it is available, also when behind; stay on it until it is preempted
+    Hysteresis           on on-demand: stay on it until cp(t) >= ep(t + 2d)
+    Safety Net           idle, R(t) < C(t) + 2d: on-demand until the end
+    Loose Deadline       spot only, until C(t) / R(t) = 0.7; t = 0 is then                                     (A.8)
+
+Where we deviate:
+
+- The paper sees whether spot is available; we only learn it by asking. A place without recent failures counts as
+  available.
+- A cell is never moved off a running node, neither from spot nor back to it: rules apply when it needs a new one. So
+  hysteresis matters only when an on-demand node was lost.
+- The job is the cell in hand together with its place's share of the cells that still wait: the deadline is the run's.
+- Progress is counted in committed steps, so an unfinished step counts as work left.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Decision, Launch, Wait
-from flows.renting.deadline import Pace
-from flows.renting.failures import JITTER, Backoff, Memory, place_of
+from warehouse.outcomes import Ended
 from warehouse.placement import Offer
+
+AVOID_MOST_S = 4 * 3600.0
+"""The longest that a pool is avoided, however often it failed: spot capacity follows the time of day."""
+
+PROVEN_S = 1800.0
+"""A node that lived this long shows that its pool works; a failure after that starts the count anew."""
+
+FORGOTTEN_S = 2 * AVOID_MOST_S
+"""A failure this old says nothing any more; the next one starts the count anew."""
+
+
+class CapacityPool(NamedTuple):
+    """What is remembered: an instance type in a zone, spot and on-demand apart."""
+
+    cloud: str
+    region: str | None
+    zone: str | None
+    instance_type: str | None
+    spot: bool
+
+
+class Event(NamedTuple):
+    """A placement that ended; `loss` is None if its pool is not to blame. `lived_s`: since it was asked for."""
+
+    cell_key: str
+    pool: CapacityPool
+    loss: Ended | None
+    at_s: float
+    lived_s: float
+
+
+class Trouble(NamedTuple):
+    """The last failure of a pool, and how many there were in a row."""
+
+    kind: Ended
+    at_s: float
+    in_a_row: int
+
+    @property
+    def avoid_s(self) -> float:
+        """How long the pool is avoided: twice as long with each failure in a row, up to `AVOID_MOST_S`."""
+        return min(AVOID_MOST_S, self.kind.row.avoided_s * 2.0 ** min(self.in_a_row - 1, 16))
+
+    @property
+    def avoided_until_s(self) -> float:
+        """From when on the pool is as good as any other (seconds since 1970)."""
+        return self.at_s + self.avoid_s
+
+
+class Failures(NamedTuple):
+    """Pools in trouble, and the pool that each cell lost last."""
+
+    troubles: Mapping[CapacityPool, Trouble] = MappingProxyType({})
+    lost_by: Mapping[str, CapacityPool] = MappingProxyType({})
+
+    def kind_of(self, pool: CapacityPool) -> Ended | None:
+        """How a pool failed last; None: it did not, or has been proven since."""
+        trouble = self.troubles.get(pool)
+        return None if trouble is None else trouble.kind
+
+    def is_clear(self, pool: CapacityPool, now_s: float) -> bool:
+        """Whether a pool is not being avoided."""
+        trouble = self.troubles.get(pool)
+        return trouble is None or now_s >= trouble.avoided_until_s
+
+
+class Backoff(NamedTuple):
+    """Bounds of the pauses when every pool is avoided."""
+
+    first_s: float = 30.0
+    most_s: float = 600.0
+
+    def rest_s(self, trouble: Trouble) -> float:
+        """Seconds after a failure in which that pool is not asked; with `JITTER`, at most `most_s`."""
+        return min(self.most_s / (1 + JITTER), self.first_s * 2.0 ** min(trouble.in_a_row - 1, 16))
+
+    def rested_s(self, trouble: Trouble) -> float:
+        """From when on the pool may be asked again, if there is no better one (seconds since 1970)."""
+        return trouble.at_s + self.rest_s(trouble)
+
+
+BACKOFF = Backoff()
+"""Used outside rehearsals; at first, a catalogue of zones is asked through once in half a minute."""
+
+JITTER = 0.5
+"""Largest share of a rest that is added at random, so that a run's cells don't all come back in the same second."""
+
+
+def pool_of(offer: Offer) -> CapacityPool:
+    """What is remembered of an offer: everything but its price."""
+    return CapacityPool(offer.cloud, offer.region, offer.zone, offer.instance_type, offer.spot)
+
+
+def remember(memory: Failures, event: Event) -> Failures:
+    """The memory after a placement has ended.
+
+    A failure counts as one more in a row if its machine was asked for after the failure before it. One that was asked
+    for earlier (a wave of reclaims, several cells that asked the same zone at once) tells the same thing again. A
+    placement that did its work, or lived long, ends the row.
+    """
+    troubles, lost_by = dict(memory.troubles), dict(memory.lost_by)
+    known = troubles.get(event.pool)
+    asked_s = event.at_s - event.lived_s
+    if event.loss is None:
+        if known is not None and asked_s >= known.at_s:
+            del troubles[event.pool]
+        return Failures(troubles, lost_by)
+    lost_by[event.cell_key] = event.pool
+    new_row = known is None or event.lived_s >= PROVEN_S or event.at_s > known.at_s + FORGOTTEN_S
+    in_a_row = 1 if known is None or new_row else known.in_a_row + (asked_s >= known.at_s)
+    troubles[event.pool] = Trouble(event.loss, event.at_s, in_a_row)
+    return Failures(troubles, lost_by)
+
+
+TIGHT = 0.7
+"""Work left over time left from which progress is watched (the paper's A.8)."""
+
+
+class WatchedFrom(NamedTuple):
+    """When a job's progress was first watched: C(0) and R(0), in seconds."""
+
+    work_s: float
+    whole_s: float
+
+
+class Pace(NamedTuple):
+    """A job on its way to a deadline, in seconds.
+
+    `start` is None while the deadline is loose; `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking
+    for a machine until it measures.
+    """
+
+    start: WatchedFrom | None
+    left_s: float
+    time_left_s: float
+    changeover_s: float
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether progress has to be watched from now on."""
+        return self.left_s >= TIGHT * self.time_left_s
+
+    @property
+    def is_behind(self) -> bool:
+        """Uniform Progress: cp(t) < ep(t)."""
+        return self.start is not None and self._ahead_s(self.start, 0.0) < 0
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Hysteresis: cp(t) >= ep(t + 2d)."""
+        return self.start is None or self._ahead_s(self.start, 2 * self.changeover_s) >= 0
+
+    @property
+    def is_last_call(self) -> bool:
+        """Safety Net: R(t) < C(t) + 2d."""
+        return self.time_left_s < self.left_s + 2 * self.changeover_s
+
+    @property
+    def until_due_s(self) -> float:
+        """Seconds until another rule applies if nothing is measured meanwhile; 0 if one does now."""
+        until_last_call_s = self.time_left_s - self.left_s - 2 * self.changeover_s
+        if self.start is None:
+            until_watched_s = self.time_left_s - self.left_s / TIGHT
+        else:
+            until_watched_s = self._ahead_s(self.start, 0.0) * self.start.whole_s / max(self.start.work_s, 1.0)
+        return max(0.0, min(until_last_call_s, until_watched_s))
+
+    def _ahead_s(self, start: WatchedFrom, later_s: float) -> float:
+        """cp(t) - ep(t + later)."""
+        passed_s = start.whole_s - self.time_left_s + later_s
+        expected_s = start.work_s if start.whole_s <= 0 else min(start.work_s, passed_s * start.work_s / start.whole_s)
+        return start.work_s - self.left_s - expected_s
+
 
 SHORTEST_WAIT_S = 1.0
 """Keeps a deadline that is due right now from making a loop without a pause."""
@@ -34,7 +230,7 @@ class Known(NamedTuple):
     `pace` is None without a deadline; `was_on_demand` says whether the cell's last machine was.
     """
 
-    memory: Memory
+    memory: Failures
     backoff: Backoff
     pace: Pace | None
     was_on_demand: bool
@@ -52,24 +248,19 @@ def decide(
 ) -> Decision:
     """Where to rent a cell's next machine, or when to ask again.
 
-    Args:
-        offers: what can be rented, at least one.
-        need: what the cell still has to do, and what it has lost.
-        cloud: how the sweep is rented.
-        known: what has been learnt so far.
-        now_s: seconds since 1970.
-        rng: breaks ties between places of one price, and spreads the waits of several cells.
+    There is at least one offer. `rng` breaks ties between pools of one price, and spreads the waits of several
+    cells.
     """
     choices = list(_preferred(offers, need, cloud, known))
     for choice in choices:
-        clear = [offer for offer in choice.offers if known.memory.is_clear(place_of(offer), now_s)]
+        clear = [offer for offer in choice.offers if known.memory.is_clear(pool_of(offer), now_s)]
         if clear:
             return Launch(min(clear, key=lambda offer: (*_rank(offer, known.memory, now_s), rng.random())), choice.why)
     lost = known.memory.lost_by.get(need.cell_key)
     for choice in choices:
         rested = [offer for offer in choice.offers if _rested_s(offer, known) <= now_s]
         if rested:
-            offer = min(rested, key=lambda offer: (place_of(offer) == lost, _rested_s(offer, known)))
+            offer = min(rested, key=lambda offer: (pool_of(offer) == lost, _rested_s(offer, known)))
             return Launch(offer, f"{choice.why or 'every place failed lately'}: trying {offer.where} again")
     return _wait([offer for choice in choices for offer in choice.offers], known, now_s, rng)
 
@@ -89,7 +280,6 @@ def why_on_demand(need: CellNeed, cloud: Cloud, known: Known) -> str | None:
 
 
 def _preferred(offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known) -> Iterator[_Choice]:
-    """Kinds of offers, best first."""
     spot = [offer for offer in offers if offer.spot]
     on_demand = [offer for offer in offers if not offer.spot]
     urgent = why_on_demand(need, cloud, known)
@@ -106,7 +296,7 @@ def _preferred(offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Kno
         yield _Choice(spot, f"{urgent}, but there is no on-demand capacity: spot")
 
 
-def _rank(offer: Offer, memory: Memory, now_s: float) -> tuple[float, bool]:
+def _rank(offer: Offer, memory: Failures, now_s: float) -> tuple[float, bool]:
     """Cheapest first; at one price, zones where nothing of ours failed lately. Machines without a price are owned."""
     zone = (offer.cloud, offer.region, offer.zone)
     shaken = any(place[:3] == zone and now_s < trouble.avoided_until_s for place, trouble in memory.troubles.items())
@@ -114,14 +304,13 @@ def _rank(offer: Offer, memory: Memory, now_s: float) -> tuple[float, bool]:
 
 
 def _rested_s(offer: Offer, known: Known) -> float:
-    """From when on a place that failed may be asked again."""
-    return known.backoff.rested_s(known.memory.troubles[place_of(offer)])
+    return known.backoff.rested_s(known.memory.troubles[pool_of(offer)])
 
 
 def _wait(offers: Sequence[Offer], known: Known, now_s: float, rng: random.Random) -> Wait:
     """Wait until the first place has rested, and a random while longer; at most until a deadline rule applies."""
     first = min(offers, key=lambda offer: _rested_s(offer, known))
-    jitter_s = rng.uniform(0, JITTER) * known.backoff.rest_s(known.memory.troubles[place_of(first)])
+    jitter_s = rng.uniform(0, JITTER) * known.backoff.rest_s(known.memory.troubles[pool_of(first)])
     until_s = _rested_s(first, known) + jitter_s
     if known.pace is not None and not known.pace.is_last_call and not known.pace.is_behind:
         until_s = min(until_s, now_s + known.pace.until_due_s)
@@ -131,9 +320,8 @@ def _wait(offers: Sequence[Offer], known: Known, now_s: float, rng: random.Rando
     return Wait(until_s, f"nothing to be had: {said}; next try in {_span(until_s - now_s)}, at {at} UTC")
 
 
-def _failures(offers: Sequence[Offer], memory: Memory, now_s: float) -> str:
-    """What was tried and when it failed, the latest first."""
-    tried = sorted(((memory.troubles[place_of(offer)], offer.where) for offer in offers), key=lambda one: -one[0].at_s)
+def _failures(offers: Sequence[Offer], memory: Failures, now_s: float) -> str:
+    tried = sorted(((memory.troubles[pool_of(offer)], offer.where) for offer in offers), key=lambda one: -one[0].at_s)
     named = [
         f"{where} {trouble.kind} {_span(now_s - trouble.at_s)} ago"
         + (f" ({trouble.in_a_row} in a row)" if trouble.in_a_row > 1 else "")

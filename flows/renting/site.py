@@ -7,13 +7,27 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from configs.schema import Cloud
+from configs.schema import Cloud, Plan
 from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed
+from flows.clusters.skypilot.task_file import load_task
 from flows.forecast.estimates import GPU_LAUNCH_S, GPU_START_S
-from flows.renting.deadline import Pace, Start
-from flows.renting.failures import BACKOFF, Backoff, Event, Memory, Place, place_of, remember
-from flows.renting.policy import Known, decide
-from warehouse.clock import moment_s
+from flows.forecast.forecast import Forecast, forecast
+from flows.renting.policy import (
+    BACKOFF,
+    Backoff,
+    CapacityPool,
+    Event,
+    Failures,
+    Known,
+    Pace,
+    WatchedFrom,
+    decide,
+    pool_of,
+    remember,
+    why_on_demand,
+)
+from warehouse.clock import HOUR_S, moment_s
+from warehouse.ledger import Ledger
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer, PlacementStory
 
@@ -54,28 +68,19 @@ class PolicySite:
     ) -> None:
         """Learn from the run's earlier placements; offers are not asked for until a cell needs one.
 
-        Args:
-            offers: what can be rented now.
-            make_cluster: a cluster for one cell, not launched yet.
-            cloud: how the sweep is rented.
-            history: placements of every cell of the run so far.
-            now_s: the clock, seconds since 1970.
-            rng: breaks ties and spreads waits.
-            backoff: bounds of the pauses when nothing can be had.
-            waiting_s: forecast seconds, starts included, of every cell of the run that is not measured, by its key;
-                without it each cell has the deadline to itself, as if no other cell came after it.
-            places: cells that are measured at the same time.
-            changeover_s: from asking for a machine until it measures.
+        `history`: placements of all cells of the run so far. `waiting_s`: forecast seconds of every cell that
+        is not measured, by its key. Without it each cell has the deadline to itself. `places`: cells that are
+        measured at the same time.
         """
         self._offers, self._make_cluster, self._cloud = offers, make_cluster, cloud
         self._now_s, self._rng, self._backoff = now_s, rng, backoff
         self._waiting_s, self._places, self._changeover_s = dict(waiting_s or {}), places, changeover_s
         self._guard = threading.Lock()
         self._listed: tuple[float, Sequence[Offer]] | None = None
-        self._starts: dict[str, Start] = {}
+        self._starts: dict[str, WatchedFrom] = {}
         self._rented: dict[str, LastMachine] = {}
-        self._memory = Memory()
-        self._refusals: dict[Place, str] = {}
+        self._memory = Failures()
+        self._refusals: dict[CapacityPool, str] = {}
         self._recall(history)
 
     def choose(self, need: CellNeed) -> Decision:
@@ -92,7 +97,8 @@ class PolicySite:
             decision = decide(self._allowed_offers(now_s), need, self._cloud, known, now_s, self._rng)
             if isinstance(decision, Launch) and decision.offer is not None:
                 self._rented[need.cell_key] = LastMachine(decision.offer, now_s)
-                if not decision.why and self._is_without_spot(decision.offer, now_s):
+                is_silent = not decision.why and not decision.offer.spot
+                if is_silent and any(offer.spot for offer in self._current_offers(now_s)):
                     return decision._replace(why="on demand: every spot offer was refused")
             return decision
 
@@ -104,10 +110,10 @@ class PolicySite:
         """Remember how a placement ended (see `Site.ended`)."""
         with self._guard:
             if loss is Ended.REFUSED:
-                self._refusals[place_of(offer)] = detail or f"{offer.where}: refused"
+                self._refusals[pool_of(offer)] = detail or f"{offer.where}: refused"
             now_s, rented = self._now_s(), self._rented.get(cell_key)
             lived_s = now_s - rented.asked_s if rented is not None and rented.offer == offer else 0.0
-            self._memory = remember(self._memory, Event(cell_key, place_of(offer), loss, now_s, lived_s))
+            self._memory = remember(self._memory, Event(cell_key, pool_of(offer), loss, now_s, lived_s))
 
     def _recall(self, history: Iterable[PlacementStory]) -> None:
         """Learn from the placements of the run's earlier flows, in the order in which they ended."""
@@ -124,21 +130,17 @@ class PolicySite:
                 continue  # whoever starts the run again may have mended it
             at_s, loss = moment_s(story.end.at), story.end.outcome.loss
             self._memory = remember(
-                self._memory, Event(asked.cell_key, place_of(asked.offer), loss, at_s, at_s - asked_s)
+                self._memory, Event(asked.cell_key, pool_of(asked.offer), loss, at_s, at_s - asked_s)
             )
 
     def _allowed_offers(self, now_s: float) -> Sequence[Offer]:
         """Current offers without those that the account can't rent: what it is refused, it is refused again."""
         offers = self._current_offers(now_s)
-        allowed = [offer for offer in offers if self._memory.kind_of(place_of(offer)) is not Ended.REFUSED]
+        allowed = [offer for offer in offers if self._memory.kind_of(pool_of(offer)) is not Ended.REFUSED]
         if not allowed:
             said = "; ".join(dict.fromkeys(self._refusals.values()))
             raise NothingToRent(f"all that the task asks for was refused: mend that, and start the run again: {said}")
         return allowed
-
-    def _is_without_spot(self, offer: Offer, now_s: float) -> bool:
-        """Whether an offer on demand was taken although there are offers of spot."""
-        return not offer.spot and any(each.spot for each in self._current_offers(now_s))
 
     def _current_offers(self, now_s: float) -> Sequence[Offer]:
         if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:
@@ -161,5 +163,35 @@ class PolicySite:
         time_left_s = self._cloud.finish_by_h * 3600 - need.elapsed_s
         pace = Pace(self._starts.get(need.cell_key), left_s, time_left_s, self._changeover_s)
         if pace.start is None and pace.is_tight:
-            pace = pace._replace(start=self._starts.setdefault(need.cell_key, Start(left_s, time_left_s)))
+            pace = pace._replace(start=self._starts.setdefault(need.cell_key, WatchedFrom(left_s, time_left_s)))
         return pace
+
+
+def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
+    """The forecast of what is left, on demand where spot is asked for and would not be rented.
+
+    `ledger` is None where there is no store yet.
+
+    Raises:
+        TaskFileError: the sweep's `cloud.task` can't be used.
+    """
+    committed = {} if ledger is None else ledger.committed_steps()
+    left = forecast(plan, committed)
+    if plan.cloud is None or not left.spot or left.gpu_h == 0:
+        return left
+    if not load_task(plan.cloud.task).allows_spot:
+        return forecast(plan, committed, why_on_demand="use_spot is false in the sweep's task (cloud.task)")
+    why = _why_on_demand(plan.cloud, left, 0.0 if ledger is None else ledger.age_s())
+    return left if why is None else forecast(plan, committed, why_on_demand=why)
+
+
+def _why_on_demand(cloud: Cloud, left: Forecast, elapsed_s: float) -> str | None:
+    """What the policy says of all that is left, as if it were one cell that has lost nothing.
+
+    With a deadline some cells may still get spot; nobody knows which, so all are priced as the last one would be.
+    """
+    work_s, pace = left.wall_h * HOUR_S, None
+    if cloud.finish_by_h is not None:
+        pace = Pace(None, work_s, cloud.finish_by_h * HOUR_S - elapsed_s, CHANGEOVER_S)
+    need = CellNeed(cell_key="", losses=0, remaining_s=work_s, done_s=0.0, elapsed_s=elapsed_s)
+    return why_on_demand(need, cloud, Known(Failures(), BACKOFF, pace, was_on_demand=False))

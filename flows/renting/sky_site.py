@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,14 +12,12 @@ from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, Cluster
-from flows.clusters.skypilot.carried import carried, values_of
+from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
-from flows.clusters.skypilot.first_boot import give_time_to_live
 from flows.clusters.skypilot.images import pinned_images
 from flows.clusters.skypilot.launch_watch import LaunchBounds
-from flows.clusters.skypilot.mounts import require_no_keys_in_mounts
 from flows.clusters.skypilot.offers import offers
-from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
+from flows.clusters.skypilot.task_file import Rental, load_task, require_no_keys_in_mounts, sky_task, task_for
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
@@ -29,7 +27,7 @@ from tasks.place.provenance import git_state
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import Claims
 from warehouse.owner import owner_name
-from warehouse.placement import Offer, Placements, PlacementStory
+from warehouse.placement import Offer, Placements
 
 
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
@@ -73,7 +71,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
         offers=known_offers,
         make_cluster=make_cluster,
         cloud=cloud,
-        history=_history(ledger, plan),
+        history=[story for key in spot_wanted for story in Placements(ledger, key).stories()],
         now_s=clock.now_s,
         rng=random.Random(),
         waiting_s=_waiting_s(ledger, plan),
@@ -82,7 +80,6 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
 
 
 def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
-    """Forecast seconds of every cell that is not measured yet, its start included."""
     committed = ledger.committed_steps()
     waiting: dict[str, float] = {}
     for planned in plan.cells:
@@ -91,8 +88,3 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
         if left:
             waiting[planned.cell.cell_key] = ready_s(planned, left, rented=True) + measuring_s(planned, left)
     return waiting
-
-
-def _history(ledger: Ledger, plan: Plan) -> Iterable[PlacementStory]:
-    for planned in plan.cells:
-        yield from Placements(ledger, planned.cell.cell_key).stories()

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
 from flows.plans import store_url
-from flows.terminal import recorded
 from flows.terminal.lab_commands import lab_app
-from flows.terminal.options import JsonOption, RunOption, StoreOption, SweepName, print_json, terminal
-from warehouse.ledger import Ledger
-from warehouse.store import Store, open_store
+from warehouse.ledger import Ledger, run_ids
+from warehouse.store import Store, StoreError, open_store
 
 app = typer.Typer(
     add_completion=False,
@@ -31,6 +31,21 @@ app = typer.Typer(
 )
 
 app.add_typer(lab_app, name="cloud-lab")
+
+SweepName = Annotated[str, typer.Argument(help="a sweep of configs/sweeps/, or a path to your own YAML")]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help=r"folder, s3://bucket/prefix or gs://bucket/prefix  \[default: SPECSWEEP_STORE, else results/]"
+    ),
+]
+RunOption = Annotated[
+    str | None, typer.Option("--run-id", help=r"which run  \[default: made from the plan; the same plan continues it]")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
+
+PIPE_COLUMNS = 130
+"""Width of the output where there is no terminal to ask."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """What ends a command; Ctrl-C sends the second."""
@@ -47,8 +62,8 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
 
     from flows.forecast.budget import Purse
     from flows.plans import make_plan
-    from flows.renting.expected import expected
-    from flows.terminal.tables.forecast_table import render
+    from flows.renting.site import expected
+    from flows.terminal.forecast_table import render
 
     planned = make_plan(name)
     opened = open_store(store_url(store))
@@ -103,11 +118,67 @@ def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) ->
     raise typer.Exit(code)
 
 
-app.command(epilog="Examples: sweep status    sweep status --run-id demo-1f3a --json")(recorded.status)
-app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")(recorded.report)
-app.command(epilog="Examples: sweep published    sweep published mtp-gb10    sweep published --json")(
-    recorded.published
-)
+@app.command(epilog="Examples: sweep status    sweep status --run-id demo-1f3a --json")
+def status(
+    store: StoreOption = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", help=r"which run  \[default: all]")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where runs stand: cells x steps, who measures what now, attempts."""
+    from flows.terminal.live_view import progress_table
+    from flows.terminal.progress import ProgressReader
+
+    opened = open_store(store_url(store))
+    chosen = [run_id] if run_id else _runs_in(opened)
+    documents = []
+    for name in chosen:
+        ledger = Ledger(opened, name)
+        progress = ProgressReader(ledger, ledger.plan()).read()
+        documents.append({
+            "run_id": name, "measured": progress.measured, "total": progress.total,
+            "spent_usd": progress.spent.usd if progress.spent else None,
+            "cells": [cell.document() for cell in progress.cells],
+        })  # fmt: skip
+        if not as_json:
+            terminal().print(progress_table(progress))
+            terminal().print(f"{progress.measured} of {progress.total} steps measured")
+    if as_json:
+        print_json({"store": opened.url, "runs": documents})
+
+
+@app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")
+def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Consolidate everything committed, write the report page, and say where both are."""
+    from tasks.guards.published import judged_write_ups
+    from warehouse.report.write import write_report
+    from warehouse.snapshot import publish
+
+    opened = open_store(store_url(store))
+    _runs_in(opened)  # a dataset without its runs would be replaced by an empty one
+    manifest = publish(opened)
+    page = write_report(opened, judged_write_ups())
+    if as_json:
+        print_json({"report": page, "snapshot": manifest.model_dump(mode="json")})
+        return
+    terminal().print(f"dataset: {opened.uri('results_consolidated.parquet')}", soft_wrap=True, highlight=False)
+    terminal().print(f"report:  {page}", soft_wrap=True, highlight=False)
+
+
+@app.command(epilog="Examples: sweep published    sweep published mtp-gb10    sweep published --json")
+def published(
+    name: Annotated[str | None, typer.Argument(help=r"one write-up of docs/sources.md  \[default: all]")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what others measured and published, and what our guards say about it. Needs no store and no network."""
+    from flows.terminal.published_table import document, render
+    from tasks.guards.published import judge_write_up, judged_write_ups
+    from warehouse.published.read import load_write_up
+
+    judged = judged_write_ups() if name is None else tuple(judge_write_up(load_write_up(name)))
+    if as_json:
+        print_json(document(judged))
+    else:
+        terminal().print(render(judged), highlight=False)
 
 
 @app.command(epilog="Examples: sweep doctor    sweep doctor --store s3://bucket/prefix --json")
@@ -116,7 +187,7 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     Exit code 1 if a line says problem. What the next command makes by itself, or only some sweeps need, is a remark.
     """
-    from flows.terminal.doctor import examine
+    from flows.terminal.doctor.examine import examine
 
     checks = examine(store_url(store))
     if as_json:
@@ -141,7 +212,7 @@ def reap(
     from flows.clusters.clouds.accounts import accounts
     from flows.clusters.skypilot import api as sky_api
     from flows.clusters.skypilot import home as sky_home
-    from flows.reaper import reap_store
+    from flows.reaper.reap import reap_store
 
     opened = open_store(store_url(store))
     sky_home.enter()
@@ -156,12 +227,58 @@ def reap(
     raise typer.Exit(0 if found.ok else 1)
 
 
-app.command(epilog="Examples: sweep reproduce 3f2a    sweep reproduce 3f2a91c04b7d8e65 --run-id tuesday --json")(
-    recorded.reproduce
-)
-app.command(epilog="Examples: sweep regrade tuesday --dry-run    sweep regrade tuesday --cell 3f2a --json")(
-    recorded.regrade
-)
+@app.command(epilog="Examples: sweep reproduce 3f2a    sweep reproduce 3f2a91c04b7d8e65 --run-id tuesday --json")
+def reproduce(
+    cell: Annotated[str, typer.Argument(help="a cell key of the dataset, or the beginning of one")],
+    store: StoreOption = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help=r"which run  \[default: the newest that measured the cell]")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the exact engine command and client call of a recorded row."""
+    from flows.terminal.reproduce import reproduce as find
+
+    found = find(open_store(store_url(store)), cell, run_id)
+    if as_json:
+        print_json(found)
+        return
+    print(f"# {found['label']}, cell {found['cell_key']}, run {found['run_id']}, engine {found['engine_version']}")
+    for name, value in found["engine_environment"].items():
+        print(f"export {name}={value}")
+    print(found["engine_command"])
+    if found["client_call"]:
+        print(f"\n# the first timed request\n{found['client_call']}")
+
+
+@app.command(epilog="Examples: sweep regrade tuesday --dry-run    sweep regrade tuesday --cell 3f2a --json")
+def regrade(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="which run", show_default=False)],
+    store: StoreOption = None,
+    cell: Annotated[str | None, typer.Option("--cell", help="only this cell key, or the beginning of one")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would change")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Grade a run's evaluations again, from what the engine answered then, and show what changed. Needs no engine."""
+    from flows.terminal.regrade import document, render
+    from flows.terminal.regrade import regrade as grade_again
+
+    graded = grade_again(Ledger(open_store(store_url(store)), run_id), cell, dry_run=dry_run)
+    if as_json:
+        print_json(document(run_id, graded, dry_run=dry_run))
+    else:
+        terminal().print(render(graded, dry_run=dry_run))
+
+
+def terminal() -> Console:
+    """The terminal; a pipe or a file gets lines wide enough for the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_COLUMNS)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print what `--json` promises: one document, on one line."""
+    print(json.dumps(document, ensure_ascii=False))
 
 
 def main() -> None:
@@ -186,9 +303,13 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise Interrupted(number)
 
 
+def _runs_in(store: Store) -> list[str]:
+    """The runs of a store."""
+    known = run_ids(store)
+    if not known:
+        raise StoreError(f"no run in {store.url} yet: `sweep run demo` makes one")
+    return known
+
+
 def _is_there(store: Store) -> bool:
     return "://" in store.url or Path(store.url).exists()
-
-
-if __name__ == "__main__":
-    main()

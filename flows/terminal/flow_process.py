@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from configs.checkout import ROOT
-from flows.terminal.prefect_server.database import lay_database
-from flows.terminal.prefect_server.session import our_environment
+from configs.secrets import guard_streams
+from flows.terminal.prefect_server.session import lay_database, our_environment
 from tasks.host import process_group
 from tasks.host.process_group import ProcessGroup
 
-MODULE = "flows.terminal.run_flow"
-"""What the flow's process runs."""
+MODULE = "flows.terminal.flow_process"
+"""What the flow's process runs: `python -m MODULE NAME STORE RUN_ID`."""
 
 
 class FlowProcess:
@@ -27,9 +27,7 @@ class FlowProcess:
     def __init__(self, home: Path, arguments: list[str]) -> None:
         """End what killed flows of this home left, and start one.
 
-        Args:
-            home: Prefect's, which also gets the log and the record of the group.
-            arguments: of `MODULE`.
+        `home` is Prefect's, and also gets the log and the record of the group.
         """
         home.mkdir(parents=True, exist_ok=True)
         self.log_path = home / "flow.log"
@@ -77,3 +75,20 @@ def _is_flow(pid: int) -> bool:
         return MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return False  # ended while we looked
+
+
+def main() -> int:
+    """Run the flow; returns 0 if every cell is measured or rejected, else 1."""
+    from flows.sweep import sweep  # Prefect takes seconds to import, and only the flow's own process needs it
+
+    guard_streams()
+    name, store, run_id = sys.argv[1:4]
+    state = sweep(name=name, store=store, run_id=run_id, return_state=True)
+    if state.is_completed():
+        return 0
+    print(state.message, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

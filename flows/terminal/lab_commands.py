@@ -36,7 +36,7 @@ def up(root: RootOption = None) -> None:
     lab = _lab(root)
     with console.status("starting") as status:
         lab.up(status.update)
-    print(f'the lab is up in {lab.places.root}; use it with: eval "$(sweep cloud-lab env{_option(root)})"')
+    print(f'the lab is up in {lab.paths.root}; use it with: eval "$(sweep cloud-lab env{_option(root)})"')
 
 
 @lab_app.command(epilog="Examples: sweep cloud-lab down    sweep cloud-lab down --root /var/tmp/night")
@@ -56,11 +56,11 @@ def status(
     living = [each for each in lab.instances() if each.alive] if running else []
     if as_json:
         instances = [each._asdict() | {"launched_at": each.launched_at.isoformat()} for each in living]
-        document = {"root": str(lab.places.root), "up": running, "instances": instances, "capacity": lab.capacities()}
+        document = {"root": str(lab.paths.root), "up": running, "instances": instances, "capacity": lab.capacities()}
         print(json.dumps(document))
         return
     if not running:
-        print(f"no lab is up in {lab.places.root}")
+        print(f"no lab is up in {lab.paths.root}")
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for name in ("cluster", "zone", "state", "spot", "launched"):
@@ -152,7 +152,7 @@ def _seconds(text: str) -> float:
 @lab_app.command(epilog='Examples: eval "$(sweep cloud-lab env)"')
 def env(root: RootOption = None) -> None:
     """Print the variables that point SkyPilot and specsweep at the lab, for a shell to evaluate."""
-    from lab.places import MARK
+    from lab.paths import MARK
 
     lab = _lab(root)
     # with the mark, `down` would take what this shell starts for the lab's; TMPDIR disappears with the lab

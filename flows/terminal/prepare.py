@@ -32,17 +32,13 @@ def prepare(plan: Plan, console: Console) -> None:
         InstallError: an environment could not be made.
         PreparationFailed: a member of the family could not be trained.
     """
+    frameworks = framework_environments(plan) if plan.cloud is None else []  # a rented node makes its own
     with console.status("looking at environments") as status:
-        for name in ("node", *engine_environments(plan), *_frameworks_here(plan)):
+        for name in ("node", *engine_environments(plan), *frameworks):
             environments.ensure(cast(environments.Name, name), tell=status.update)
     lacking = [member for member in family_members(plan) if member in ON_REQUEST and why_not(member)]
     if lacking:
         train(lacking, console)
-
-
-def _frameworks_here(plan: Plan) -> list[str]:
-    """Environments of evaluation frameworks; a rented node makes its own."""
-    return framework_environments(plan) if plan.cloud is None else []
 
 
 def train(members: Sequence[str], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""`sweep regrade`: grades a run's evaluations again from their tapes, shows what changed, and records it."""
+"""`sweep regrade`: grades a run's evaluations again from their response logs, shows what changed, and records it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVALUATION = "eval-"
 
 
 class Graded(NamedTuple):
-    """One evaluation step of one cell, graded again; `again` is None where it has no tape to grade from."""
+    """One evaluation step of one cell, graded again; `again` is None where it has no response log."""
 
     cell_key: str
     label: str
@@ -62,13 +62,10 @@ class Graded(NamedTuple):
 def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
     """Grade every committed evaluation of a run again; where anything changed, also the version, write a regrade.
 
-    Args:
-        ledger: the run.
-        cell: only cells whose key begins so; None: all.
-        dry_run: write nothing.
+    Without a `cell`, the beginning of a key, all are graded.
 
     Raises:
-        SpecsweepError: no such run or cell, or a step whose tape doesn't hold what was graded.
+        SpecsweepError: no such run or cell, or a step whose response log doesn't hold what was graded.
     """
     plan = ledger.plan()
     chosen = [planned for planned in plan.cells if planned.cell.cell_key.startswith(cell or "")]

@@ -22,10 +22,7 @@ from warehouse.store import Store, StoreError
 def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
     """How a cell was served, and its first timed request, by its newest row.
 
-    Args:
-        store: where the snapshot is.
-        cell: a cell key or an unambiguous beginning of one.
-        run_id: which run; if None, the newest that measured the cell.
+    `cell` is a key or an unambiguous beginning of one; without a `run_id` the newest run that measured it is taken.
 
     Raises:
         StoreError: no such cell, or an ambiguous beginning.

@@ -2,7 +2,7 @@
 
 `unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that
 the body writes.
-The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc; then
+The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc. Then
 CAP_SYS_ADMIN goes for good, so that no task can undo a mount (with it, the body's root could remount read-write).
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bodies import mounts
-from lab.places import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
+from lab.paths import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
 
 METADATA_ADDRESS = "169.254.169.254"
 
@@ -168,7 +168,6 @@ def _write_etc(spec: BodySpec) -> None:
 
 
 def _hide_host() -> None:
-    """Put the body's own folders over the host's."""
     for name in ("home", "run", "tmp", "var/tmp"):
         own = INSIDE.instance / name.replace("/", "-")
         own.mkdir()

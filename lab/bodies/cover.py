@@ -1,8 +1,8 @@
 """Hides root's private folders from the lab, then becomes an unprivileged user (standard library only).
 
 Runs as root in a mount namespace of its own: `unshare --mount --propagation private PYTHON -m lab.bodies.cover SPEC`.
-A path below a folder that only root may enter (root's home, say, with the environments in its cache) is bound again
-in its own place, on a tmpfs that covers that folder; the rest of the folder can't be seen any more.
+A path below a folder that only root may enter (root's home, say) is bound again in its own place, on a tmpfs that
+covers that folder. The rest of the folder can't be seen any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.bodies import mounts
-from lab.places import FLEET_UID
+from lab.paths import FLEET_UID
 
 STAGE = Path("/mnt")
 """Folder under which the paths wait while their ancestors are covered."""

@@ -13,7 +13,7 @@ import sys
 from types import FrameType
 
 from lab.bodies.body import BodySpec
-from lab.places import FIRST_BOOT, INSIDE, POWERED_OFF
+from lab.paths import FIRST_BOOT, INSIDE, POWERED_OFF
 
 
 def _power_off(number: int, frame: FrameType | None) -> None:

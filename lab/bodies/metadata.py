@@ -1,13 +1,19 @@
-"""An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown, our provenance and notices."""
+"""An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown, our provenance and notices.
+
+What its cloud announces is worded as EC2's and Google's metadata do. EC2: "Spot Instance interruption notices" and "EC2
+instance rebalance recommendations" of its user guide. Google: "Spot VMs", detecting preemption.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from lab.bodies.announced import PREEMPTED, Announced
+from lab.paths import write_whole
 
 ROLE = "skypilot-v1"
 """Name of the role (and instance profile) that SkyPilot gives its instances."""
@@ -66,3 +72,47 @@ def _response(body: str | None, flavor: str) -> bytes:
         *([f"Metadata-Flavor: {flavor}"] if flavor else []),
     )
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + content
+
+
+FILE = "announced.json"
+"""In the body's folder, which its cloud writes and its metadata service reads."""
+
+PREEMPTED = "/computeMetadata/v1/instance/preempted"
+"""The one page that is Google's."""
+
+
+class Announced(NamedTuple):
+    """Moments in seconds since 1970; None: not announced."""
+
+    risk_s: float | None = None
+    """It is recommended to leave, since then."""
+    reclaim_s: float | None = None
+    """It is taken back then."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Announced:
+        """What stands in a body's folder; nothing, if there is no such file."""
+        path = folder / FILE
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
+
+    def write(self, folder: Path) -> None:
+        """Replace what stands there."""
+        write_whole(folder / FILE, json.dumps(self._asdict()), 0o644)
+
+    def pages(self) -> dict[str, str]:
+        """The pages of the metadata service that say so."""
+        pages = {PREEMPTED: "FALSE"}
+        if self.risk_s is not None:
+            pages["/latest/meta-data/events/recommendations/rebalance"] = json.dumps({"noticeTime": _at(self.risk_s)})
+        if self.reclaim_s is not None:
+            said = json.dumps({"action": "terminate", "time": _at(self.reclaim_s)})
+            pages |= {PREEMPTED: "TRUE", "/latest/meta-data/spot/instance-action": said}
+        return pages
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the machine is to be taken back now."""
+        return self.reclaim_s is not None and now_s >= self.reclaim_s
+
+
+def _at(moment_s: float) -> str:
+    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

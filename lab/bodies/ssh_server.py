@@ -16,7 +16,7 @@ import asyncssh
 from lab.bodies.body import METADATA_ADDRESS, BodySpec
 from lab.bodies.metadata import Metadata
 from lab.bodies.relay import relay
-from lab.places import EGRESS_SOCKET, INSIDE
+from lab.paths import EGRESS_SOCKET, INSIDE
 
 LOGIN_S = 60
 """How long a client may take to authenticate; bodies boot side by side on few cores."""

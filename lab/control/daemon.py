@@ -10,24 +10,39 @@ import asyncio
 import json
 import logging
 import signal
+import subprocess
 import sys
 import threading
+import time
+import traceback
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
+from lab.bodies.body import BodySpec
+from lab.bodies.metadata import Announced
 from lab.bodies.relay import relay
-from lab.control.daemon_spec import DaemonSpec
-from lab.control.ec2 import ControlPlane
-from lab.control.fleet import LOOK_EVERY_S, Fleet, tell
-from lab.control.held_writes import hold_writes
+from lab.control.ec2 import ControlPlane, LiveInstance, hold_writes
 from lab.control.ports import api_port, queue_port, reserved
-from lab.places import EGRESS_SOCKET, SPEED_LOCK, Places
-from lab.weather.conditions import Conditions
+from lab.leftovers import remove_tree
+from lab.paths import (
+    BODY_LOG,
+    BODY_SPEC,
+    EGRESS_SOCKET,
+    FIRST_BOOT,
+    NAMESPACES,
+    POWERED_OFF,
+    SPEED_LOCK,
+    SSH_SOCKET,
+    DaemonSpec,
+    LabPaths,
+    write_whole,
+)
+from lab.weather.conditions import MACHINES, Conditions
 from lab.weather.door import Door
 
 
 async def _serve(path: Path, door: Door) -> None:
-    """The cloud's door, for processes of the host by its port and for bodies by a socket."""
     await asyncio.start_unix_server(relay(lambda: asyncio.open_connection("127.0.0.1", door.port)), path)
     await door.serve()
 
@@ -35,7 +50,7 @@ async def _serve(path: Path, door: Door) -> None:
 def main() -> None:
     """Run until SIGTERM."""
     spec = DaemonSpec.load(sys.argv[1])
-    places = Places(Path(spec.root))
+    places = LabPaths(Path(spec.root))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # otherwise it logs a line for each request
     stopping = threading.Event()
     control_plane = ControlPlane(places.capacity)
@@ -56,9 +71,7 @@ def main() -> None:
     threading.Thread(target=asyncio.run, args=(serving,), daemon=True).start()
     for_sky = api_port()
     ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}
-    temporary = places.ready.with_suffix(".new")
-    temporary.write_text(json.dumps(ports), encoding="utf-8")
-    temporary.rename(places.ready)
+    write_whole(places.ready, json.dumps(ports))
     tell(f"ready on port {door.port}")
     fleet = Fleet(places, control_plane, spec, door.port, conditions)
     queue = reserved(queue_port(for_sky))
@@ -70,6 +83,112 @@ def main() -> None:
     finally:
         fleet.close()
         queue.close()
+
+
+LOOK_EVERY_S = 1.0
+"""Pause between two looks at the bodies while nothing is launched or terminated."""
+
+
+class Body(NamedTuple):
+    """A running body; `link` leads from its public address to its ssh socket."""
+
+    machine: LiveInstance
+    process: subprocess.Popen[bytes]
+    folder: Path
+    link: Path
+
+
+class Fleet:
+    """The bodies of one lab. All methods run in one thread, which outlives the bodies."""
+
+    def __init__(
+        self, places: LabPaths, control_plane: ControlPlane, spec: DaemonSpec, endpoint_port: int, weather: Conditions
+    ) -> None:
+        self._places, self._control_plane, self._spec = places, control_plane, spec
+        self._endpoint_port, self._weather = endpoint_port, weather
+        self._bodies: dict[str, Body] = {}
+        self._seen_s: dict[str, float] = {}
+
+    def tend(self) -> None:
+        """Boot what was launched, remove what was terminated, terminate what has died."""
+        wanted = {machine.instance_id: machine for machine in self._control_plane.machines()}
+        for instance_id in [*self._bodies]:
+            body = self._bodies[instance_id]
+            if instance_id not in wanted:
+                self._remove(body)
+            elif body.process.poll() == POWERED_OFF:
+                tell(f"{instance_id} has powered itself off")
+                self._control_plane.powered_off(body.machine)
+            elif body.process.poll() is not None:
+                # left alone, SkyPilot would knock at its ssh for ten minutes
+                tail = (body.folder / BODY_LOG).read_text(encoding="utf-8", errors="replace")[-1000:]
+                tell(f"{instance_id} died with {body.process.returncode}, its instance is terminated: {tail}")
+                self._control_plane.terminate(body.machine)
+            elif Announced.read(body.folder).is_due(time.time()):
+                self._control_plane.reclaim(body.machine)
+        if self._places.hold.exists():
+            return
+        for machine in wanted.values():
+            if machine.instance_id not in self._bodies and self._has_its_image(machine):
+                try:
+                    self._boot(machine)
+                except OSError:
+                    traceback.print_exc()
+                    self._control_plane.terminate(machine)
+
+    def close(self) -> None:
+        """Kill every body and remove its files."""
+        for body in [*self._bodies.values()]:
+            self._remove(body)
+
+    def _has_its_image(self, machine: LiveInstance) -> bool:
+        seen_s = self._seen_s.setdefault(machine.instance_id, time.monotonic())
+        return time.monotonic() - seen_s >= (self._weather.amount(MACHINES, "image") or 0.0)
+
+    def _boot(self, machine: LiveInstance) -> None:
+        folder = self._places.fleet / machine.instance_id
+        folder.mkdir()
+        (folder / "authorized_keys").write_text("\n".join([*machine.authorized_keys, ""]), encoding="utf-8")
+        (folder / FIRST_BOOT).write_text(machine.first_boot, encoding="utf-8")
+        spec = BodySpec(
+            machine.instance_id,
+            machine.instance_type,
+            machine.zone,
+            machine.private_ip,
+            self._endpoint_port,
+            self._spec.baked,
+            str(self._places.egress),
+            str(self._places.shared),
+            self._spec.cache,
+            self._spec.python,
+            self._spec.read_only,
+            self._weather.amount(MACHINES, "setup") or 0.0,
+        )
+        (folder / BODY_SPEC).write_text(json.dumps(spec._asdict()), encoding="utf-8")
+        # a daemon that is killed takes its bodies along: `unshare` dies with it, and the namespaces with `unshare`
+        command = ["setpriv", "--pdeathsig=KILL", *NAMESPACES, sys.executable, "-m", "lab.bodies.body", str(folder)]
+        with (folder / BODY_LOG).open("ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+            )
+        link = self._places.by_ip / machine.public_ip
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder / SSH_SOCKET)
+        self._bodies[machine.instance_id] = Body(machine, process, folder, link)
+        tell(f"{machine.instance_id} boots: {machine.instance_type} in {machine.zone}, {machine.public_ip}")
+
+    def _remove(self, body: Body) -> None:
+        body.process.kill()  # SIGTERM does not reach through `unshare --fork`
+        body.process.wait()
+        body.link.unlink(missing_ok=True)
+        remove_tree(body.folder)
+        del self._bodies[body.machine.instance_id]
+        tell(f"{body.machine.instance_id} is gone")
+
+
+def tell(text: str) -> None:
+    """Print a line to the daemon's log, with the time before it."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
 if __name__ == "__main__":

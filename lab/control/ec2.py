@@ -1,6 +1,6 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's; three of
+moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's. Three of
 its functions are replaced to mend that, and one of botocore's, which reads the same dates again and again. The backend
 is read directly: asking over HTTP once a second would use the cores on which the engines are timed.
 """
@@ -14,6 +14,7 @@ import os
 import random
 import shlex
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +26,11 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
 from moto.ec2.models.instances import InstanceBackend, StateReason
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+from moto.s3.exceptions import S3ClientError
+from moto.s3.models import S3Backend
 
 from lab.bodies.metadata import ROLE
-from lab.places import BUCKET, RECLAIM_TAG, REGIONS
+from lab.paths import BUCKET, RECLAIM_TAG, REGIONS
 
 _ALIVE = ("pending", "running")
 _ACCOUNT = "123456789012"
@@ -38,7 +41,7 @@ INTERRUPTED = "Server.SpotInstanceTermination"
 """EC2's code for a spot machine that it took back."""
 
 
-class Machine(NamedTuple):
+class LiveInstance(NamedTuple):
     """An instance that is pending or running."""
 
     instance_id: str
@@ -71,8 +74,7 @@ class ControlPlane:
     def __init__(self, capacity: Path) -> None:
         """Start it and furnish the account.
 
-        Args:
-            capacity: JSON file, zone -> number of instances; read at every launch.
+        `capacity`: JSON file, zone -> number of instances; read at every launch.
         """
         self.changed = threading.Event()
         """Set when instances were launched or terminated."""
@@ -82,7 +84,7 @@ class ControlPlane:
         self.port: int = self._server.get_host_and_port()[1]
         _furnish(f"http://127.0.0.1:{self.port}")
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[LiveInstance]:
         """All instances that should have a body."""
         return [
             _machine(instance, region)
@@ -91,16 +93,16 @@ class ControlPlane:
             if instance.state in _ALIVE
         ]
 
-    def terminate(self, machine: Machine) -> None:
+    def terminate(self, machine: LiveInstance) -> None:
         """Terminate an instance, as if the cloud had lost it."""
         _backend(machine.region).terminate_instances([machine.instance_id])
 
-    def reclaim(self, machine: Machine) -> None:
+    def reclaim(self, machine: LiveInstance) -> None:
         """Take a spot instance back: it is not charged in its first hour."""
         _backend(machine.region).create_tags([machine.instance_id], {RECLAIM_TAG: "yes"})
         self.terminate(machine)
 
-    def powered_off(self, machine: Machine) -> None:
+    def powered_off(self, machine: LiveInstance) -> None:
         """Do with an instance that has shut down what was said when it was launched, or since."""
         if machine.ends_when_off:
             self.terminate(machine)
@@ -112,11 +114,11 @@ def _backend(region: str) -> Any:
     return ec2_backends[_ACCOUNT][region]
 
 
-def _machine(instance: Any, region: str) -> Machine:
+def _machine(instance: Any, region: str) -> LiveInstance:
     config = _cloud_config(instance.user_data)
     lines = (line if isinstance(line, str) else shlex.join(line) for line in config.get("runcmd") or [])
     is_spot = instance.lifecycle == "spot"  # a one-time request's machine can't be stopped
-    return Machine(
+    return LiveInstance(
         instance.id,
         instance.instance_type,
         region,
@@ -214,3 +216,37 @@ def _furnish(endpoint: str) -> None:
     iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}))
     iam.add_role_to_instance_profile(InstanceProfileName=ROLE, RoleName=ROLE)
     boto3.client("s3").create_bucket(Bucket=BUCKET)
+
+
+_TICK_S = 0.05
+
+
+class SlowDown(S3ClientError):
+    """S3's own word for `try again`: a client that still lives repeats the write."""
+
+    code = 503  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__("SlowDown", "Please reduce your request rate.")
+
+
+def hold_writes(flag: Path) -> None:
+    """While the flag file exists, writes whose key contains its text hang; then they fail, unwritten."""
+    put: Callable[..., Any] = S3Backend.put_object
+
+    def put_object(self: Any, bucket_name: str, key_name: str, *rest: Any, **options: Any) -> Any:
+        if not _is_held(flag, key_name):
+            return put(self, bucket_name, key_name, *rest, **options)
+        while _is_held(flag, key_name):
+            time.sleep(_TICK_S)
+        raise SlowDown
+
+    S3Backend.put_object = put_object  # type: ignore[method-assign]
+
+
+def _is_held(flag: Path, key: str) -> bool:
+    try:
+        held = flag.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return bool(held) and held in key

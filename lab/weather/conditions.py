@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.places import REGIONS
+from lab.paths import REGIONS, write_whole
 
 STORE, CLOUD, MACHINES = "store", "cloud", "machines"
 """Where weather can be, besides the name of a region."""
@@ -83,9 +83,7 @@ class Conditions:
 
     def write(self, conditions: list[Condition]) -> None:
         """Replace them all, in one go."""
-        temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps([each._asdict() for each in sorted(conditions)]), encoding="utf-8")
-        temporary.rename(self.path)
+        write_whole(self.path, json.dumps([each._asdict() for each in sorted(conditions)]))
 
     def _read(self) -> tuple[Condition, ...]:
         try:

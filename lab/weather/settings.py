@@ -13,12 +13,8 @@ def set_weather(
 ) -> Condition:
     """Add some weather, or change what is there of its kind.
 
-    Args:
-        conditions: the lab's.
-        where: store, cloud, machines or a region.
-        what: a kind that can be there.
-        amount: seconds, or a share from 0 to 1; None: the kind's own, where it has one.
-        lasts_s: after so many seconds it clears by itself; None: it stays.
+    `where` is store, cloud, machines or a region. `amount` is seconds or a share; None: the kind's own. After
+    `lasts_s` it clears by itself; None: it stays.
 
     Raises:
         LabError: there is no such weather.

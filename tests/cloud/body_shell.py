@@ -50,7 +50,7 @@ class BodyShell:
 
     def ssh(self, command: str, given: BinaryIO | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command, with a file for its input; exit code 255: nobody answers there."""
-        config = yaml.safe_load((self.lab.places.home / ".sky" / "config.yaml").read_text())
+        config = yaml.safe_load((self.lab.paths.home / ".sky" / "config.yaml").read_text())
         options = {
             "ProxyCommand": config["aws"]["ssh_proxy_command"],
             "StrictHostKeyChecking": "no",

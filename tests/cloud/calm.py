@@ -15,30 +15,10 @@ from tests.fake_run import MODEL, SUITE
 from warehouse.snapshot import read_current
 from warehouse.store import open_store
 
-SAME_WHEREVER = [
-    "model",
-    "precision",
-    "k",
-    "engine",
-    "gpu",
-    "weights",
-    "step",
-    "condition",
-    "mode",
-    "context_tokens",
-    "output_tokens",
-    "concurrency",
-    "repeats",
-    "metric",
-    "score",
-    "n",
-    "truncated",
-    "blank",
-    "extractor",
-    "parity_equal",
-    "parity_n",
-    "first_divergence",
-]
+SAME_WHEREVER = (
+    "model precision k engine gpu weights step condition mode context_tokens output_tokens concurrency repeats "
+    "metric score n truncated blank extractor parity_equal parity_n first_divergence "
+).split()
 """Columns of the dataset that hold no clock, no place, and not which of several equal techniques a cell has."""
 
 EVAL_ITEMS, PARITY_PROMPTS, SMOKE_REQUESTS = 24, 3, 20

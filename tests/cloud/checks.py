@@ -29,7 +29,7 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
 
 def server_log(lab: Lab) -> str:
     """The end of what the lab's SkyPilot API server said, for a failing test."""
-    path = lab.places.home / ".sky" / "api_server" / "server.log"
+    path = lab.paths.home / ".sky" / "api_server" / "server.log"
     return path.read_text(encoding="utf-8", errors="replace")[-4000:] if path.exists() else "(no API server's log)"
 
 

@@ -104,12 +104,12 @@ def sky_in() -> Callable[[Lab], Sky]:
 
     def of(lab: Lab) -> Sky:
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        env = os.environ | lab.env | {"HOME": str(lab.places.home), "XDG_CACHE_HOME": cache, "NO_COLOR": "1"}
+        env = os.environ | lab.env | {"HOME": str(lab.paths.home), "XDG_CACHE_HOME": cache, "NO_COLOR": "1"}
         env["PATH"] = f"{binary.parent}{os.pathsep}{env['PATH']}"
 
         def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             argv = [str(binary), *arguments]
-            return subprocess.run(argv, env=env, cwd=lab.places.home, capture_output=True, text=True)
+            return subprocess.run(argv, env=env, cwd=lab.paths.home, capture_output=True, text=True)
 
         return run
 

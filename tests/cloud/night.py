@@ -17,9 +17,8 @@ from configs.checkout import ROOT
 from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.home import HOME_VARIABLE
 from flows.plans import make_plan
-from lab.cloud import Lab
-from lab.control.instance import Instance
-from lab.places import INSIDE
+from lab.cloud import Instance, Lab
+from lab.paths import INSIDE
 from tests.cloud.checks import wait_until
 from tests.command_lines import command_of
 from tests.fake_run import MODEL, SUITE
@@ -63,9 +62,9 @@ class Night:
         self.store_url = lab.store_url + store
         self.log = folder / "sweep.log"
         self.watch = SecretWatch(CANARY, STORE_CANARY, of_the_user=HOME_VARIABLE)
-        shutil.copy(ROOT / "tests" / "fake_engine.py", lab.places.shared / "fake_engine.py")
-        (lab.places.shared / "tests").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "tests" / "fake_faults.py", lab.places.shared / "tests")
+        shutil.copy(ROOT / "tests" / "fake_engine.py", lab.paths.shared / "fake_engine.py")
+        (lab.paths.shared / "tests").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests" / "fake_faults.py", lab.paths.shared / "tests")
         speeds = dict(enumerate([token_s] * cells if isinstance(token_s, float) else token_s))
         names = [f"t{number}" for number in range(cells)]
         files = {
@@ -104,15 +103,7 @@ class Night:
 
     def start(self) -> subprocess.Popen[bytes]:
         """`sweep run`, in a session of its own; what it says goes into `log`."""
-        argv = [
-            sys.executable,
-            "-m",
-            "flows.terminal",
-            "run",
-            str(self.folder / "sweep.yaml"),
-            "--run-id",
-            self.run_id,
-        ]
+        argv = [sys.executable, "-m", "flows.terminal", "run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id]
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -131,7 +122,7 @@ class Night:
 
     def waits_for_ssh(self, cell: int) -> bool:
         """Whether SkyPilot has rented a machine for the cell and waits for it to boot."""
-        logs = (path.read_text(errors="replace") for path in self.lab.places.home.glob("sky_logs/*/provision.log"))
+        logs = (path.read_text(errors="replace") for path in self.lab.paths.home.glob("sky_logs/*/provision.log"))
         return any(self.cluster(cell) in log and "Waiting for SSH" in log for log in logs)
 
     def said(self) -> str:
@@ -148,7 +139,7 @@ class Night:
 
     def reclaim(self, cell: int) -> None:
         """Take the cell's node away; back when nothing of it runs any more."""
-        doomed = [self.lab.places.fleet / each.instance_id for each in self.living(cell)]
+        doomed = [self.lab.paths.fleet / each.instance_id for each in self.living(cell)]
         for body in doomed:
             self.lab.preempt(body.name)
         wait_until(lambda: not any(body.exists() for body in doomed), "the reclaimed node is dead")
@@ -184,18 +175,18 @@ class Night:
 
     def requests(self, cell: int) -> list[str]:
         """Every prompt that reached an engine of the cell, in order."""
-        path = self.lab.places.shared / f"{self.run_id}-t{cell}.jsonl"
+        path = self.lab.paths.shared / f"{self.run_id}-t{cell}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def hold_engine(self, cell: int) -> Path:
         """A file: while it exists the cell's engine does not get healthy."""
-        path = self.lab.places.shared / f"{self.run_id}-t{cell}.hold"
+        path = self.lab.paths.shared / f"{self.run_id}-t{cell}.hold"
         path.touch()
         return path
 
     def hurry(self, cell: int) -> None:
         """Let the cell's engine take 2 ms a token from now on: what its slowness was for has been seen."""
-        (self.lab.places.shared / f"{self.run_id}-t{cell}.hurry").touch()
+        (self.lab.paths.shared / f"{self.run_id}-t{cell}.hurry").touch()
 
 
 def orchestrators(folder: Path) -> list[int]:
@@ -207,7 +198,7 @@ def orchestrators(folder: Path) -> list[int]:
 def wait_for(
     true: Callable[[], bool], what: str, night: Night, process: subprocess.Popen[bytes] | None, seconds: float
 ) -> None:
-    """Ask until it is so; fails when the sweep ends first, or after `seconds`."""
+    """Ask until it is so; fails when the sweep ends first, if it is a process, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while not true():
         assert process is None or process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"

@@ -47,7 +47,7 @@ class ReclaimedNight(Night):
     def look_at_node(self, cell: int) -> None:
         """Note what lies on the cell's node."""
         for each in self.living(cell):
-            home = self.lab.places.fleet / each.instance_id / "home" / "ubuntu"
+            home = self.lab.paths.fleet / each.instance_id / "home" / "ubuntu"
             self.node_files += [path for path in home.rglob("*") if path.is_file()]
         self.node_leaks += [path for path in self.node_files if holds(path, CANARY, STORE_CANARY)]
 
@@ -87,7 +87,7 @@ def _blows(night: ReclaimedNight, process: subprocess.Popen[bytes], hold: Path) 
             if cell == LOADING:
                 hold.unlink()
             if cell == BEFORE_COMMIT:
-                night.lab.places.held_writes.unlink()
+                night.lab.paths.held_writes.unlink()
 
 
 def _refused(night: Night) -> set[str | None]:

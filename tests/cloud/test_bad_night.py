@@ -17,10 +17,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.clusters.skypilot.leftovers import SERVER
+from flows.clusters.skypilot.server import SERVER
 from lab.cloud import Lab
-from lab.home import CATALOGS
-from lab.places import REGIONS
+from lab.paths import REGIONS
+from lab.startup import CATALOGS
 from lab.weather.settings import set_weather
 from tests.cloud.calm import CalmRun, by_step, comparable
 from tests.cloud.checks import nothing_left
@@ -182,9 +182,9 @@ def _leaves_nothing(night: Night, others: Night) -> None:
     assert others.ends(0) == ["done"] and [each.outcome for each in others.attempts(0)] == ["completed"]
     assert [story.end is not None for cell in range(4) for story in night.stories(cell)].count(False) == 0
     assert orchestrators(night.folder) == orchestrators(others.folder) == []
-    assert str(night.lab.places.fleet) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    assert str(night.lab.paths.fleet) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     needle, found = CANARY.encode(), list[str]()
-    for folder in (night.folder / "state", others.folder / "state", night.lab.places.home, night.lab.places.fleet):
+    for folder in (night.folder / "state", others.folder / "state", night.lab.paths.home, night.lab.paths.fleet):
         found += [str(path) for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
     for each in (night, others):
         found += [key for key in each.ledger.store.list("") if needle in (each.ledger.store.get(key) or b"")]

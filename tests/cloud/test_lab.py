@@ -21,8 +21,8 @@ from configs.load import load_engine
 from lab import leftovers
 from lab.cloud import Lab
 from lab.errors import LabError
-from lab.home import user_hash
-from lab.places import FLEET_UID
+from lab.paths import FLEET_UID
+from lab.startup import user_hash
 from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
 from tests.cloud.body_shell import BodyShell
@@ -60,11 +60,11 @@ class Traces(NamedTuple):
 
     @classmethod
     def of(cls, lab: Lab) -> Traces:
-        root = str(lab.places.root)
+        root = str(lab.paths.root)
         lines = {name: Path(f"/proc/{name}").read_text().splitlines() for name in ("self/mountinfo", "net/unix")}
-        paths = (lab.places.root, Path("/tmp", f"sky_ssh_{user_hash(lab.places.root)}"))
+        paths = (lab.paths.root, Path("/tmp", f"sky_ssh_{user_hash(lab.paths.root)}"))
         return cls(
-            sorted({*leftovers.processes(lab.places.root), *touching(root)}),
+            sorted({*leftovers.processes(lab.paths.root), *touching(root)}),
             [line for line in lines["self/mountinfo"] if root in line],
             [line for line in lines["net/unix"] if root in line],
             [path for path in paths if path.exists()],
@@ -101,7 +101,7 @@ def semaphores_of(lab: Lab) -> set[int]:
 
 def cloud_process(lab: Lab) -> int:
     """The process that all bodies descend from; not the lab's lowest id: ids begin again after 32,768."""
-    pid: int = json.loads(lab.places.record.read_text(encoding="utf-8"))["pid"]
+    pid: int = json.loads(lab.paths.record.read_text(encoding="utf-8"))["pid"]
     return pid
 
 
@@ -152,7 +152,7 @@ class TestCleaningUp:
         os.kill(cloud_process(lab), signal.SIGKILL)  # its bodies have to go with it
         wait_until(lambda: not lab.processes(), "the bodies die with the cloud")
         assert not lab.running
-        folder = lab.places.fleet / body.instance_id
+        folder = lab.paths.fleet / body.instance_id
         assert folder.exists()
 
         if again == "up":
@@ -189,7 +189,7 @@ class TestBody:
             "mknod /tmp/null c 1 3", "mount -o remount,bind,rw /", "mount -o remount,rw /", "umount /tmp",
             "umount -l /home", "mount -t tmpfs none /usr", "nsenter --target 1 --mount true",
             "unshare -Urm mount -o remount,bind,rw /", "unshare -Urm umount -l /tmp", "chroot / umount /tmp",
-            f"ls {lab.places.home}", "cat /etc/shadow", "kill -9 1",
+            f"ls {lab.paths.home}", "cat /etc/shadow", "kill -9 1",
         )  # fmt: skip
         script = "; ".join(f"if {command}; then echo ALLOWED: {command}; fi" for command in refused)
         printed = body.bash(f"{{ {script}; }} 2>/dev/null; stat -c %F /dev/null; echo written > /dev/null")
@@ -309,7 +309,7 @@ class TestCloud:
         body = boot().wait_booted()
         os.kill(first_of_body(lab), signal.SIGKILL)
         wait_until(lambda: not any(each.alive for each in lab.instances()), "the instance is gone")
-        assert f"{body.instance_id} died" in lab.places.log.read_text()
+        assert f"{body.instance_id} died" in lab.paths.log.read_text()
 
     def test_it_begins_with_what_engines_here_know_of_models(
         self, new_lab: Callable[[], Lab], tmp_path: Path, planted: Path

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from configs.checkout import ROOT
 from lab.cloud import Lab
-from lab.home import user_hash
+from lab.startup import user_hash
 from tests.cloud.body_shell import BodyShell
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
@@ -30,7 +30,7 @@ Typed = Callable[..., "subprocess.CompletedProcess[str]"]
 def typed(lab: Lab) -> Typed:
     """Runs `sweep cloud-lab` on a terminal of 80 columns; what it prints on both channels is in `stdout`."""
 
-    def run(*arguments: str, root: Path = lab.places.root) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, root: Path = lab.paths.root) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "flows.terminal", "cloud-lab", *arguments, "--root", str(root)]
         env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
         return subprocess.run(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -40,7 +40,7 @@ def typed(lab: Lab) -> Typed:
 
 def test_what_status_shows_can_be_reclaimed_by_name(lab: Lab, boot: Callable[..., BodyShell], typed: Typed) -> None:
     body = boot("us-west-2a").wait_booted()
-    tags = [{"Key": "ray-cluster-name", "Value": f"{NAME}-{user_hash(lab.places.root)}"}]
+    tags = [{"Key": "ray-cluster-name", "Value": f"{NAME}-{user_hash(lab.paths.root)}"}]
     lab.client("ec2", body.region).create_tags(Resources=[body.instance_id], Tags=tags)
     (line,) = [line for line in typed("status").stdout.splitlines() if NAME in line]
     assert line.split()[:4] == [NAME, "us-west-2a", "running", "spot"]
@@ -99,7 +99,7 @@ def test_env_points_a_shell_at_the_lab(lab: Lab, typed: Typed) -> None:
     exported = dict(line.removeprefix("export ").split("=", 1) for line in typed("env").stdout.splitlines())
     assert exported["SPECSWEEP_STORE"] == lab.store_url
     assert exported["AWS_ENDPOINT_URL"] == lab.env["AWS_ENDPOINT_URL"]
-    assert exported["SPECSWEEP_SKY_HOME"] == str(lab.places.home)
+    assert exported["SPECSWEEP_SKY_HOME"] == str(lab.paths.home)
 
 
 def test_without_a_lab_it_says_how_to_get_one(typed: Typed, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,20 +43,14 @@ def _killed_with_two_clusters_up(night: Night) -> None:
     assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1]
 
 
-def _wait(true: object, what: str, night: Night) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"{what}\n{night.said()}"
-        time.sleep(0.2)
-
-
 def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None:
     with night.lab.writes_held(LAST_COMMIT):
         _killed_with_two_clusters_up(night)
         dry = night.sweep("reap", "--dry-run")
         assert dry.returncode == 0, dry.stdout + dry.stderr
         assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "a live lease owns them"
-    _wait(lambda: all(night.is_measured(cell) and night.attempts(cell) for cell in (0, 1)), "the nodes end", night)
+    ended = lambda: all(night.is_measured(cell) and night.attempts(cell) for cell in (0, 1))  # noqa: E731
+    wait_for(ended, "the nodes end", night, None, PATIENCE_S)
     dry = night.sweep("reap", "--dry-run")
     assert dry.returncode == 0 and night.cluster(0) in dry.stdout, dry.stdout + dry.stderr
     assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "a dry run does nothing"

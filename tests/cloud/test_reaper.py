@@ -19,11 +19,12 @@ from flows.clusters.names import cluster_name
 from lab.cloud import Lab
 from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
+from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name
-from warehouse.placement import Offer, Placements
+from warehouse.placement import Placements
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 
@@ -45,15 +46,7 @@ class RentedCell:
         self.placements = Placements(ledger, run.key)
 
     def ask(self, region: str, zone: str) -> None:
-        offer = Offer(
-            cloud="aws",
-            region=region,
-            zone=zone,
-            instance_type="p5.4xlarge",
-            spot=True,
-            price_usd_h=2.5,
-            price_source="test",
-        )
+        offer = OFFER.model_copy(update={"region": region, "zone": zone})
         self.placements.ask(self.name, offer, owner_name(), "2026-11-20T10:00:00.000+00:00")
 
     def flow_beats(self, *, alive: bool) -> None:

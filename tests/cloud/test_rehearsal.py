@@ -57,8 +57,8 @@ class Rehearsal:
     def keep_engine_logs(self, over: threading.Event) -> None:
         """Engines count their requests in their logs, which go with their nodes: keep the last state of each."""
         while not over.wait(0.5):
-            for path in self.lab.places.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine*.log"):
-                name = f"{path.parts[-2]}@{path.relative_to(self.lab.places.fleet).parts[0]}/{path.name}"
+            for path in self.lab.paths.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine*.log"):
+                name = f"{path.parts[-2]}@{path.relative_to(self.lab.paths.fleet).parts[0]}/{path.name}"
                 try:
                     self.engine_logs[name] = path.read_text(encoding="utf-8", errors="replace")
                 except FileNotFoundError:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from flows.clusters.skypilot.leftovers import SERVER, end_leftovers
+from flows.clusters.skypilot.server import SERVER, end_leftovers
 from flows.plans import make_plan, record_run
 from lab.cloud import Lab
-from lab.places import INSIDE
+from lab.paths import INSIDE
 from tests.cloud.checks import server_log
 from tests.cloud.night import Night
 from tests.command_lines import command_of
@@ -49,7 +49,7 @@ def _wait(done: Callable[[], bool], what: str, night: Night) -> None:
 def _has(night: Night, cell: int, name: str) -> bool:
     """Whether something lies in the home of the cell's machine by now."""
     inside = INSIDE.home.relative_to("/")
-    return any((night.lab.places.fleet / each.instance_id / inside / name).exists() for each in night.living(cell))
+    return any((night.lab.paths.fleet / each.instance_id / inside / name).exists() for each in night.living(cell))
 
 
 def _kill_skypilot(lab: Lab) -> None:
@@ -57,7 +57,7 @@ def _kill_skypilot(lab: Lab) -> None:
     for pid in lab.processes():
         if SERVER in command_of(pid):
             os.kill(pid, signal.SIGKILL)
-    end_leftovers(lab.places.home)
+    end_leftovers(lab.paths.home)
 
 
 def test_no_machine_outlives_those_who_launched_it(

@@ -1,4 +1,4 @@
-"""The `sweep` command as a user runs it, on a sweep that the fake engine serves."""
+"""The `sweep` command as a user runs it, on a sweep that the fake engine serves; a run, and plans with other steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,29 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from configs.schema import Plan
+from configs.step import MeasuredStep
+from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import s3_server
 
 __all__ = ["s3_server"]
 
 Sweep = Callable[..., "subprocess.Popen[str]"]
+Finish = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> FakeRun:
+    return FakeRun(tmp_path)
+
+
+def with_steps(plan: Plan, kind: type[MeasuredStep], **fields: object) -> Plan:
+    """The plan with other fields in every step of a kind."""
+    cells = []
+    for planned in plan.cells:
+        steps = (step.model_copy(update=fields) if isinstance(step, kind) else step for step in planned.steps)
+        cells.append(planned.model_copy(update={"steps": tuple(steps)}))
+    return plan.model_copy(update={"cells": tuple(cells)})
 
 
 @pytest.fixture

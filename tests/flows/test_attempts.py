@@ -11,12 +11,14 @@ import pytest
 
 from configs.schema import Cloud
 from flows.cell import CellOutcome, measure_cell
+from flows.clock import FlowStopped, StoppableClock
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, Wait
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer, wait_for
 from tests.fake_run import FakeRun
+from tests.warehouse.test_ledger import elsewhere
 from warehouse.clock import SYSTEM
 from warehouse.lease import Attempt
 from warehouse.managing.claims import Claims
@@ -26,11 +28,6 @@ from warehouse.placement import MachineEnd, Placements
 from warehouse.store import StoreAway
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> FakeRun:
-    return FakeRun(tmp_path)
 
 
 def ends(run: FakeRun) -> list[str | None]:
@@ -246,7 +243,7 @@ class SpentAfter:
 def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     run: FakeRun, node_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.attempts.following.BUDGET_EVERY_S", 0.0)
+    monkeypatch.setattr("flows.attempt.BUDGET_EVERY_S", 0.0)
     node = FakeCluster(run, node_python, **SLOW)
     outcome = measured(run, context(run, FakeSite([node]), purse=SpentAfter(run, "smoke")))
     assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason
@@ -296,3 +293,45 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
         thread.join(120)
     assert outcomes[0].ended == "measured"
     assert claims.manager() is None, "released at the end"
+
+
+class Rich:
+    """A purse that nothing empties."""
+
+    def over_run(self) -> str | None:
+        return None
+
+    def over_cell(self, cell_key: str) -> str | None:
+        return None
+
+
+def test_the_machine_that_a_rejected_cell_left_goes_down_and_its_record_is_closed(run: FakeRun) -> None:
+    node, placements = FakeCluster(run, Path("no-python")), Placements(run.ledger, run.key)
+    placements.ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso())
+    run.ledger.commit(run.key, run.ledger.new_commit("smoke", 1, elsewhere("node"), "rejected", ["low_score"], 1.0, []))
+    outcome = measure_cell(run.ledger, run.planned, context(run, FakeSite([node]), purse=Rich()), lambda _: None)
+    assert (outcome.ended, outcome.attempts) == ("rejected", 0) and "low_score" in outcome.reason
+    assert node.is_down and placements.open() is None
+
+
+@pytest.mark.parametrize("when", ["while it launches", "while a place is chosen"])
+def test_a_flow_that_is_asked_to_end_begins_no_launch_though_places_are_left_to_try(run: FakeRun, when: str) -> None:
+    clock = StoppableClock()
+
+    class Dry(FakeCluster):
+        def launch(self, job: CellJob) -> None:
+            if when == "while it launches":
+                clock.stop("Ctrl-C")
+            raise LaunchFailed("no capacity", Ended.NO_CAPACITY)
+
+    class Slow(FakeSite):
+        def choose(self, need: CellNeed) -> Decision:
+            assert not clock.is_stopped, "choosing takes seconds"
+            if len(self.needs) == 1:
+                clock.stop("Ctrl-C")
+            return super().choose(need)
+
+    site = Slow([Dry(run, Path("no-python"))], [Launch(offer(f"east-1{zone}")) for zone in "abc"])
+    with pytest.raises(FlowStopped, match="Ctrl-C"):
+        measure_cell(run.ledger, run.planned, context(run, site, clock=clock), lambda _: None)
+    assert [story.end and story.end.outcome for story in Placements(run.ledger, run.key).stories()] == ["no_capacity"]

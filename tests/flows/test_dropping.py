@@ -16,18 +16,17 @@ from configs.steps.throughput import ThroughputStep
 from configs.visits import BACK
 from flows.dropping import drop_what_is_out
 from flows.forecast.forecast import forecast
+from flows.terminal.forecast_table import summary
 from flows.terminal.progress import ProgressReader
-from flows.terminal.tables.forecast_table import summary
 from tasks.runner import todo
 from tests.fake_run import write_user_configs
+from tests.flows.conftest import Finish
 from tests.warehouse.synthetic import StepWriter, engine_counts, window
 from warehouse.build import consolidate
 from warehouse.ledger import Commit, CommitResult, Ledger
 from warehouse.statistics.speculation.theory import expected_tokens
 from warehouse.steps.throughput import WINDOWS
 from warehouse.store import StoreAway, open_store
-
-Finish = Callable[..., tuple[int, str]]
 
 SUITE = """
 name: one-speed

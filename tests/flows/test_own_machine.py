@@ -12,8 +12,9 @@ import pytest
 from configs.load import load_engine
 from tests.fake_box import FakeBox
 from tests.fake_run import write_user_configs
+from tests.flows.conftest import Finish
 
-Finish = Callable[..., tuple[int, str]]
+Write = Callable[..., str]
 
 SUITE = """
 name: fake-suite
@@ -36,7 +37,7 @@ def box(tmp_path: Path) -> FakeBox:
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> Iterator[Callable[..., str]]:
+def sweep(tmp_path: Path) -> Iterator[Write]:
     """Writes a sweep of one AR cell for `gpu: auto` and the engine on the PATH, with changes to its text."""
 
     def write(*changes: tuple[str, str], engine: str = "") -> str:
@@ -54,6 +55,13 @@ def sweep(tmp_path: Path) -> Iterator[Callable[..., str]]:
     yield write
 
 
+def refused(finish_sweep: Finish, box: FakeBox, path: str, words: tuple[str, ...]) -> None:
+    """One line that says so."""
+    code, said = finish_sweep("run", path, **box.env)
+    assert code == 1 and said.startswith("sweep: ") and said.count("\n") == 1, said
+    assert all(word in said for word in words), said
+
+
 def row(folder: Path) -> dict[str, object]:
     frame = pl.read_parquet(folder / "store" / "results_consolidated.parquet")
     return frame.filter(pl.col("mode") == "fixed").row(0, named=True)
@@ -61,7 +69,7 @@ def row(folder: Path) -> dict[str, object]:
 
 @pytest.mark.slow(16)
 def test_a_card_and_a_vllm_on_the_path_are_all_it_takes(
-    tmp_path: Path, box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
+    tmp_path: Path, box: FakeBox, sweep: Write, finish_sweep: Finish
 ) -> None:
     box.vllm()
     code, said = finish_sweep("run", sweep(ON_THE_PATH), "--run-id", "r1", **box.env)
@@ -76,7 +84,7 @@ def test_a_card_and_a_vllm_on_the_path_are_all_it_takes(
 
 @pytest.mark.slow(13)
 def test_the_virtual_environment_that_an_engine_names_serves_with_its_own_programs_first(
-    tmp_path: Path, box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
+    tmp_path: Path, box: FakeBox, sweep: Write, finish_sweep: Finish
 ) -> None:
     vllm = box.vllm(name="venv/bin/vllm")
     text = vllm.read_text().replace("exec ", f'echo "$PATH" > {tmp_path}/path\nexec ')
@@ -89,7 +97,7 @@ def test_the_virtual_environment_that_an_engine_names_serves_with_its_own_progra
 
 @pytest.mark.slow(14)
 def test_a_container_is_reached_told_and_removed(
-    tmp_path: Path, box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
+    tmp_path: Path, box: FakeBox, sweep: Write, finish_sweep: Finish
 ) -> None:
     box.docker()
     path = sweep(engine="command: [docker, run, --gpus, all, an/image]\nenv: {FAKE_ENGINE: honest}")
@@ -129,7 +137,7 @@ OLD = "vLLM 0.24.0", "doesn't know --enable-per-request-metrics", "0.25 or newer
 def test_what_this_machine_lacks_is_one_line_before_anything_starts(
     tmp_path: Path,
     box: FakeBox,
-    sweep: Callable[..., str],
+    sweep: Write,
     finish_sweep: Finish,
     version: str | None,
     card: str,
@@ -139,9 +147,7 @@ def test_what_this_machine_lacks_is_one_line_before_anything_starts(
     box.card(card)
     if version is not None:
         box.vllm(version)
-    code, said = finish_sweep("run", sweep(change), **box.env)
-    assert code == 1 and said.startswith("sweep: ") and said.count("\n") == 1, said
-    assert all(word in said for word in words), said
+    refused(finish_sweep, box, sweep(change), words)
     assert not list((tmp_path / "store").glob("runs/*"))
 
 
@@ -159,21 +165,16 @@ def test_what_this_machine_lacks_is_one_line_before_anything_starts(
         ("command: [docker, run, an/image]", ("`docker version` failed", "daemon is not running", "join its group")),
         (
             "command: [vllm]\nargs: [-tp, '2']",
-            (
-                "needs 2 x h200",
-                "CUDA_VISIBLE_DEVICES=0 shows 1 of the 1 cards",
-            ),
+            ("needs 2 x h200", "CUDA_VISIBLE_DEVICES=0 shows 1 of the 1 cards"),
         ),
     ],
 )
 def test_an_engine_that_is_not_there_is_one_line_with_the_remedy(
-    box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish, engine: str, words: tuple[str, ...]
+    box: FakeBox, sweep: Write, finish_sweep: Finish, engine: str, words: tuple[str, ...]
 ) -> None:
     box.docker()
     (box.folder / "broken").write_text("Cannot connect: the daemon is not running")
-    code, said = finish_sweep("run", sweep(engine=engine), **box.env)
-    assert code == 1 and said.startswith("sweep: ") and said.count("\n") == 1, said
-    assert all(word in said for word in words), said
+    refused(finish_sweep, box, sweep(engine=engine), words)
 
 
 WITH_ARGUMENTS = """name: ar
@@ -197,7 +198,7 @@ needs_module: no_such_package
 def test_what_a_technique_needs_of_its_engine_is_looked_for(
     tmp_path: Path,
     box: FakeBox,
-    sweep: Callable[..., str],
+    sweep: Write,
     finish_sweep: Finish,
     technique: str,
     words: tuple[str, ...],
@@ -205,16 +206,14 @@ def test_what_a_technique_needs_of_its_engine_is_looked_for(
     box.vllm_script("0.28.0")
     (tmp_path / "techniques").mkdir()
     (tmp_path / "techniques" / "ar.yaml").write_text(technique)
-    code, said = finish_sweep("run", sweep(ON_THE_PATH), **box.env)
-    assert code == 1 and said.startswith("sweep: ") and said.count("\n") == 1, said
-    assert all(word in said for word in words), said
+    refused(finish_sweep, box, sweep(ON_THE_PATH), words)
     optional = ("technique: ar}", "technique: ar, optional: true}")
     code, said = finish_sweep("plan", sweep(ON_THE_PATH, optional), "--json", **box.env)
     assert code == 0 and ("no_such_package" in said) == ("package" in technique), "left out, with its reason"
 
 
 def test_without_a_driver_a_named_card_is_believed_and_auto_is_not(
-    box: FakeBox, sweep: Callable[..., str], finish_sweep: Finish
+    box: FakeBox, sweep: Write, finish_sweep: Finish
 ) -> None:
     (box.folder / "nvidia-smi").unlink()
     code, said = finish_sweep("run", sweep(ON_THE_PATH), **box.env)

@@ -18,6 +18,7 @@ from configs.steps.load import LoadStep
 from flows.plans import framework_environments
 from flows.preflight import DatasetUnreachable, require_datasets
 from tests.fake_run import write_user_configs
+from tests.flows.conftest import Finish, with_steps
 from warehouse.ledger import Ledger
 from warehouse.store import open_store
 from warehouse.verdicts import Verdict
@@ -26,18 +27,7 @@ NIGHTLY: Plan = expand(load_sweep("nightly"))
 
 
 def with_dataset(dataset: str, plan: Plan = NIGHTLY) -> Plan:
-    cells = [
-        planned.model_copy(
-            update={
-                "steps": tuple(
-                    step.model_copy(update={"dataset": dataset}) if isinstance(step, EvalStep) else step
-                    for step in planned.steps
-                )
-            }
-        )
-        for planned in plan.cells
-    ]
-    return plan.model_copy(update={"cells": tuple(cells)})
+    return with_steps(plan, EvalStep, dataset=dataset)
 
 
 def on_task(task: str) -> Plan:
@@ -157,18 +147,7 @@ def test_a_folder_of_the_checkout_that_is_not_copied_to_nodes_is_refused_with_th
 def with_load(dataset: str, requests_per_category: int | None = None) -> Plan:
     """The shipped sweep that loads cells with SPEED-Bench, with other prompts."""
     plan = expand(load_sweep("speed-bench"))
-    asked = {"dataset": dataset, "requests_per_category": requests_per_category}
-    cells = [
-        planned.model_copy(
-            update={
-                "steps": tuple(
-                    step.model_copy(update=asked) if isinstance(step, LoadStep) else step for step in planned.steps
-                )
-            }
-        )
-        for planned in plan.cells
-    ]
-    return plan.model_copy(update={"cells": tuple(cells)})
+    return with_steps(plan, LoadStep, dataset=dataset, requests_per_category=requests_per_category)
 
 
 def test_prompts_with_holes_are_refused_before_a_node_would(new_run: Ledger) -> None:
@@ -186,9 +165,7 @@ def test_a_file_of_prompts_that_rented_nodes_do_not_get_is_refused(tmp_path: Pat
     assert f"lies outside {ROOT}" in refused(with_load(str(file)), new_run)
 
 
-def test_a_sweep_is_refused_on_one_line_and_records_nothing(
-    tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_sweep_is_refused_on_one_line_and_records_nothing(tmp_path: Path, finish_sweep: Finish) -> None:
     write_user_configs(tmp_path, "ar")
     suite = "name: fake-suite\nsteps: [{step: smoke}, {step: eval-gpqa, max_tokens: 64, items: 5}]\n"
     (tmp_path / "suites" / "fake-suite.yaml").write_text(suite)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.schema import Budget
+from configs.schema import Budget, Plan
 from flows.attempt import AttemptRun
 from flows.cell import measure_cell
 from flows.flow_heartbeat import FlowHeartbeatSender
@@ -48,16 +49,19 @@ class Left(FakeCluster):
 FULL = expand(load_sweep("full"))
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_a_start_is_refused_for_what_was_there_and_not_for_what_nobody_looked_after(
-    tmp_path: Path, there: bool
-) -> None:
-    run = FakeRun(tmp_path)
+def full_run(run: FakeRun, run_usd: float) -> tuple[Ledger, Plan]:
+    """A run of `full` that may cost so much."""
     assert FULL.cloud is not None
-    budget = Budget.model_validate({"run_usd": (forecast(FULL, {}).usd_spot or 0.0) + 5})
+    budget = Budget.model_validate({"run_usd": run_usd})
     plan = FULL.model_copy(update={"cloud": FULL.cloud.model_copy(update={"budget": budget})})
     ledger = Ledger(run.ledger.store, "full")
     ledger.write_plan(plan)
+    return ledger, plan
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_start_is_refused_for_what_was_there_and_not_for_what_nobody_looked_after(run: FakeRun, there: bool) -> None:
+    ledger, plan = full_run(run, (forecast(FULL, {}).usd_spot or 0.0) + 5)
     asked_at = iso_of(SYSTEM.now_s() - WEEKEND_S)
     for planned in plan.cells[:4]:
         Placements(ledger, planned.cell.cell_key).ask("specsweep-x", offer(), elsewhere("laptop"), asked_at)
@@ -71,15 +75,15 @@ def test_a_start_is_refused_for_what_was_there_and_not_for_what_nobody_looked_af
     assert [end is not None and end.estimated for end in ends] == [not there] * 4
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> FakeRun:
-    return FakeRun(tmp_path)
-
-
 def silent_since(run: FakeRun, at_s: float) -> None:
     """Nothing was heard of the cell's runner since then, by the store's clock."""
     for key in (f"{run.ledger.cell_root(run.key)}/{name}" for name in ("heartbeat.json", "leases/000001.json")):
         os.utime(Path(run.ledger.store.uri(key)), (at_s, at_s))
+
+
+def settle_now(run: FakeRun, node: Left, tell: Callable[[str], None] = print) -> None:
+    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+        settle(run.ledger, run.ledger.plan(), context(run, FakeSite([node]), tell, managing=heartbeat.managing))
 
 
 def settled(run: FakeRun, node: Left, *, measured_s: float = 0.0) -> PlacementStory:
@@ -92,9 +96,7 @@ def settled(run: FakeRun, node: Left, *, measured_s: float = 0.0) -> PlacementSt
         beat = Heartbeat(attempt=1, phase="step", measure_s=measured_s, at=iso_of(friday_s + measured_s))
         run.leases.beat(beat)
         silent_since(run, friday_s + measured_s)
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
-        shared = context(run, FakeSite([node]), managing=heartbeat.managing)
-        settle(run.ledger, run.ledger.plan(), shared)
+    settle_now(run, node)
     return placements.stories()[-1]
 
 
@@ -118,8 +120,7 @@ def test_work_that_was_done_while_nobody_looked_is_one_attempt_with_one_bill(run
     lease = run.leases.acquire(elsewhere("node"))
     done = gone_attempt(lease, None, Ended.DONE, reason="", ended_at=SYSTEM.now_iso(), price_usd_h=3.6)
     run.leases.close(done.model_copy(update={"exit_code": Ended.DONE.exit_code}))
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
-        settle(run.ledger, run.ledger.plan(), context(run, FakeSite([node]), managing=heartbeat.managing))
+    settle_now(run, node)
     end = placements.stories()[-1].end
     assert node.is_down and end is not None and (end.outcome, end.attempt) == ("done", 1)
     (line,) = bill(placements.stories(), run.attempts())
@@ -149,8 +150,7 @@ def test_a_machine_that_its_cloud_never_launched_costs_nothing_unless_it_came_up
         placements.up(1, iso_of(asked_s + 60))
     node = Left(run)
     node.word = MachineEnd(asked_s, launched_at_s=asked_s)
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
-        settle(run.ledger, run.ledger.plan(), context(run, FakeSite([node]), managing=heartbeat.managing))
+    settle_now(run, node)
     (line,) = bill(placements.stories(), run.attempts())
     assert line.story is not None and line.story.end is not None and line.story.end.estimated is came_up
     assert line.cost_usd == pytest.approx(360 / 1000 if came_up else 0.0, abs=0.001)
@@ -161,8 +161,7 @@ def test_what_works_stays_open_and_what_another_flow_manages_is_left_to_it(run: 
     assert Claims(run.ledger, run.key).manager() is None, "its cell adopts it"
     Claims(run.ledger, run.key).take(elsewhere("another"))
     node = Left(run)
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
-        settle(run.ledger, run.ledger.plan(), context(run, FakeSite([node]), managing=heartbeat.managing))
+    settle_now(run, node)
     assert not node.is_down and Placements(run.ledger, run.key).stories()[-1].end is None
 
 
@@ -173,9 +172,7 @@ def test_what_a_library_says_stops_neither_the_settling_nor_the_run(run: FakeRun
 
     said: list[str] = []
     Placements(run.ledger, run.key).ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso(), IDLE_S)
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
-        shared = context(run, FakeSite([Odd(run)]), said.append, managing=heartbeat.managing)
-        settle(run.ledger, run.ledger.plan(), shared)
+    settle_now(run, Odd(run), said.append)
     assert ["RuntimeError: the cloud's own words" in line for line in said] == [True]
 
 
@@ -258,13 +255,8 @@ def test_what_nobody_can_ask_about_goes_down_and_says_so(run: FakeRun) -> None:
     assert ["whether its machine is still there is not known: ssh: Connection reset" in line for line in said] == [True]
 
 
-def test_a_refused_start_names_what_is_up_and_what_ends_it(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path)
-    assert FULL.cloud is not None
-    budget = Budget.model_validate({"run_usd": 0.01})
-    plan = FULL.model_copy(update={"cloud": FULL.cloud.model_copy(update={"budget": budget})})
-    ledger = Ledger(run.ledger.store, "full")
-    ledger.write_plan(plan)
+def test_a_refused_start_names_what_is_up_and_what_ends_it(run: FakeRun) -> None:
+    ledger, plan = full_run(run, 0.01)
     with pytest.raises(BudgetExceeded, match=r"or leave cells out$"):
         require_budget(ledger, plan)
     for number, planned in enumerate(sorted(plan.cells, key=lambda each: each.cell.cell_key)[:2]):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import logging
 import threading
 from pathlib import Path
+from uuid import uuid4
 
+import httpx
 import pytest
 from rich.console import Console
 
-from flows.cell import measure_cell
+from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.flow_heartbeat import FlowHeartbeatSender, HeldCells
-from flows.sweep import publish_results
+from flows.sweep import measure_all, publish_results
 from flows.terminal.live_view import RunWatcher
 from tests.fake_cloud import FakeCluster, FakeSite, context
 from tests.fake_run import FakeRun
@@ -73,11 +76,6 @@ def test_no_node_is_taken_down_for_it_and_its_records_are_written_later(
     assert story.end is not None and story.end.outcome == "done"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> FakeRun:
-    return FakeRun(tmp_path)
-
-
 def test_no_error_ends_a_flow_s_heartbeat_nor_its_run(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     beat, heard, told = HeldCells.beat, threading.Event(), list[str]()
     troubles: list[Exception] = []
@@ -132,3 +130,23 @@ def test_who_watches_a_run_does_not_end_it(run: FakeRun, monkeypatch: pytest.Mon
     progress = RunWatcher(run.ledger, plan, console).watch(ended)
     assert (looks[0], progress.measured) == (4, 0)
     assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("can't see how the run stands") == 1
+
+
+def test_a_bar_that_prefect_does_not_take_stops_no_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(**_: object) -> None:
+        raise httpx.ConnectError("All connection attempts failed")
+
+    run = FakeRun(tmp_path, "ar ngram")
+    monkeypatch.setattr("flows.sweep.create_progress_artifact", lambda **_: uuid4())
+    monkeypatch.setattr("flows.sweep.update_progress_artifact", away)
+    monkeypatch.setattr("flows.sweep.get_run_logger", lambda: logging.getLogger("flow"))
+    monkeypatch.setattr(
+        "flows.sweep._measured_or_failed",
+        lambda ledger, planned, *_: CellOutcome(planned.cell.cell_key, planned.cell.label, "measured", "", 1),
+    )
+    with caplog.at_level(logging.INFO, "flow"):
+        outcomes = measure_all(run.ledger, run.ledger.plan())
+    assert [outcome.ended for outcome in outcomes] == ["measured", "measured"]
+    assert "the progress bar is not told: ConnectError: All connection attempts failed" in caplog.text

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from flows.attempt import AttemptRun
+from flows.attempt import TAKEN_WITHIN_S, AttemptRun
 from flows.clock import FlowStopped
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken, FlowHeartbeatSender
-from tests.fake_cloud import FakeCluster, FakeSite, context, offer
+from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.test_ledger import elsewhere
+from warehouse.bill.bill import is_free
 from warehouse.clock import Clock
+from warehouse.lease import Attempt
 from warehouse.ledger import Ledger
 from warehouse.managing.claims import FLOW_DEADLINE_S, Claims
-from warehouse.placement import Placements
+from warehouse.outcomes import Ended
+from warehouse.placement import MachineEnd, Placements
 
 
 class Lid(Clock):
@@ -110,3 +113,98 @@ def test_what_another_flow_took_over_is_left_to_it_and_what_nobody_took_is_still
     story = Placements(ledger, run.key).stories()[-1]
     assert (story.end is None) is (comes is not None)
     assert Claims(ledger, run.key).manager() == comes, "a release of the one that slept would free it"
+
+
+NOTICE_S = 120.0
+NEVER_S = 1e6
+
+
+class EndedClock(JumpingClock):
+    """One that may be stopped in one of its pauses."""
+
+    def __init__(self, stopped_after_s: float = NEVER_S) -> None:
+        super().__init__()
+        self.stopped_after_s = stopped_after_s
+
+    @property
+    def passed_s(self) -> float:
+        return self.at_s - self.begun_s
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.passed_s >= self.stopped_after_s:
+            self.stop("Ctrl-C")
+        self.require_going()
+
+
+class Noticed(FakeCluster):
+    """A machine whose runner leaves with a notice at some age; its cloud takes it so much later."""
+
+    def __init__(self, run: FakeRun, clock: EndedClock, age_s: float, taken_after_s: float) -> None:
+        super().__init__(run, Path("no-python"))
+        self.clock, self.age_s, self.taken_after_s = clock, age_s, taken_after_s
+        self.down_after_s: float | None = None
+
+    def launch(self, job: CellJob) -> None:
+        self.clock.at_s += self.age_s
+        lease = self.run.leases.acquire(elsewhere("node"))
+        now = self.run.ledger.clock.now_iso()
+        self.run.leases.close(Attempt(attempt=lease.epoch, outcome="notice", exit_code=77, ended_at=now))
+
+    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
+        return None
+
+    def down(self) -> None:
+        self.down_after_s = self.down_after_s or self.clock.passed_s - self.age_s
+
+    def machine_end(self, since_s: float) -> MachineEnd | None:
+        if self.clock.passed_s - self.age_s >= self.taken_after_s:
+            return MachineEnd(interrupted=True)
+        return None if self.down_after_s is None else MachineEnd(self.clock.now_s())
+
+
+@pytest.mark.parametrize(
+    ("cloud", "spot", "age_s", "taken_after_s", "stopped_after_s", "down_after_s", "free"),
+    [
+        pytest.param("aws", True, 2400, NOTICE_S, NEVER_S, NOTICE_S, True, id="EC2 takes it, and charges nothing"),
+        pytest.param("aws", True, 2400, NEVER_S, NEVER_S, TAKEN_WITHIN_S, False, id="the notice was wrong"),
+        pytest.param("aws", True, 2400, NOTICE_S, 30, 30, False, id="the flow ends first"),
+        pytest.param("aws", True, 3590, NOTICE_S, NEVER_S, 0, False, id="it is charged all the same"),
+        pytest.param("aws", False, 2400, NOTICE_S, NEVER_S, 0, False, id="no spot machine"),
+        pytest.param("gcp", True, 2400, NOTICE_S, NEVER_S, 0, False, id="a cloud that charges"),
+    ],
+)
+def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
+    tmp_path: Path,
+    cloud: str,
+    spot: bool,
+    age_s: float,
+    taken_after_s: float,
+    stopped_after_s: float,
+    down_after_s: float,
+    free: bool,
+) -> None:
+    run, clock = FakeRun(tmp_path), EndedClock(age_s + stopped_after_s)
+    node = Noticed(run, clock, age_s, taken_after_s)
+    where = offer(spot=spot).model_copy(update={"cloud": cloud})
+    attempt = AttemptRun(run.ledger, run.planned, context(run, FakeSite([node]), clock=clock, poll_s=3.0), where)
+    assert attempt.run(lambda _: None).how is Ended.NOTICE
+    assert node.down_after_s is not None and node.down_after_s == pytest.approx(down_after_s, abs=3.0)
+    [story] = Placements(run.ledger, run.key).stories()
+    assert story.end is not None and story.end.outcome == "notice"
+    assert is_free(story) is free
+
+
+def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(tmp_path: Path) -> None:
+    run, clock = FakeRun(tmp_path), EndedClock()
+    node = Noticed(run, clock, 2400, NEVER_S)
+
+    def require_held(cell_key: str) -> None:
+        if clock.passed_s > 2400 + NOTICE_S:
+            raise CellTaken(cell_key)
+
+    hands = context(run, FakeSite([node]), clock=clock, require_held=require_held)
+    attempt = AttemptRun(run.ledger, run.planned, hands, offer().model_copy(update={"cloud": "aws"}))
+    with pytest.raises(CellTaken):
+        attempt.run(lambda _: None)
+    assert node.down_after_s is None and Placements(run.ledger, run.key).open() is not None

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +16,7 @@ from configs.checkout import ROOT
 from flows.forecast.decoding import CPU_TOK_S
 from flows.forecast.estimates import STEP_SETUP_S
 from tests.fake_run import write_user_configs
+from tests.flows.conftest import Finish
 
 TOY = ROOT / "tests" / "toy_step"
 
@@ -38,9 +38,7 @@ def toy_sweep(folder: Path) -> str:
 
 
 @pytest.mark.slow(14)
-def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(
-    tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(tmp_path: Path, finish_sweep: Finish) -> None:
     sweep, more = toy_sweep(tmp_path), {"SPECSWEEP_STEPS": str(TOY)}
     code, said = finish_sweep("plan", sweep, "--json", **more)
     assert code == 0, said
@@ -95,7 +93,7 @@ def test_a_step_that_lacks_something_says_what(
     assert said in done.stderr
 
 
-def test_what_is_wrong_with_own_steps_is_one_line(tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]) -> None:
+def test_what_is_wrong_with_own_steps_is_one_line(tmp_path: Path, finish_sweep: Finish) -> None:
     code, said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "nowhere"))
     assert code == 1 and said.startswith("sweep: SPECSWEEP_STEPS is ") and said.count("\n") == 1
     shutil.copytree(TOY, tmp_path / "steps")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lab.bodies import mounts
 from lab.bodies.cover import cover
-from lab.places import FLEET_UID
+from lab.paths import FLEET_UID
 from tests.slurm.layout import ADDRESS, HOST
 
 PLAIN_USER = (

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from flows.clusters.names import PREFIX
-from lab.places import FLEET_UID, Places
+from lab.paths import FLEET_UID, LabPaths
 
 CLUSTER, HOST, USER = "pocket", "slurmlab", "lab"
 """Names of the cluster, of its only machine, and of the user who is logged in there and runs its daemons."""
@@ -99,7 +99,7 @@ Host {CLUSTER}
 """The user's ~/.slurm/config."""
 
 
-def write_files(places: Places, baked: Path, envs: Path) -> None:
+def write_files(places: LabPaths, baked: Path, envs: Path) -> None:
     """Make the machine's folders and files; theirs is the user who starts this.
 
     Args:

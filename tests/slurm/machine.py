@@ -10,9 +10,8 @@ from pathlib import Path
 from configs.checkout import ROOT
 from lab import leftovers
 from lab.bake import baked
-from lab.bodies.privileges import exposed_paths
-from lab.home import CATALOGS
-from lab.places import FLEET_UID, MARK, Places
+from lab.paths import FLEET_UID, MARK, LabPaths
+from lab.startup import CATALOGS, exposed_paths
 from tasks.host.environment_spec import cache_folder
 from tasks.host.environments import ensure
 from tests.cloud.checks import wait_until
@@ -28,7 +27,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         """Nothing starts yet; `root` does not exist."""
-        self.places = Places(root)
+        self.places = LabPaths(root)
         self._process: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.clusters.skypilot.first_boot import LOG, timer_command
+from flows.clusters.skypilot.carried import LOG, timer_command
 from tasks.attended import TIME_TO_LIVE_VARIABLE, keep_alive
 from tasks.host.time_to_live import TimeToLive, renew
 from tests.fake_run import FakeRun

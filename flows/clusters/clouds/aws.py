@@ -51,7 +51,6 @@ class AwsAccount:
     cloud = "aws"
 
     def __init__(self) -> None:
-        """Nothing is asked yet."""
         self._keys: Any = None
         self._clients: dict[str, Any] = {}
 
@@ -109,12 +108,14 @@ def _each(instances: Sequence[Instance], do: Callable[[Any, str], object]) -> No
         raise CloudError("; ".join(failed))
 
 
-def machines_of(cluster: str, offer: Offer | None) -> Machines | None:
+def machines_of(cluster: str, offer: Offer | None) -> ClusterInstances | None:
     """The machines of a cluster that was rented by an offer; None if its cloud is not asked (only AWS is)."""
-    return Machines(cluster, offer.region) if offer is not None and offer.cloud == "aws" and offer.region else None
+    return (
+        ClusterInstances(cluster, offer.region) if offer is not None and offer.cloud == "aws" and offer.region else None
+    )
 
 
-class Machines:
+class ClusterInstances:
     """The machines of one cluster in one region, terminated ones too, which AWS lists for about an hour."""
 
     def __init__(self, cluster: str, region: str) -> None:
@@ -176,11 +177,7 @@ class Machines:
 
 
 def _signed_in() -> tuple[Any, Any]:
-    """A session and its keys; None if it has none.
-
-    Raises:
-        CloudError: what shall give them fails: a `credential_process`, a login that has ended, an unknown profile.
-    """
+    """A session and its keys; None if it has none."""
     try:
         session = boto3.Session()
         credentials = session.get_credentials()

@@ -34,12 +34,7 @@ class GcpProject:
     cloud = "gcp"
 
     def __init__(self, url: str = COMPUTE_URL, log_in: Callable[[], Login] | None = None) -> None:
-        """Say where to ask and how to log in; Google is not asked yet.
-
-        Args:
-            url: address of the REST API.
-            log_in: gives the login; if None, Google's application default credentials.
-        """
+        """Without `log_in`, Google's application default credentials are used."""
         self._url, self._log_in = url, log_in or _default_login
 
     def look(self) -> Sighting:
@@ -96,7 +91,6 @@ class GcpProject:
 
 
 def _scopes(http: httpx.Client, project: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each zone's name and answer, from all pages."""
     asked = {"filter": f"labels.{CLUSTER_TAG}:*", "returnPartialSuccess": "true"}
     while True:
         try:

@@ -66,10 +66,7 @@ def running_launch(name: str, besides: Any = None) -> Any:
 def launch_again(name: str, task: Any, is_submitted: Callable[[], bool]) -> Any:
     """Send a launch whose answer nobody heard: the request id to follow; None: it has submitted its job.
 
-    Args:
-        name: the cluster's.
-        task: SkyPilot's task.
-        is_submitted: whether a job that is not over is on the cluster.
+    `is_submitted`: whether a job that is not over is on the cluster.
     """
     if (taken := running_launch(name)) is not None:
         return taken

@@ -1,23 +1,34 @@
-"""Secrets on their way to a node: a file that only we can read, there no longer than the launch.
+"""What goes along to a rented machine: secrets, in a file that only we can read, and the timer of its own end.
 
 SkyPilot writes a task's `secrets` and `envs` into the job's script, which stands in the arguments of `ssh` here and of
 `bash` there while the job is submitted. A file is copied with its mode, and `bin/node run` reads and removes it.
+
+The timer starts at the first boot, before SkyPilot can reach the machine. SkyPilot 0.14.1 brings commands to a first
+boot on AWS only (`aws.post_provision_runcmd`, run by cloud-init), and reads them from its configuration. So ours is
+laid over the user's, for the requests of this process.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
+import tempfile
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import yaml
+
 from configs import secrets
 from configs.secrets import FOR_NODES
+from flows.clusters.skypilot.server import sdk
 from tasks.engine.machine import state_dir
+from tasks.host import time_to_live
 
 ON_THE_NODE = "~/.specsweep-secrets"
 """Where `bin/node run` finds them."""
@@ -97,3 +108,39 @@ def _keys_of_files() -> dict[str, str]:
         return {}
     keys = (credentials.access_key, credentials.secret_key, credentials.token)
     return {name: value for name, value in zip(secrets.STORE_KEYS, keys, strict=False) if value}
+
+
+TIMED_CLOUDS = ("aws",)
+"""Clouds whose machines get the timer."""
+
+KEYS = ("aws", "post_provision_runcmd")
+
+LOG = "/run/specsweep-time-to-live.log"
+"""On the machine: what the timer said."""
+
+
+def timer_command(longest_s: float) -> str:
+    """One line of shell that starts the timer; SkyPilot writes it into YAML as it stands, so it is one plain scalar."""
+    source = base64.b64encode(zlib.compress(Path(time_to_live.__file__).read_bytes(), 9)).decode("ascii")
+    program = f"import base64,zlib;exec(zlib.decompress(base64.b64decode('{source}')))"
+    return f'nohup python3 -c "{program}" {longest_s:.0f} >{LOG} 2>&1 </dev/null &'
+
+
+def give_time_to_live(longest_s: float) -> None:
+    """Have every machine that this process rents on AWS end itself when it is not renewed for so many seconds."""
+    sdk()
+    from sky import skypilot_config
+
+    ours = timer_command(longest_s)
+    theirs = [line for line in skypilot_config.get_nested(KEYS, None) or [] if LOG not in line]
+    variable, merged = skypilot_config.ENV_VAR_PROJECT_CONFIG, skypilot_config.set_nested(KEYS, [*theirs, ours])
+    named = os.environ.get(variable)
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:  # read once, right below
+        yaml.safe_dump(merged, file)
+        file.flush()
+        os.environ[variable] = file.name
+        skypilot_config.reload_config()
+    if named is None:
+        del os.environ[variable]
+    else:
+        os.environ[variable] = named

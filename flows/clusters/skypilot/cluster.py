@@ -1,33 +1,75 @@
 """One cell on one cluster of its own, through SkyPilot. Nothing below us recovers: only our flow does.
 
-Three witnesses say how a node is, and none is trusted alone: the heartbeat in the store (while it is fresh nobody else
-is asked: each question to SkyPilot costs the node an ssh login while it measures), SkyPilot's job status, and the
-cloud's own word through a forced refresh (a reclaimed cluster still reads UP until somebody refreshes).
+Three witnesses say how a node is, and none is trusted alone: the heartbeat in the store, SkyPilot's job status, and the
+cloud's own word. While the heartbeat is fresh nobody else is asked: a question to SkyPilot costs the node an ssh login.
+The cloud is asked by a forced refresh: a reclaimed cluster still reads UP until somebody refreshes.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.clusters.protocol import CellJob, Ending
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
-from flows.clusters.skypilot.launch_failure import launch_failed, was_raced
 from flows.clusters.skypilot.launch_watch import LaunchBounds, LaunchWatch
-from flows.clusters.skypilot.patience import NoAnswer, Questions
+from flows.clusters.skypilot.remedies import launch_failed, was_raced
 from warehouse.outcomes import Ended
 from warehouse.placement import MachineEnd, Offer
 
 if TYPE_CHECKING:
-    from flows.clusters.clouds.aws import Machines
+    from flows.clusters.clouds.aws import ClusterInstances
+
+
+Answer = TypeVar("Answer")
+
+PATIENCE_S = 60.0
+"""How long an answer is waited for; SkyPilot's own takes 1 to 20 s."""
+
+
+class NoAnswer(Exception):
+    """Nobody has answered, or the question before this one is still open."""
+
+
+class Questions:
+    """Asked one at a time, each in a thread of its own, that a question without an answer keeps."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """The answer to a question; it raises what the question raises.
+
+        Raises:
+            NoAnswer: there is none within `PATIENCE_S`, or to an earlier one.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            raise NoAnswer("an earlier question has no answer yet")
+        answer: Future[Answer] = Future()
+
+        def wait() -> None:
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._thread = threading.Thread(target=wait, name="question", daemon=True)
+        self._thread.start()
+        self._thread.join(PATIENCE_S)
+        if self._thread.is_alive():
+            raise NoAnswer(f"no answer within {PATIENCE_S:.0f} s")
+        return answer.result()
+
 
 LOG = logging.getLogger(__name__)
 
@@ -65,16 +107,7 @@ class SkyCluster:
         stopped: Callable[[], bool],
         bounds: LaunchBounds,
     ) -> None:
-        """Prepare a cluster; SkyPilot is not asked yet.
-
-        Args:
-            name: from `names.cluster_name`.
-            task_of: makes the SkyPilot task of a job, good for a launch within its block.
-            offer: what will be rented, for messages.
-            log_path: file that gets what SkyPilot prints about the launch.
-            stopped: whether the flow is asked to end; a launch is then cut short.
-            bounds: what a launch may take; else it is cut short, too.
-        """
+        """`task_of` makes a SkyPilot task, good within its block; `stopped` and `bounds` cut a launch short."""
         self.name = name
         self._task_of = task_of
         self._offer = offer
@@ -163,7 +196,6 @@ class SkyCluster:
         return word
 
     def _say(self, error: Exception) -> None:
-        """Say what keeps SkyPilot from answering, once in a row."""
         said = f"{self.name} can't be asked now: {sky_server.text_of(error)}"
         if said != self._said:
             LOG.warning(said)
@@ -214,7 +246,7 @@ class SkyCluster:
         return None if self._machines is None else self._machines.last_end(since_s)
 
     @cached_property
-    def _machines(self) -> Machines | None:
+    def _machines(self) -> ClusterInstances | None:
         from flows.clusters.clouds.aws import machines_of
 
         return machines_of(self.name, self._offer)
@@ -243,7 +275,6 @@ class SkyCluster:
         return Ending(None, Ended.JOB_FAILED, f"SkyPilot says {job.status}: {last}")
 
     def _launch_log(self) -> list[str]:
-        """Lines of this launch's log."""
         if not self._log_path.exists():
             return []
         text = sky_server.ANSI.sub("", self._log_path.read_bytes()[self._begun :].decode("utf-8", errors="replace"))

@@ -1,11 +1,19 @@
-"""Which container image a run's cells are served from: its tag is looked up once per run, so all nodes get the same."""
+"""Which container image a run's cells are served from: its tag is looked up once per run, so all nodes get the same.
+
+The registry's HTTP API v2: OCI distribution specification, "Pulling manifests". A registry that asks for a token says
+where to get one in its WWW-Authenticate header, also for public images.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from typing import NamedTuple
+
+import httpx
 
 from configs.schema import Plan
-from flows.clusters.skypilot.image_digest import pinned_image
+from flows.clusters.protocol import LaunchFailed
 from flows.clusters.skypilot.task_file import DOCKER, TaskFile
 from warehouse.ledger import Ledger
 
@@ -33,3 +41,104 @@ def _pinned(ledger: Ledger, image: str) -> str:
         known = ledger.store.get(key)
     assert known is not None, "created just now, by us or by somebody else"
     return known.decode()
+
+
+DOCKER_HUB = "registry-1.docker.io"
+"""The registry of images whose name has no host."""
+
+MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+"""A list of platforms is asked for first: its digest pins the image for every kind of node."""
+
+TIMEOUT_S = 20.0
+
+
+class ImageNotFound(LaunchFailed):
+    """An image can't be pinned; the text says which, why and what to do."""
+
+
+class ImageName(NamedTuple):
+    """An image's parts; `repository` as the registry knows it (Docker Hub's own images live under `library/`)."""
+
+    name: str
+    registry: str
+    repository: str
+    tag: str
+    digest: str | None
+
+
+def parse_image(image: str) -> ImageName:
+    """Split `[host[:port]/]repository[:tag][@digest]`.
+
+    Raises:
+        ImageNotFound: it is not an image name.
+    """
+    rest, _, digest = image.removeprefix("docker:").partition("@")
+    head, slash, tail = rest.rpartition("/")
+    last, _, tag = tail.partition(":")
+    name = f"{head}{slash}{last}"
+    if not re.fullmatch(r"[\w.\-:/]+", name) or (digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest)):
+        raise ImageNotFound(f"image {image!r} is no image name: write repository:tag or repository@sha256:...")
+    host, slash, repository = name.partition("/")
+    if not slash or not (("." in host) or (":" in host) or host == "localhost"):
+        host, repository = DOCKER_HUB, name if "/" in name else f"library/{name}"
+    return ImageName(name, host, repository, tag or "latest", digest or None)
+
+
+def pinned_image(image: str) -> str:
+    """The image as `name@sha256:...`. One that names its digest is returned as it is, unasked.
+
+    Raises:
+        ImageNotFound: the registry does not know it, refuses, or does not answer.
+    """
+    parts = parse_image(image)
+    if parts.digest is not None:
+        return f"{parts.name}@{parts.digest}"
+    try:
+        with httpx.Client(timeout=TIMEOUT_S, follow_redirects=True) as client:
+            answer = _manifest(client, parts)
+    except httpx.HTTPError as error:
+        raise _not_found(image, f"{parts.registry} does not answer ({error or type(error).__name__})") from error
+    if answer.status_code != 200:
+        raise _not_found(image, f"{parts.registry} answers {answer.status_code}")
+    digest = answer.headers.get("Docker-Content-Digest", "")
+    if not digest.startswith("sha256:"):
+        raise _not_found(image, f"{parts.registry} names no digest")
+    return f"{parts.name}@{digest}"
+
+
+def _manifest(client: httpx.Client, parts: ImageName) -> httpx.Response:
+    scheme = "http" if re.match(r"(localhost|127\.0\.0\.1)(:|$)", parts.registry) else "https"
+    url = f"{scheme}://{parts.registry}/v2/{parts.repository}/manifests/{parts.tag}"
+    headers = {"Accept": ", ".join(MANIFESTS)}
+    answer = client.head(url, headers=headers)
+    if answer.status_code != 401:
+        return answer
+    token = _token(client, answer.headers.get("WWW-Authenticate", ""))
+    return client.head(url, headers=headers | {"Authorization": f"Bearer {token}"}) if token else answer
+
+
+def _token(client: httpx.Client, challenge: str) -> str | None:
+    """An anonymous token, from where the challenge says; None if it asks for anything else, or refuses."""
+    scheme, _, fields = challenge.partition(" ")
+    asked = dict(re.findall(r'(\w+)="([^"]*)"', fields))
+    realm = asked.pop("realm", None)
+    if scheme.lower() != "bearer" or realm is None:
+        return None
+    answer = client.get(realm, params=asked)
+    if answer.status_code != 200:
+        return None
+    document = answer.json()
+    token = document.get("token") or document.get("access_token")
+    return None if token is None else str(token)
+
+
+def _not_found(image: str, why: str) -> ImageNotFound:
+    return ImageNotFound(
+        f"image {image!r} can't be pinned: {why}; check its name and tag, or write it as repository@sha256:... in the "
+        "engine's file, which asks no registry"
+    )

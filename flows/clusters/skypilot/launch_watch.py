@@ -23,7 +23,7 @@ from warehouse.store import StoreAway
 
 if TYPE_CHECKING:
     from flows.clusters.clouds.account import Instance
-    from flows.clusters.clouds.aws import Machines
+    from flows.clusters.clouds.aws import ClusterInstances
 
 LOG = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ class LaunchBounds(NamedTuple):
 class LaunchWatch:
     """Watches one launch.
 
-    Afterwards `cut` is the error that it was cut short with, if it was, and `rented_at_s` says since when the machine
-    costs money (seconds since 1970; None if the cloud did not say).
+    Afterwards `cut` is the error that it was cut short with, if it was. `rented_at_s` says since when the machine costs
+    money: seconds since 1970; None if the cloud did not say.
     """
 
     def __init__(
@@ -64,15 +64,7 @@ class LaunchWatch:
         stopped: Callable[[], bool],
         cancel: Callable[[], None],
     ) -> None:
-        """Prepare a watch; `watching` begins it.
-
-        Args:
-            cluster: name of the cluster.
-            offer: what is being rented.
-            bounds: what the launch may take.
-            stopped: whether the flow is asked to end.
-            cancel: cancels SkyPilot's request, as far as that can be done now; called again until the launch is over.
-        """
+        """`cancel` ends SkyPilot's request as far as it can now; it is called again until the launch is over."""
         self.cut: LaunchFailed | FlowStopped | None = None
         self.rented_at_s: float | None = None
         self._cluster, self._offer, self._bounds, self._stopped = cluster, offer, bounds, stopped
@@ -102,7 +94,7 @@ class LaunchWatch:
             self._over.set()
             thread.join()
 
-    def _watch(self, machines: Machines | None, before: dict[str, Instance] | None) -> None:
+    def _watch(self, machines: ClusterInstances | None, before: dict[str, Instance] | None) -> None:
         while not self._over.wait(LOOK_EVERY_S):
             try:
                 self._look(machines, before)
@@ -112,7 +104,7 @@ class LaunchWatch:
                     LOG.warning("the watch over the launch of %s goes on after %s", self._cluster, said)
                 self._said = said
 
-    def _look(self, machines: Machines | None, before: dict[str, Instance] | None) -> None:
+    def _look(self, machines: ClusterInstances | None, before: dict[str, Instance] | None) -> None:
         known = machines.known() if machines is not None and before is not None else None
         if machines is not None:
             self._end_when_off(machines, _new(known or {}, before or {}))
@@ -123,7 +115,6 @@ class LaunchWatch:
     def _why_cut(
         self, known: dict[str, Instance] | None, before: dict[str, Instance]
     ) -> LaunchFailed | FlowStopped | None:
-        """Why the launch must not go on; None: it may."""
         where, longest_h = self._offer.where if self._offer else self._cluster, self._bounds.longest_h
         if self._stopped():
             return FlowStopped("the flow ends")
@@ -137,13 +128,13 @@ class LaunchWatch:
             return None  # it says nothing about the money; the deadline holds all the same
         return None if over is None else LaunchFailed(over, Ended.STOPPED)
 
-    def _end_when_off(self, machines: Machines, ours: list[Instance]) -> None:
+    def _end_when_off(self, machines: ClusterInstances, ours: list[Instance]) -> None:
         """A rented machine's own timer powers it off: on demand, it would keep its disk then, and pay for it."""
         others = {each.instance_id for each in ours if not each.spot and each.state in ALIVE} - self._mortal
         if others and machines.end_when_off(sorted(others)):
             self._mortal |= others
 
-    def _end(self, machines: Machines | None) -> None:
+    def _end(self, machines: ClusterInstances | None) -> None:
         """End what the launch costs: the cloud is told first, since SkyPilot may take its time, or be gone."""
         try:
             is_ours = self._bounds.holds()
@@ -154,7 +145,6 @@ class LaunchWatch:
         self._cancel()
 
     def _is_gone(self, known: dict[str, Instance] | None, before: dict[str, Instance]) -> bool:
-        """Whether machines were made for this launch, and none of them lives."""
         if known is None:
             return False  # the cloud did not answer, which says nothing about the machine
         ours = _new(known, before)
@@ -164,5 +154,4 @@ class LaunchWatch:
 
 
 def _new(known: dict[str, Instance], before: dict[str, Instance]) -> list[Instance]:
-    """Machines that were made for this launch."""
     return [machine for instance_id, machine in known.items() if instance_id not in before]

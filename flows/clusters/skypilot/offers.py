@@ -35,7 +35,7 @@ def offers(task: Any) -> list[Offer]:
     with sky_logging.silent():  # else its progress is printed in the server's own encoding
         enabled = enabled_clouds()
         found = {offer for wanted in task.resources for offer in _offers_of(wanted, enabled)}
-    return sorted(found, key=_order)
+    return sorted(found, key=lambda offer: (offer.price_usd_h or 0.0, not offer.spot, offer.where))
 
 
 def enabled_clouds() -> list[Any]:
@@ -67,7 +67,8 @@ def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
                 else ()
             ):
                 offer = _offer(exact)
-                if offer is not None and _within(offer, wanted.max_hourly_cost):
+                most_usd_h = math.inf if wanted.max_hourly_cost is None else wanted.max_hourly_cost
+                if offer is not None and (offer.price_usd_h or 0.0) <= most_usd_h:
                     yield offer
 
 
@@ -98,11 +99,3 @@ def _source(cloud: str) -> str:
         return UNPRICED
     day = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
     return f"SkyPilot catalogue {cloud}/vms.csv of {day.isoformat()}"
-
-
-def _within(offer: Offer, most_usd_h: float | None) -> bool:
-    return most_usd_h is None or offer.price_usd_h is None or offer.price_usd_h <= most_usd_h
-
-
-def _order(offer: Offer) -> tuple[float, bool, str]:
-    return (offer.price_usd_h or 0.0, not offer.spot, offer.where)

@@ -14,15 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
+
 from configs.errors import SpecsweepError
 from configs.secrets import TOKEN
 from flows.clusters.skypilot import home as sky_home
-from flows.clusters.skypilot.leftovers import end_leftovers
 from tasks.host import process_group
 
 SERVER_START_S = 180.0
@@ -32,8 +33,8 @@ ANSWER_S = 60.0
 """How long a server that has started may leave health checks unanswered: it is making its executors."""
 
 PORT_FREE_S = 75.0
-"""How long to repeat a start that finds its port taken though nobody listens: SkyPilot's ports are among those that
-Linux gives to outgoing connections, and keeps for 60 s after they have ended."""
+"""How long to repeat a start that finds its port taken though nobody listens. SkyPilot's ports are among those that
+Linux gives to outgoing connections, and keeps for 60 s."""
 
 PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
 """SkyPilot's variable for another port."""
@@ -120,7 +121,6 @@ def ensure_server() -> None:
 
 
 def _start(sky: Any, log_path: Path) -> None:
-    """Start a server; repeat while its port is taken by a connection that has ended."""
     deadline = time.monotonic() + PORT_FREE_S
     while True:
         code = _run_start(log_path)
@@ -199,10 +199,8 @@ def call(
     A request that the server took is asked for again when its answer is cut off; it is sent again only if the server
     has forgotten it.
 
-    Args:
-        request: given the `sky` module, returns a request id.
-        log: file that gets what SkyPilot prints meanwhile.
-        started: called with the request id, which `cancel_request` takes.
+    `request` is given the `sky` module and returns a request id, which `started` gets. `log` gets what SkyPilot
+    prints meanwhile.
 
     Raises:
         SkyUnavailable: the API server was gone `SERVER_TRIES` times.
@@ -263,3 +261,55 @@ def _is_forgotten(sky: Any, error: Exception) -> bool:
     unknown = (RuntimeError, "Failed to get request"), (sky.exceptions.ClientError, "Failed to stream logs")
     said = any(isinstance(error, kind) and text in str(error) for kind, text in unknown)
     return said or isinstance(error, sky.exceptions.RequestInterruptedError)
+
+
+SERVER = "sky.server.server"
+"""Module that an API server runs; its own children have other command lines."""
+
+GRACE_S = 10.0
+"""How long killed processes may take to be gone."""
+
+
+def end_leftovers(home: Path) -> list[int]:
+    """Kill what writes into the logs of `home`'s API server, unless that server lives; returns the pids.
+
+    The caller keeps others from starting a server meanwhile: one that is being started does not count as one yet.
+    """
+    folders = (home / ".sky" / "api_server", home / "sky_logs" / "api_server")
+    writers = [process for process in _own_processes() if _writes(process, folders)]
+    if any(SERVER in " ".join(_command(process)) for process in writers):
+        return []
+    for process in writers:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue  # gone with its siblings
+    psutil.wait_procs(writers, timeout=GRACE_S)
+    return [process.pid for process in writers]
+
+
+def _own_processes() -> Iterator[psutil.Process]:
+    lineage = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in lineage and process.uids().real == os.getuid():
+                yield process
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _writes(process: psutil.Process, folders: tuple[Path, ...]) -> bool:
+    """Whether it has a file below one of the folders open for writing; a mere reader of logs is none of ours."""
+    try:
+        files = process.open_files()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    written = [Path(file.path) for file in files if getattr(file, "mode", "a") != "r"]  # only Linux tells the mode
+    return any(path.is_relative_to(folder) for path in written for folder in folders)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []

@@ -21,8 +21,7 @@ from configs.checkout import ROOT
 from configs.secrets import hold, redacted
 from flows.clusters.names import LABEL, store_hash
 from flows.clusters.protocol import CellJob, LaunchFailed
-from flows.clusters.skypilot.carried import FOR_SKYPILOT
-from flows.clusters.skypilot.first_boot import TIMED_CLOUDS
+from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
 from tasks.attended import TIME_TO_LIVE_VARIABLE
 from warehouse.placement import Offer
@@ -289,3 +288,28 @@ def _require_reachable(file: TaskFile, rental: Rental) -> None:
 
 def _shown(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+STATIC = ("env", "shared-credentials-file", "config-file")
+"""What botocore calls the ways in which keys are found that SkyPilot would write down."""
+
+
+def require_no_keys_in_mounts(file: TaskFile) -> None:
+    """Refuse a cached mount of a task that may rent at AWS with keys that don't expire.
+
+    Raises:
+        TaskFileError: it has one; the text names the mount and the remedy.
+    """
+    import boto3
+
+    mounts, resources = file.config.get("file_mounts") or {}, file.config["resources"]
+    modes = {place: mount.get("mode") for place, mount in mounts.items() if isinstance(mount, dict)}
+    cached = [place for place, mode in modes.items() if str(mode).upper() == "MOUNT_CACHED"]
+    clouds = [str(each.get("infra") or each.get("cloud") or "aws") for each in resources.get("any_of") or [resources]]
+    if not cached or not any(cloud.startswith(("aws", "*")) for cloud in clouds):
+        return
+    credentials = boto3.Session().get_credentials()
+    if credentials is not None and credentials.method in STATIC:
+        why = "SkyPilot would write your AWS keys, which don't expire, into command lines"
+        remedy = f"{why}: rent with `aws sso login` or a role, or leave the mount out, as h100-spot does"
+        raise file.wrong(f"file_mounts.{cached[0]}.mode", modes[cached[0]], remedy)

@@ -1,18 +1,25 @@
-"""All checks of the doctor, in the order in which they are shown, and those of our own installation."""
+"""All checks of the doctor, in the order in which they are shown; here those of this machine."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import get_args
 
 from configs.evals.suites import Framework
-from flows.terminal.doctor.serving import serving_checks
+from configs.load import ConfigError, load_engine, load_gpu_of_card
 from flows.terminal.doctor.sky import sky_checks
 from flows.terminal.doctor.store import store_checks
+from tasks.engine import program
 from tasks.engine.machine import state_dir
 from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of, folder_of, trained_dir
 from tasks.host import environments
+from tasks.host.hub import hub_cache
+from tasks.place import gpu
 from warehouse.store.proof import Check
 
 ENGINE_DISK_GIB = 6.0
@@ -62,3 +69,94 @@ def _family() -> list[Check]:
         Check("demo family", not broken, shipped, RESTORE if broken else ""),
         Check("demo family, on request", True, trained, TRAIN if untrained else "", remark=bool(untrained)),
     ]
+
+
+BUSY_MIB = 1024.0
+"""Memory that is in use on an idle card: less than this is the driver's own and a desktop's."""
+
+WEIGHTS_GIB = 70.0
+"""What the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits."""
+
+OWN_ENGINE = "vllm-own"
+"""The shipped engine that serves with the vLLM of the PATH."""
+
+
+def serving_checks() -> list[Check]:
+    """What an engine on this machine would find: without a card it serves on the processor, or is rented one."""
+    if not shutil.which("nvidia-smi"):
+        none = Check("GPU", True, "none here: cells run on the processor, or on rented machines", remark=True)
+        return [none, *_vllm(), _weights(needed=False)]
+    found = gpu.cards()
+    if not found:
+        remedy = "run `nvidia-smi`: the driver doesn't match its kernel module, or the cards are not passed through"
+        return [Check("GPU", False, "nvidia-smi is here but shows no card", remedy), *_vllm(), _weights(needed=False)]
+    cuda, holders = gpu.cuda_version(), gpu.holders()
+    return [*(_card(card, cuda, holders) for card in found), *_vllm(), _weights(needed=True)]
+
+
+def _card(card: gpu.Card, cuda: str | None, holders: Sequence[gpu.Holder]) -> Check:
+    said = [card.name, _memory(card), f"driver {card.driver}", f"CUDA up to {cuda or '?'}"]
+    remedies = []
+    if (card.used_mib or 0.0) > BUSY_MIB:
+        said.append(_in_use(card, [holder for holder in holders if holder.uuid == card.uuid]))
+        remedies.append("end what uses it, or no speed measured here is to be believed")
+    try:
+        said.append(f"`gpu: {load_gpu_of_card(card.name).name}`")
+    except ConfigError:
+        said.append("no file in configs/gpus")
+        remedies.append("copy one of configs/gpus into gpus/ beside your sweep, with this card's figures and name")
+    return Check(f"GPU {card.number}", True, ", ".join(said), "; ".join(remedies), remark=bool(remedies))
+
+
+def _memory(card: gpu.Card) -> str:
+    if card.memory_mib is None:
+        return "unknown memory"
+    free_mib = card.memory_mib - (card.used_mib or 0.0)
+    return f"{free_mib / 1024:.1f} of {card.memory_mib / 1024:.1f} GiB free"
+
+
+def _in_use(card: gpu.Card, holders: Sequence[gpu.Holder]) -> str:
+    """Who has the memory; in a container the driver doesn't tell the processes outside."""
+    used = f"{(card.used_mib or 0.0) / 1024:.1f} GiB in use"
+    named = [f"{holder.name} (process {holder.pid}, {_gib(holder.used_mib)})" for holder in holders]
+    return f"{used} by {', '.join(named) if named else 'processes that the driver does not name'}"
+
+
+def _gib(mib: float | None) -> str:
+    return "unknown memory" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
+def _vllm() -> list[Check]:
+    """Versions of the engines that are here: ours for the processor, and the `vllm` that a sweep's own engine runs."""
+    ours = environments.python_of("engine-cpu")
+    said = [] if ours is None else [_version("vLLM of engine-cpu", ours)]
+    name, command = "vLLM on the PATH", shutil.which("vllm")
+    if command is None:
+        return [*said, Check(name, True, "none: GPU cells run in the image, or where it is named", remark=True)]
+    try:
+        version = program.release([command])
+    except program.EngineUnavailable as error:
+        return [*said, Check(name, False, str(error))]  # it says the remedy
+    own = load_engine(OWN_ENGINE)
+    unknown = program.unknown_arguments((*own.args, *own.draft_args), version)
+    remedy = f"it doesn't know {', '.join(unknown)} of `engine: {OWN_ENGINE}`: install a newer one" if unknown else ""
+    return [*said, Check(name, True, f"{version}, {command}", remedy, remark=bool(unknown))]
+
+
+def _version(name: str, python: Path) -> Check:
+    """The installed version, read without importing vLLM, which takes ten seconds."""
+    argv = [str(python), "-c", "import importlib.metadata as m; print(m.version('vllm'))"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        return Check(name, False, f"{python}: {last}", "install vLLM anew into that environment")
+    return Check(name, True, done.stdout.strip())
+
+
+def _weights(*, needed: bool) -> Check:
+    folder = hub_cache(os.environ)
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free_gib = shutil.disk_usage(there).free / 2**30
+    is_small = needed and free_gib < WEIGHTS_GIB
+    remedy = f"models of up to {WEIGHTS_GIB:.0f} GiB are shipped: free some, or set HF_HOME" if is_small else ""
+    return Check("disk for weights", True, f"{free_gib:.0f} GiB free in {folder}", remedy, remark=is_small)

@@ -72,7 +72,6 @@ def _version() -> Check:
 
 
 def _secrets() -> list[Check]:
-    """Which secrets are set here, by name only."""
     aws_file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
     checks = []
     for name, purpose in SECRETS.items():
@@ -104,7 +103,6 @@ def _server() -> Check:
 
 
 def _clouds() -> list[Check]:
-    """One line per cloud of the shipped tasks, and one per other cloud that works."""
     if os.environ.get(REMOTE_SERVER):
         try:
             names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
-from flows.terminal.prefect_server.command import output_of
-from flows.terminal.prefect_server.database import lay_database
 from tasks.engine.machine import state_dir
 from tasks.engine.server import free_port
 from tasks.host import process_group
+from tasks.host.environment_spec import user_cache
 
 WORK_POOL = "local"
 """Name of the process work pool that `prefect.yaml` deploys to."""
@@ -53,9 +55,8 @@ class SessionFailed(SpecsweepError):
 def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
     """This process's environment with a Prefect home of our own and nothing of the user's Prefect.
 
-    Args:
-        home: folder for Prefect's profile, database and storage.
-        api_url: the server to talk to; if None, Prefect starts an ephemeral one inside the process.
+    `home` gets Prefect's profile, database and storage. Without `api_url` Prefect starts an ephemeral server inside
+    the process.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= OUR_SETTINGS | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_COLORS": "false"}
@@ -73,10 +74,8 @@ class PrefectSession:
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None, silence_s: int | None = None) -> None:
         """Choose a free port; nothing is started yet.
 
-        Args:
-            home: Prefect's home, which also gets the logs.
-            settings: further environment variables for server, worker and flows.
-            silence_s: silence after which a flow run counts as crashed; if None, the default of `flows.automations`.
+        `settings`: further variables for server, worker and flows. `silence_s`: after which a flow run counts
+        as crashed; None: the default of `flows.automations`.
         """
         self.home = home
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -201,3 +200,57 @@ class PrefectSession:
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"
+
+
+DATABASE = "prefect.db"
+"""Its name in a home."""
+
+
+def lay_database(home: Path, env: Mapping[str, str]) -> None:
+    """Give a home that has no database an empty one of the installed Prefect's newest schema.
+
+    The first home of this user and version costs a run of Prefect's own `database upgrade`, each further one a copy of
+    a megabyte. A server makes sure of the schema itself, and finds nothing to do.
+
+    `env`: how Prefect is set up, its home included.
+
+    Raises:
+        CommandFailed: Prefect can't make one.
+    """
+    if (home / DATABASE).exists():
+        return
+    template = user_cache() / "prefect" / f"{version('prefect')}.db"
+    template.parent.mkdir(parents=True, exist_ok=True)
+    with template.with_suffix(".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not template.exists():
+            with TemporaryDirectory(dir=template.parent) as folder:
+                upgrade = ["-m", "prefect", "server", "database", "upgrade", "-y"]
+                output_of(upgrade, dict(env) | {"PREFECT_HOME": folder})
+                (Path(folder) / DATABASE).replace(template)
+    with TemporaryDirectory(dir=home) as folder:
+        Path(shutil.copy(template, folder)).replace(home / DATABASE)
+
+
+class CommandFailed(SpecsweepError):
+    """It exited non-zero; the text ends with what it said."""
+
+
+def output_of(arguments: Sequence[str], env: Mapping[str, str]) -> str:
+    """What `python ARGUMENTS` writes.
+
+    Raises:
+        CommandFailed: it exits non-zero.
+    """
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode != 0:
+        raise CommandFailed(f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}")
+    return done.stdout

@@ -17,6 +17,7 @@ from configs.load import load_gpu, load_sweep
 from configs.schema import Budget, Plan
 from flows.forecast.budget import BudgetExceeded, Fit, Purse, over
 from flows.forecast.forecast import Forecast, forecast
+from tests.flows.conftest import Finish
 from tests.warehouse.rented import NO_PRICE, START_S, ZONE_A, at, rent
 from warehouse.ledger import Ledger
 from warehouse.placement import PlacementEnd, Placements
@@ -194,9 +195,7 @@ def test_what_fits(left: float | None, done: bool, fits: bool) -> None:
     assert Fit("run_usd", "run r", 30.0, 20.0, left, done).fits is fits
 
 
-def test_plan_shows_the_budgets_and_whether_they_fit(
-    tmp_path: Path, finish_sweep: Callable[..., tuple[int, str]]
-) -> None:
+def test_plan_shows_the_budgets_and_whether_they_fit(tmp_path: Path, finish_sweep: Finish) -> None:
     sweep = yaml.safe_load((ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8"))
     sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 200}}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
@@ -207,9 +206,7 @@ def test_plan_shows_the_budgets_and_whether_they_fit(
     assert f"${TOTAL_USD:.2f}" in run and run.split()[-1] == "fits"
 
 
-def test_status_says_what_was_spent_and_what_is_up(
-    ledger: Ledger, finish_sweep: Callable[..., tuple[int, str]]
-) -> None:
+def test_status_says_what_was_spent_and_what_is_up(ledger: Ledger, finish_sweep: Finish) -> None:
     ledger.write_plan(FULL)
     rent(ledger, KEY, 0, 2, 12, offer=RICH, attempt=1)
     code, said = finish_sweep("status")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -17,7 +16,8 @@ from flows.forecast.decoding import at_once, carried_requests, decode_tok_s, gai
 from flows.forecast.estimates import step_s
 from flows.forecast.evaluations import EvalForecast
 from flows.forecast.forecast import Forecast, forecast
-from flows.terminal.tables.forecast_table import render
+from flows.terminal.forecast_table import render
+from tests.flows.conftest import Finish, with_steps
 
 FULL: Plan = expand(load_sweep("full"))
 CELLS = {planned.cell.label: planned.cell for planned in FULL.cells}
@@ -34,17 +34,7 @@ def shown(result: Forecast, columns: int) -> str:
 
 def changed(**fields: object) -> Plan:
     """The plan with other fields in every evaluation."""
-    cells = [
-        planned.model_copy(
-            update={
-                "steps": tuple(
-                    step.model_copy(update=fields) if isinstance(step, EvalStep) else step for step in planned.steps
-                )
-            }
-        )
-        for planned in FULL.cells
-    ]
-    return FULL.model_copy(update={"cells": tuple(cells)})
+    return with_steps(FULL, EvalStep, **fields)
 
 
 def evaluation(plan: Plan, name: str = "eval-gpqa") -> EvalForecast:
@@ -58,7 +48,6 @@ def test_gpqa_shows_seven_points_and_says_what_its_margin_would_take_and_cost() 
     assert gpqa.smallest_difference == pytest.approx(0.077, abs=0.0005)
     assert gpqa.comparisons == 6, "of 11 cells, 5 are AR"
     assert gpqa.carried_margin == pytest.approx(0.089, abs=0.0005)
-    assert not gpqa.carries_its_margin
     assert gpqa.needed is not None and (gpqa.needed.items, gpqa.needed.samples) == (198, 4), "it has no more items"
     assert gpqa.cost.gpu_h < gpqa.needed.cost.gpu_h < 4 * gpqa.cost.gpu_h
 
@@ -78,7 +67,7 @@ def test_a_suite_with_more_items_is_asked_for_those_first() -> None:
     ifeval, mmlu = evaluation(narrow, "eval-ifeval"), evaluation(narrow, "eval-mmlu-pro")
     assert mmlu.needed is not None and (mmlu.needed.items, mmlu.needed.samples) == (1745, 1)
     assert ifeval.needed is not None and (ifeval.needed.items, ifeval.needed.samples) == (541, 4)
-    assert evaluation(changed(margin=0.06), "eval-mmlu-pro").carries_its_margin
+    assert evaluation(changed(margin=0.06), "eval-mmlu-pro").needed is None
 
 
 def test_tokens_hours_and_dollars_are_those_of_the_whole_matrix() -> None:
@@ -171,7 +160,7 @@ def test_looks_are_said() -> None:
     assert "looked at once, at the end" in shown(forecast(FULL, {}), 200)
 
 
-def test_the_json_has_the_evaluations(finish_sweep: Callable[..., tuple[int, str]]) -> None:
+def test_the_json_has_the_evaluations(finish_sweep: Finish) -> None:
     code, said = finish_sweep("plan", "full", "--json")
     assert code == 0, said
     evaluations = json.loads(said.splitlines()[-1])["evaluations"]

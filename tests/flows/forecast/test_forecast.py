@@ -1,20 +1,24 @@
 """The forecast: its rates against published ones, what it counts and what it refuses to leave out."""
 
+from __future__ import annotations
+
 import io
+from statistics import median
 
 import pytest
 from rich.console import Console
 
+from configs.cell import Cell
 from configs.expand import expand
 from configs.load import load_gpu, load_sweep
 from configs.schema import Plan
-from flows.forecast.decoding import at_once, decode_tok_s
-from flows.forecast.estimates import CPU_START_S
+from flows.forecast.decoding import BATCH_EFFICIENCY, GAIN_BY_METHOD, at_once, carried_requests, decode_tok_s
+from flows.forecast.estimates import CPU_START_S, load_s, start_s
 from flows.forecast.forecast import Forecast, forecast
-from flows.terminal.tables.forecast_table import render
+from flows.terminal.forecast_table import render
 from warehouse.clock import duration
 from warehouse.price import dollars
-from warehouse.published.read import load_write_up
+from warehouse.published.read import WriteUp, load_write_up
 
 
 def plan(name: str) -> Plan:
@@ -117,3 +121,110 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 def test_unknown_dollars_are_a_question_mark() -> None:
     assert (dollars(None), dollars(0), dollars(12.345)) == ("?", "$0.00", "$12.35")
+
+
+def test_the_rate_is_that_of_its_source_and_more_requests_make_a_queue() -> None:
+    plan, gpu = expand(load_sweep("transformers")), load_gpu("h100")
+    cell = plan.cells[0].cell
+    source = next(row for row in load_write_up("mtp-transformers-h100").rows if row.is_baseline)
+    assert decode_tok_s(cell, gpu, 1088) == pytest.approx(source.tok_s, rel=0.05)
+    assert at_once(cell, gpu, 16, 600) == 1
+
+
+def test_the_plan_says_what_it_rests_on_and_fits_its_own_budget() -> None:
+    plan = expand(load_sweep("transformers"))
+    result = forecast(plan, {})
+    assert any(said.startswith("generate() of transformers") for said in result.assumptions)
+    assert plan.cloud is not None and plan.cloud.budget.run_usd is not None
+    assert sum(cell.usd_spot or 0 for cell in result.cells) < plan.cloud.budget.run_usd
+    tiny = forecast(expand(load_sweep("tiny-quick")), {})
+    assert not any("generate()" in said for said in tiny.assumptions)
+
+
+DFLASH = "dflash-flash-attn"
+"""Its source's technique: DFlash's method, with the drafter's attention backend."""
+
+
+def rates(write_up: WriteUp, **identity: object) -> dict[str, float]:
+    """The rate of each technique under one condition."""
+    rows = [row for row in write_up.rows if row.tok_s is not None and row.workload is None]
+    matching = [row for row in rows if all(getattr(row, name) == value for name, value in identity.items())]
+    return {row.technique: row.tok_s for row in matching if row.tok_s is not None}
+
+
+def test_the_gain_of_mtp_and_of_diffusion_is_the_middle_of_its_source() -> None:
+    write_up = load_write_up("mtp-diffusion-h100")
+    gains = [row.speedup for row in write_up.rows if row.speedup is not None and row.mode == "fixed"]
+    assert len(gains) == 5
+    assert GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
+    diffusion = rates(write_up, model="diffusiongemma-26b-a4b", condition="short")["diffusion"]
+    ar = rates(write_up, model="gemma-4-26b-a4b", condition="short")["ar"]
+    assert GAIN_BY_METHOD["diffusion"] == round(diffusion / ar, 1)
+
+
+def test_the_gain_of_dflash_lies_between_its_two_models() -> None:
+    rows = load_write_up("mtp-dflash-h100").rows
+    gains = sorted(row.speedup for row in rows if row.technique == DFLASH and row.concurrency == 1 and row.speedup)
+    assert gains == [1.73, 3.03]
+    assert gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
+
+
+FULL: Plan = expand(load_sweep("full"))
+DENSE = next(p.cell for p in FULL.cells if p.cell.label == "gemma-4-31b fp8 ar")
+H100 = load_gpu("h100")
+FOUR_IN_ONE = H100.model_copy(update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0})
+"""One card with what four have."""
+
+
+def spread(cell: Cell, *args: str) -> Cell:
+    return cell.model_copy(update={"engine": cell.engine.model_copy(update={"args": (*cell.engine.args, *args)})})
+
+
+def served(plan: Plan, *args: str) -> Plan:
+    cells = tuple(p.model_copy(update={"cell": spread(p.cell, *args), "control": None}) for p in plan.cells)
+    return plan.model_copy(update={"cells": cells})
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 64, 1024])
+def test_tensor_parallel_cards_are_as_fast_as_one_with_what_all_have(at_once: int) -> None:
+    four = spread(DENSE, "--tensor-parallel-size", "4")
+    assert decode_tok_s(four, H100, 4000, at_once) == pytest.approx(decode_tok_s(DENSE, FOUR_IN_ONE, 4000, at_once))
+
+
+def test_prompts_are_read_by_all_cards() -> None:
+    load = next(iter(FULL.cells[2].measured_steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
+    four = spread(DENSE, "-tp", "4")
+    assert load_s(four, H100, load) == pytest.approx(load_s(DENSE, FOUR_IN_ONE, load))
+
+
+def test_pipeline_stages_take_turns_with_one_request_and_work_together_on_several() -> None:
+    stages = spread(DENSE, "--pipeline-parallel-size=4")
+    assert decode_tok_s(stages, H100, 4000) == decode_tok_s(DENSE, H100, 4000)
+    one, four = (decode_tok_s(cell, H100, 30000, 16) for cell in (DENSE, stages))
+    assert one < four < 4 * one
+
+
+def test_data_parallel_copies_are_alone_with_their_requests() -> None:
+    copies = spread(DENSE, "-dp=4")
+    alone = decode_tok_s(DENSE, H100, 4000)
+    assert decode_tok_s(copies, H100, 4000) == alone
+    assert decode_tok_s(copies, H100, 4000, 4) == pytest.approx(4 * alone * BATCH_EFFICIENCY)
+
+
+def test_the_cache_is_that_of_all_cards_less_each_copy_of_the_weights() -> None:
+    one = carried_requests(DENSE, H100, 33068)
+    assert one == 16
+    assert carried_requests(spread(DENSE, "-dp=4"), H100, 33068) == pytest.approx(4 * one, abs=3)
+    sharded = [carried_requests(spread(DENSE, f"{flag}=4"), H100, 33068) or 0 for flag in ("-tp", "-pp")]
+    assert sharded[0] == sharded[1] > 4 * one + 30
+
+
+def test_four_cards_cost_less_than_four_times_one_and_the_plan_says_that_they_are_ideal_ones() -> None:
+    one, four = forecast(served(FULL), {}), forecast(served(FULL, "-tp=4"), {})
+    assert one.gpu_h < four.gpu_h < 3 * one.gpu_h
+    assert four.wall_h < one.wall_h
+    for before, after in zip(one.cells, four.cells, strict=True):
+        assert (before.cards, after.cards) == (1, 4)
+        assert after.start_s >= start_s(H100)
+    said = [any("ideal ones" in sentence for sentence in each.assumptions) for each in (one, four)]
+    assert said == [False, True]

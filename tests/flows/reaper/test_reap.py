@@ -26,25 +26,20 @@ from flows.clusters.clouds.gcp import GcpProject, Login
 from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
-from flows.reaper import ReapReport, reap_store
-from flows.reaper.reap import SECOND_LOOK_S
-from flows.reaper.report import Reaped
+from flows.reaper.reap import SECOND_LOOK_S, reap_store
+from flows.reaper.report import Reaped, ReapReport
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
 from flows.terminal.prefect_server.session import our_environment
+from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.store.conftest import KEYS, S3Server, make_server
 from warehouse.lease import Heartbeat
 from warehouse.managing.claims import FlowHeartbeat
 from warehouse.owner import owner_name
-from warehouse.placement import Offer, Placements, PlacementStory
+from warehouse.placement import Placements, PlacementStory
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
 """An owner that can't be asked whether it lives, so that only its silence tells."""
-
-OFFER = Offer(
-    cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
-    price_source="test",
-)  # fmt: skip
 
 
 class Ec2:
@@ -147,6 +142,14 @@ class Scene:
         """What a flow writes before it rents."""
         self.placements.ask(self.name, OFFER, ELSEWHERE, "2026-11-20T10:00:00.000+00:00")
 
+    def rented(self, status: str | None = None) -> str:
+        """The cell's machine, as its flow has rented it; its id. SkyPilot knows of it if it has a status there."""
+        instance = self.ec2.rent(self.name)
+        if status is not None:
+            self.sky.knows(self.name, status)
+        self.ask()
+        return instance
+
     def flow_beats(self, owner: str = ELSEWHERE) -> None:
         said = FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00", epoch=1)
         self.store.put(f"{self.placements.root}/flow.json", said.model_dump_json().encode())
@@ -224,9 +227,7 @@ def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene)
 
 @pytest.mark.parametrize("status", ["INIT", "AUTOSTOPPING", "UP", "STOPPED"])
 def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, status: str) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.sky.knows(scene.name, status)
-    scene.ask()
+    instance = scene.rented(status)
     reaped = the_one(scene.reap(), scene.name)
     assert (reaped.done, reaped.found.status, reaped.usd_h) == ("down", status, 2.25)
     assert scene.sky.asked == [(scene.name, False)] and not scene.sky.clusters
@@ -240,9 +241,7 @@ def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, sta
 
 
 def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.sky.knows(scene.name, "UP")
-    scene.ask()
+    instance = scene.rented("UP")
     scene.flow_beats()
     by_flow = the_one(scene.reap(), scene.name)
     assert (by_flow.done, by_flow.fate.owner) == ("left", ELSEWHERE)
@@ -256,9 +255,7 @@ def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
 
 @pytest.mark.parametrize("who", ["flow", "runner"])
 def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, who: str) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.sky.knows(scene.name, "UP")
-    scene.ask()
+    instance = scene.rented("UP")
     if who == "runner":
         scene.run.leases.acquire(ELSEWHERE)
         beat = Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z")
@@ -277,16 +274,14 @@ def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, wh
 
 
 def test_a_flow_that_is_known_dead_owns_nothing(scene: Scene) -> None:
-    scene.ec2.rent(scene.name)
-    scene.ask()
+    scene.rented()
     where, tick = owner_name().rsplit("/", 1)
     scene.flow_beats(f"{where}/{int(tick) + 1}")  # another process had this id
     assert the_one(scene.reap(), scene.name).done == "down"
 
 
 def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.ask()
+    instance = scene.rented()
     report = scene.reap(dry_run=True)
     assert scene.paused_s == [], "it only looks once"
     assert the_one(report, scene.name).done == "would go down"
@@ -341,8 +336,7 @@ def test_what_skypilot_cannot_take_down_goes_down_by_id_and_is_forgotten(scene: 
 
 
 def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: Scene) -> None:
-    instance = scene.ec2.rent(scene.name)
-    scene.ask()
+    instance = scene.rented()
     scene.ec2.protect(instance, on=True)
     report = scene.reap()
     assert the_one(report, scene.name).done == "not down" and not report.ok

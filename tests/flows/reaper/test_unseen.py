@@ -9,18 +9,16 @@ import pytest
 from flows.clusters.clouds.account import CloudError, NotAsked, Sighting
 from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.api import Rented
-from flows.reaper import ReapReport, reap_store
-from tests.fake_cloud import offer
+from flows.reaper.reap import reap_store
+from flows.reaper.report import ReapReport
+from tests.fake_cloud import OFFER, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.test_ledger import elsewhere
 from warehouse.clock import SYSTEM, iso_of, moment_s
 from warehouse.managing.ends import IDLE_S
 from warehouse.placement import Offer, Placements, PlacementStory
 
-AWS = Offer(
-    cloud="aws", region="us-west-2", zone="us-west-2a", instance_type="x", spot=True, price_usd_h=3.0,
-    price_source="test",
-)  # fmt: skip
+AWS = OFFER.model_copy(update={"region": "us-west-2", "zone": "us-west-2a"})
 RUNPOD = offer().model_copy(update={"cloud": "runpod"})
 TWO_HOURS_S = 7200.0
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Launch, Wait
-from flows.renting.failures import BACKOFF, Backoff
+from flows.renting.policy import BACKOFF, Backoff
 from flows.renting.site import PolicySite
+from tests.fake_cloud import OFFER
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer
 
@@ -23,15 +24,7 @@ ASKING_S = 2.0
 def offer(zone: str, *, spot: bool = True, price_usd_h: float | None = None) -> Offer:
     """An H100 in a zone named like `us-east-1a`."""
     price = price_usd_h if price_usd_h is not None else 2.5 if spot else 7.0
-    return Offer(
-        cloud="aws",
-        region=zone[:-1],
-        zone=zone,
-        instance_type="p5.4xlarge",
-        spot=spot,
-        price_usd_h=price,
-        price_source="made up",
-    )
+    return OFFER.model_copy(update={"region": zone[:-1], "zone": zone, "spot": spot, "price_usd_h": price})
 
 
 def cloud(**fields: object) -> Cloud:

@@ -15,7 +15,7 @@ from configs.schema import Plan
 from flows.forecast.budget import BudgetExceeded
 from flows.forecast.forecast import forecast
 from flows.plans import make_plan
-from flows.renting.expected import expected
+from flows.renting.site import expected
 from flows.settling import require_budget
 from flows.terminal.cli import app
 from warehouse.ledger import Ledger

@@ -5,9 +5,7 @@ import random
 import pytest
 
 from flows.clusters.protocol import Launch, Wait
-from flows.renting.deadline import Pace, Start
-from flows.renting.failures import BACKOFF, Backoff, Event, Memory, place_of, remember
-from flows.renting.policy import Known, decide
+from flows.renting.policy import BACKOFF, Backoff, Event, Failures, Known, Pace, WatchedFrom, decide, pool_of, remember
 from tests.flows.renting.rented_zones import START_S, cloud, need, offer
 from warehouse.outcomes import Ended
 from warehouse.placement import Offer
@@ -19,25 +17,30 @@ ALL = [EAST_A, EAST_B, WEST, OD_EAST, OD_WEST]
 CHANGEOVER_S = 480.0
 
 
-def after(*events: Event) -> Memory:
-    memory = Memory()
+def after(*events: Event) -> Failures:
+    memory = Failures()
     for event in events:
         memory = remember(memory, event)
     return memory
 
 
 def failed(at: Offer, kind: str, at_s: float, lived_s: float = 2.0, cell_key: str = "c1") -> Event:
-    return Event(cell_key, place_of(at), Ended(kind), at_s, lived_s)
+    return Event(cell_key, pool_of(at), Ended(kind), at_s, lived_s)
 
 
-def known(memory: Memory | None = None, pace: Pace | None = None, *, was_on_demand: bool = False) -> Known:
-    return Known(memory or Memory(), BACKOFF, pace, was_on_demand)
+def known(memory: Failures | None = None, pace: Pace | None = None, *, was_on_demand: bool = False) -> Known:
+    return Known(memory or Failures(), BACKOFF, pace, was_on_demand)
 
 
 def launched(offers: list[Offer], what: Known, now_s: float = START_S, **fields: float) -> Launch:
     decision = decide(offers, need(**fields), cloud(), what, now_s, random.Random(1))
     assert isinstance(decision, Launch), decision
     return decision
+
+
+def is_spot(what: Known, **fields: float) -> bool:
+    offer = launched(ALL, what, **fields).offer
+    return offer is not None and offer.spot
 
 
 def waits(offers: list[Offer], what: Known, now_s: float = START_S, seed: int = 1) -> Wait:
@@ -52,10 +55,8 @@ def test_the_cheapest_spot_offer_comes_first() -> None:
 
 def test_cells_spread_over_places_of_one_price() -> None:
     chosen = {decide(ALL, need(), cloud(), known(), START_S, random.Random(seed)) for seed in range(20)}
-    assert {decision.offer.zone for decision in chosen if isinstance(decision, Launch) and decision.offer} == {
-        "us-east-1a",
-        "us-east-1b",
-    }
+    zones = {decision.offer.zone for decision in chosen if isinstance(decision, Launch) and decision.offer}
+    assert zones == {"us-east-1a", "us-east-1b"}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -72,10 +73,10 @@ def test_a_place_is_as_good_as_before_once_its_time_is_over() -> None:
 
 
 def test_each_failure_in_a_row_doubles_how_long_a_place_is_avoided() -> None:
-    at_s, memory, avoided = START_S, Memory(), []
+    at_s, memory, avoided = START_S, Failures(), []
     for _ in range(8):
         memory = remember(memory, failed(EAST_A, "no_capacity", at_s))
-        trouble = memory.troubles[place_of(EAST_A)]
+        trouble = memory.troubles[pool_of(EAST_A)]
         avoided.append(trouble.avoid_s)
         at_s = trouble.avoided_until_s + 5
     assert avoided == [600, 1200, 2400, 4800, 9600, 14400, 14400, 14400]
@@ -83,19 +84,19 @@ def test_each_failure_in_a_row_doubles_how_long_a_place_is_avoided() -> None:
 
 def test_a_wave_of_losses_counts_once_and_a_long_life_starts_a_new_row() -> None:
     wave = after(*(failed(EAST_A, "preempted", START_S + i, 1000 + i, f"c{i}") for i in range(6)))
-    assert wave.troubles[place_of(EAST_A)].in_a_row == 1
+    assert wave.troubles[pool_of(EAST_A)].in_a_row == 1
     twice = remember(wave, failed(EAST_A, "preempted", START_S + 2000, 100))
-    assert twice.troubles[place_of(EAST_A)].in_a_row == 2
+    assert twice.troubles[pool_of(EAST_A)].in_a_row == 2
     later = remember(twice, failed(EAST_A, "preempted", START_S + 5000, 2500))
-    assert later.troubles[place_of(EAST_A)].in_a_row == 1
+    assert later.troubles[pool_of(EAST_A)].in_a_row == 1
 
 
 def test_work_done_clears_a_place_unless_it_was_begun_before_the_failure() -> None:
     memory = after(failed(EAST_A, "no_capacity", START_S))
-    begun_before = Event("c2", place_of(EAST_A), None, START_S + 100, 4000.0)
-    begun_after = Event("c2", place_of(EAST_A), None, START_S + 4000, 3000.0)
-    assert not remember(memory, begun_before).is_clear(place_of(EAST_A), START_S + 101)
-    assert remember(memory, begun_after).is_clear(place_of(EAST_A), START_S + 4001)
+    begun_before = Event("c2", pool_of(EAST_A), None, START_S + 100, 4000.0)
+    begun_after = Event("c2", pool_of(EAST_A), None, START_S + 4000, 3000.0)
+    assert not remember(memory, begun_before).is_clear(pool_of(EAST_A), START_S + 101)
+    assert remember(memory, begun_after).is_clear(pool_of(EAST_A), START_S + 4001)
 
 
 def test_nothing_clear_means_a_rested_place_and_the_one_just_lost_comes_last() -> None:
@@ -134,7 +135,7 @@ def test_many_places_are_counted_and_the_latest_named() -> None:
 
 
 def test_waits_double_up_to_the_bound_and_differ_between_cells() -> None:
-    at_s, memory, spans = START_S, Memory(), []
+    at_s, memory, spans = START_S, Failures(), []
     for _ in range(12):
         memory = remember(memory, failed(EAST_A, "no_capacity", at_s))
         wait = waits([EAST_A], known(memory), at_s)
@@ -165,16 +166,19 @@ def test_on_demand_avoids_the_zone_that_has_just_reclaimed() -> None:
         assert launched(ALL, known(memory), START_S + 1, losses=3).offer == OD_WEST
 
 
-def test_without_on_demand_offers_spot_is_used_and_said() -> None:
-    decision = launched([EAST_A], known(), losses=3)
-    assert decision.offer == EAST_A
-    assert decision.why == ("lost 3 machines (cloud.on_demand_after: 3), but nothing can be rented on demand: spot")
-
-
-def test_without_on_demand_capacity_spot_is_used_and_said() -> None:
-    memory = after(failed(OD_EAST, "no_capacity", START_S), failed(OD_WEST, "no_capacity", START_S))
-    decision = launched([WEST, OD_EAST, OD_WEST], known(memory), START_S + 1, losses=3)
-    assert decision.offer == WEST and decision.why.endswith("no on-demand capacity: spot")
+@pytest.mark.parametrize(
+    ("offers", "gone", "said"),
+    [
+        ([EAST_A], (), "but nothing can be rented on demand: spot"),
+        ([WEST, OD_EAST, OD_WEST], (OD_EAST, OD_WEST), "but there is no on-demand capacity: spot"),
+    ],
+)
+def test_where_on_demand_is_not_to_be_had_spot_is_used_and_said(
+    offers: list[Offer], gone: tuple[Offer, ...], said: str
+) -> None:
+    memory = after(*(failed(zone, "no_capacity", START_S) for zone in gone))
+    decision = launched(offers, known(memory), START_S + 1, losses=3)
+    assert (decision.offer, decision.why) == (offers[0], f"lost 3 machines (cloud.on_demand_after: 3), {said}")
 
 
 def test_a_task_without_spot_is_rented_on_demand_without_a_word() -> None:
@@ -182,46 +186,40 @@ def test_a_task_without_spot_is_rented_on_demand_without_a_word() -> None:
 
 
 def test_safety_net_speaks_at_two_changeovers_and_not_before() -> None:
-    start = Start(3600.0, 5000.0)
+    start = WatchedFrom(3600.0, 5000.0)
     at_the_line = Pace(start, left_s=3600.0, time_left_s=3600.0 + 2 * CHANGEOVER_S, changeover_s=CHANGEOVER_S)
     over_it = at_the_line._replace(time_left_s=at_the_line.time_left_s - 1)
-    spot = launched(ALL, known(pace=at_the_line)).offer
-    assert spot is not None and spot.spot
+    assert is_spot(known(pace=at_the_line))
     decision = launched(ALL, known(pace=over_it))
     assert decision.offer is not None and not decision.offer.spot
     assert decision.why == "on demand: 1.0 h of work left, 1.3 h to cloud.finish_by_h"
 
 
 def test_behind_means_on_demand_only_where_no_spot_is_to_be_had() -> None:
-    start = Start(work_s=20_000.0, whole_s=28_000.0)
+    start = WatchedFrom(work_s=20_000.0, whole_s=28_000.0)
     # after 7 000 s a quarter of the work, 5 000 s, is expected
     on_line = Pace(start, left_s=15_000.0, time_left_s=21_000.0, changeover_s=CHANGEOVER_S)
     behind = on_line._replace(left_s=15_001.0)
     gone = after(*(failed(zone, "no_capacity", START_S - 1) for zone in (EAST_A, EAST_B, WEST)))
     assert not on_line.is_behind and behind.is_behind
-    spot = launched(ALL, known(pace=behind)).offer
-    assert spot is not None and spot.spot  # the paper's Taking Risks
-    decision = launched(ALL, known(gone, behind))
-    assert decision.offer is not None and not decision.offer.spot
+    assert is_spot(known(pace=behind)), "the paper's Taking Risks"
+    assert not is_spot(known(gone, behind))
     assert waits(ALL, known(gone, on_line)).until_s == START_S + 1
 
 
 def test_a_wait_ends_when_the_deadline_speaks() -> None:
     gone = after(*(failed(zone, "no_capacity", START_S - 1) for zone in (EAST_A, EAST_B, WEST)))
-    ahead = Pace(Start(20_000.0, 28_000.0), 14_990.0, 21_000.0, CHANGEOVER_S)
+    ahead = Pace(WatchedFrom(20_000.0, 28_000.0), 14_990.0, 21_000.0, CHANGEOVER_S)
     assert waits(ALL, known(gone, ahead)).until_s == pytest.approx(START_S + 14)
     loose = Pace(None, 3600.0, 3600 / 0.7 + 5, CHANGEOVER_S)
     assert waits(ALL, known(gone, loose)).until_s == pytest.approx(START_S + 5)
 
 
 def test_hysteresis_stays_on_demand_until_two_changeovers_ahead() -> None:
-    start = Start(work_s=20_000.0, whole_s=28_000.0)
+    start = WatchedFrom(work_s=20_000.0, whole_s=28_000.0)
     expected_s = (7_000 + 2 * CHANGEOVER_S) * 20_000 / 28_000
     short = Pace(start, 20_000 - expected_s + 1, 21_000.0, CHANGEOVER_S)
     enough = short._replace(left_s=short.left_s - 1)
-    stays = launched(ALL, known(pace=short, was_on_demand=True)).offer
-    leaves = launched(ALL, known(pace=enough, was_on_demand=True)).offer
-    never_was = launched(ALL, known(pace=short)).offer
-    assert stays is not None and not stays.spot
-    assert leaves is not None and leaves.spot
-    assert never_was is not None and never_was.spot
+    assert not is_spot(known(pace=short, was_on_demand=True)), "it stays"
+    assert is_spot(known(pace=enough, was_on_demand=True)), "it leaves"
+    assert is_spot(known(pace=short)), "it never was"

@@ -31,6 +31,12 @@ def never_lost(offer: Offer) -> None:
     return None
 
 
+def chosen(site: PolicySite, cell_key: str = "c1") -> Offer | None:
+    """What a cell gets now; None: it waits."""
+    decision = site.choose(need(cell_key))
+    return decision.offer if isinstance(decision, Launch) else None
+
+
 def no_loss(life: Life) -> list[Ended | None]:
     return [loss for _, _, loss in life.launches]
 
@@ -94,8 +100,8 @@ def test_after_three_losses_the_cell_is_on_demand_and_others_are_not() -> None:
     life = live(site, hands, world, 7200, CHANGEOVER_S)
     assert [place.spot for _, place, _ in life.launches] == [True, True, True, False]
     hands.at_s += 7200
-    fresh = site.choose(need("c2"))
-    assert isinstance(fresh, Launch) and fresh.offer is not None and fresh.offer.spot
+    fresh = chosen(site, "c2")
+    assert fresh is not None and fresh.spot
 
 
 def test_a_cell_without_any_spot_goes_on_demand_when_its_deadline_gets_tight_and_not_before() -> None:
@@ -136,12 +142,10 @@ def test_cells_that_still_wait_for_a_place_count_against_the_deadline() -> None:
     hands = Hands()
     settings = cloud(finish_by_h=2.5)
     waiting_s = {f"c{i}": 3600.0 for i in range(1, 6)}
-    alone = site_of([A, ON_DEMAND], hands, settings).choose(need("c1"))
-    two_each = site_of([A, ON_DEMAND], hands, settings, waiting_s=waiting_s, places=4).choose(need("c1"))
-    three_each = site_of([A, ON_DEMAND], hands, settings, waiting_s=waiting_s, places=2).choose(need("c1"))
-    assert isinstance(alone, Launch) and alone.offer == A
-    assert isinstance(two_each, Launch) and two_each.offer == A
-    assert isinstance(three_each, Launch) and three_each.offer == ON_DEMAND
+    assert chosen(site_of([A, ON_DEMAND], hands, settings)) == A, "alone"
+    for places, offer_of_it in ((4, A), (2, ON_DEMAND)):
+        site = site_of([A, ON_DEMAND], hands, settings, waiting_s=waiting_s, places=places)
+        assert chosen(site) == offer_of_it
 
 
 def test_a_restarted_flow_remembers_what_the_run_wrote_down(tmp_path: Path) -> None:
@@ -158,21 +162,17 @@ def test_a_restarted_flow_remembers_what_the_run_wrote_down(tmp_path: Path) -> N
         stories = placements.stories()
         return PolicySite(lambda: offers, lambda *_: None, PATIENT, stories, hands.now_s, random.Random(1))  # type: ignore[arg-type, return-value]
 
-    chosen = restarted().choose(need("c2"))
-    assert isinstance(chosen, Launch) and chosen.offer == C
+    assert chosen(restarted(), "c2") == C
     hands.at_s = START_S + 1512 + 601
-    chosen = restarted().choose(need("c2"))
-    assert isinstance(chosen, Launch) and chosen.offer == B
+    assert chosen(restarted(), "c2") == B
     hands.at_s = START_S + 1500 + 1801
-    chosen = restarted().choose(need("c2"))
-    assert isinstance(chosen, Launch) and chosen.offer == A
+    assert chosen(restarted(), "c2") == A
 
 
 def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments() -> None:
     hands = Hands()
     site = site_of([A], hands)
-    first = site.choose(need("c1"))
-    assert isinstance(first, Launch) and first.offer == A
+    assert chosen(site) == A
     site.ended("c1", A, Ended.NO_CAPACITY)
     waits = [site.choose(need(f"c{cell}")) for cell in range(2, 12)]
     assert all(isinstance(wait, Wait) for wait in waits)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import pytest
 from flows.terminal.flow_process import MODULE, end_orphans
 from tasks.host import process_group
 from tests.command_lines import command_of
+from tests.fake_cloud import wait_for
 from tests.fake_run import write_user_configs
-
-Start = Callable[..., "subprocess.Popen[str]"]
+from tests.flows.conftest import Sweep
 
 
 def left_of(folder: Path) -> list[int]:
@@ -29,13 +28,6 @@ def left_of(folder: Path) -> list[int]:
 
 def commands(pids: list[int]) -> str:
     return "\n".join(map(command_of, pids))
-
-
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -61,7 +53,7 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
     for number, group in enumerate(groups):
         process_group.record(group, tmp_path / f"{number}{process_group.RECORD_SUFFIX}")
     orphan, beside, living = sleeper(groups[0]), sleeper(groups[1]), sleeper(groups[1], "-m", MODULE)
-    wait_until(lambda: all(process_group.members(group) for group in groups), "they run")
+    wait_for(lambda: all(process_group.members(group) for group in groups), "they run")
     end_orphans(tmp_path)
     assert orphan.wait(60) == -signal.SIGTERM
     assert (beside.poll(), living.poll()) == (None, None)
@@ -69,20 +61,20 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
 
 
 @pytest.mark.slow(14)
-def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path: Path, start_sweep: Start) -> None:
+def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path: Path, start_sweep: Sweep) -> None:
     write_user_configs(tmp_path, "ar")
     command = ("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
     killed = start_sweep(*command, FAKE_ENGINE_TOKEN_S="0.05")
     server = lambda: [pid for pid in left_of(tmp_path) if "uvicorn" in commands([pid])]  # noqa: E731
     try:
-        wait_until(lambda: bool(server()) and "tasks.cell" in commands(left_of(tmp_path)), "it measures")
+        wait_for(lambda: bool(server()) and "tasks.cell" in commands(left_of(tmp_path)), "it measures", 120)
         orphans = server()
         for pid in [killed.pid, *(pid for pid in left_of(tmp_path) if MODULE in commands([pid]))]:
             os.kill(pid, signal.SIGKILL)
         killed.communicate()
         assert set(orphans) <= set(left_of(tmp_path)), "Prefect's server outlives whoever started it"
         again = start_sweep(*command)
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), "the next start ends it")
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), "the next start ends it", 120)
         again.send_signal(signal.SIGINT)
         said, _ = again.communicate(timeout=120)
         assert again.returncode == 130, said

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.terminal.prefect_server.command import CommandFailed
-from flows.terminal.prefect_server.database import DATABASE, lay_database
-from flows.terminal.prefect_server.session import our_environment
+from flows.terminal.prefect_server.session import DATABASE, CommandFailed, lay_database, our_environment
 
 
 def laid(home: Path) -> Path:

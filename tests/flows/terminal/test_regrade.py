@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flows.terminal.regrade import regrade
+from tests.flows.conftest import Finish
 from tests.graded_run import write_graded_run
 from warehouse.columns import Table
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
@@ -16,8 +16,6 @@ from warehouse.ledger import Commit, Ledger
 from warehouse.regrades import in_force, read_regrade, rows_in_force
 from warehouse.store import Store, StoreError, open_store
 from warehouse.tables import PROVENANCE, VERDICTS
-
-Finish = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from flows.terminal.cli import app
 from tests.fake_run import write_user_configs
+from tests.flows.conftest import Finish
+from tests.warehouse.read_page import Page
 from warehouse.ledger import Ledger
 from warehouse.store import open_store
-
-Finish = Callable[..., tuple[int, str]]
 
 BROKEN_CELL = "  - {model: fake-model, precision: fp8, technique: ar, serving: {max_model_len: 1024}}\n"
 
@@ -117,24 +114,6 @@ def test_help_shows_examples(finish_sweep: Finish) -> None:
         assert code == 0 and "Example" in said, command
 
 
-@pytest.mark.parametrize(
-    ("command", "defaults"),
-    [
-        (
-            "run",
-            ("[default: SPECSWEEP_STORE, else results/]", "[default: made from the plan; the same plan continues it]"),
-        ),
-        ("status", ("which run [default: all]",)),
-        ("reproduce", ("which run [default: the newest that measured the cell]",)),
-        ("published", ("[default: all]",)),
-    ],
-)
-def test_help_says_what_is_taken_where_nothing_is_given(command: str, defaults: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
-    said = " ".join(done.stdout.replace("│", " ").split())
-    assert [default for default in defaults if default not in said] == [], said
-
-
 def test_plan_full_prints_the_matrix_without_a_store(finish_sweep: Finish, tmp_path: Path) -> None:
     code, said = finish_sweep("plan", "full")
     assert code == 0
@@ -142,3 +121,82 @@ def test_plan_full_prints_the_matrix_without_a_store(finish_sweep: Finish, tmp_p
     assert "not built yet" not in said and "total" in said
     assert all(f"eval-{name}" in said for name in ("gpqa", "gpqa-inspect", "mmlu-pro", "ifeval", "haerae", "kmmlu"))
     assert not (tmp_path / "store").exists(), "planning writes nothing"
+
+
+WHY = "the engine died: ValueError: the fake engine refuses these arguments"
+
+
+@pytest.mark.slow(56)
+def test_a_cell_that_does_not_start_is_a_row_with_its_reason_until_it_is_measured(
+    tmp_path: Path, finish_sweep: Finish
+) -> None:
+    write_user_configs(tmp_path, "ar mtp", QUICK)
+    sweep, store = tmp_path / "sweep.yaml", tmp_path / "store"
+    sweep.write_text(sweep.read_text().replace("cells:\n", "max_attempts: 1\ncells:\n"))
+    code, said = finish_sweep("run", str(sweep), "--run-id", "r1", FAKE_ENGINE_BROKEN="--speculative-config")
+    assert code == 1 and f"fake-model bf16 mtp K=4: {WHY}" in " ".join(said.split()), said
+
+    [tried] = pl.read_parquet(store / "attempts.parquet").filter(outcome="failed").to_dicts()
+    names = ("run_id", "model", "precision", "technique", "k", "engine", "gpu", "weights", "acceptance_source")
+    assert [tried[name] for name in names] == [
+        "r1", "fake-model", "bf16", "mtp", 4, "fake", "cpu", "real", "measured",
+    ]  # fmt: skip
+    assert (tried["reason"], tried["unmeasured"]) == (WHY, ["smoke", "throughput"])
+    results = pl.read_parquet(store / "results_consolidated.parquet")
+    assert set(results["technique"]) == {"ar"}, "no row without a measurement"
+    page = Page((store / "report.html").read_text())
+    assert ("section", {"id": "not-measured"}) in page.elements and ("a", {"href": "#not-measured"}) in page.elements
+    assert f"mtp K=4 {WHY} everything failed 1" in page.text
+    assert "Tried, and not measured or not whole: mtp K=4. See Not measured." in page.text.partition("Contents")[0]
+
+    code, said = finish_sweep("run", str(sweep), "--run-id", "r1")
+    assert code == 0, said
+    attempts = pl.read_parquet(store / "attempts.parquet").filter(technique="mtp")
+    assert attempts.select("outcome", "unmeasured").rows() == [("failed", []), ("completed", [])]
+    page = Page((store / "report.html").read_text())
+    assert ("section", {"id": "not-measured"}) not in page.elements and "Tried, and not measured" not in page.text
+    assert WHY in page.text, "the attempt is a row for ever"
+
+
+SUITE = """
+name: fake-suite
+steps:
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 32, repeats: 3, requests: 5, stream_requests: 0}
+      - {name: once c=1, context_tokens: 64, output_tokens: 32, repeats: 1, requests: 1, stream_requests: 0}
+"""
+
+
+@pytest.mark.slow(19)
+def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path: Path, finish_sweep: Finish) -> None:
+    write_user_configs(tmp_path, "ar", SUITE)
+    name = str(tmp_path / "sweep.yaml")
+    for command in (("run", name), ("run", name), ("demo", "--sweep", name)):  # measured, and twice found measured
+        code, said = finish_sweep(*command, "--run-id", "r1", FAKE_ENGINE="some_errors")
+        rows = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet")
+        failed = rows.filter(pl.col("reasons").list.contains("request_failed"))["condition"].unique().to_list()
+        assert failed == ["short c=1"], rows["condition", "reasons"]
+        assert code == 4, said
+        assert "report.html" in said, "the report is written as always"
+        [line] = [each for each in said.splitlines() if each.startswith("requests failed or came back short:")]
+        assert "fake-model bf16 ar, short c=1 (request_failed)" in line and "once" not in line
+
+
+@pytest.mark.slow(14)
+def test_a_run_whose_requests_were_all_answered_ends_well(tmp_path: Path, finish_sweep: Finish) -> None:
+    write_user_configs(tmp_path, "ar", SUITE)
+    code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
+    assert code == 0 and "requests failed" not in said, said
+
+
+@pytest.mark.slow(29)
+def test_answers_that_are_too_short_count_and_other_faults_do_not(tmp_path: Path, finish_sweep: Finish) -> None:
+    for lie, wanted in (("short", 4), ("cache_hits", 0)):
+        (tmp_path / lie).mkdir()
+        write_user_configs(tmp_path / lie, "ar", SUITE)
+        asked = ("run", str(tmp_path / lie / "sweep.yaml"), "--store", str(tmp_path / lie / "store"))
+        code, said = finish_sweep(*asked, FAKE_ENGINE=lie)
+        assert code == wanted, (lie, said)
+        assert ("short_output)" in said.splitlines()[-1]) is (wanted == 4), said

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlparse
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked
 from flows.clusters.clouds.gcp import GcpProject, Login
 from flows.clusters.names import PREFIX
+from tests.loopback import serving
 
 ZONE = "us-central1-a"
 
@@ -104,13 +104,8 @@ def project(compute: Compute) -> Iterator[GcpProject]:
         def log_message(self, format: str, *args: object) -> None:
             del format, args
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield GcpProject(f"http://127.0.0.1:{server.server_port}", lambda: Login("p1", "token1"))
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Handler) as address:
+        yield GcpProject(f"http://{address}", lambda: Login("p1", "token1"))
 
 
 def test_machines_of_ours_in_every_zone_are_seen_with_what_the_reaper_needs(

@@ -8,18 +8,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import psutil
 import pytest
 
 from configs.checkout import ROOT
-from flows.clusters.skypilot.leftovers import SERVER
+from flows.clusters.skypilot.server import SERVER
 from lab.control.ports import api_port, queue_port
 from tests.cloud.checks import SHORT, wait_until
+from tests.loopback import serving
 
 pytestmark = pytest.mark.slow(30)
 
@@ -112,10 +112,8 @@ def test_a_port_that_an_ended_connection_keeps_is_waited_for(
 @pytest.mark.slow(6)
 def test_a_port_where_something_else_listens_is_an_error(home: Path) -> None:
     port = api_port()
-    with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as other:
-        threading.Thread(target=other.serve_forever).start()
+    with serving(BaseHTTPRequestHandler, port):
         said, errors = _asking(home, port).communicate()
-        other.shutdown()
     assert not said
     assert f"`sky api start` ended with code 1: RuntimeError: Port {port} is not available" in errors
     assert f"remedy: end what listens at http://127.0.0.1:{port}" in errors

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from flows.clusters.skypilot.image_digest import ImageNotFound, parse_image, pinned_image
+from flows.clusters.skypilot.images import ImageNotFound, parse_image, pinned_image
+from tests.loopback import serving
 
 DIGEST = "sha256:" + "5c" * 32
 
@@ -47,12 +47,8 @@ class _Registry(BaseHTTPRequestHandler):
 @pytest.fixture
 def registry() -> Iterator[str]:
     _Registry.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Registry) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(_Registry) as address:
+        yield address
 
 
 def test_a_tag_becomes_the_digest_it_names_today(registry: str) -> None:

@@ -20,7 +20,8 @@ from flows.clusters.clouds.account import CLUSTER_TAG
 from flows.clusters.protocol import CellJob, LaunchFailed
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
-from tests.flows.reaper.test_reap import OFFER, Ec2
+from tests.fake_cloud import OFFER
+from tests.flows.reaper.test_reap import Ec2
 from tests.warehouse.store.conftest import KEYS, S3Server, make_server
 from warehouse.outcomes import Ended
 from warehouse.store import StoreAway, StoreError

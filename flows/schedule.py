@@ -1,6 +1,6 @@
 """A step of `prefect deploy` (see `prefect.yaml`): the schedule that a deployment has, else the one to begin with.
 
-Prefect's deploy sets schedules as the file says; so a nightly that was enabled in the UI would be paused again, and a
+Prefect's deploy sets schedules as the file says. So a nightly that was enabled in the UI would be paused again, and a
 reaper that was paused would start. Prefect loads this file by its path.
 """
 
@@ -21,11 +21,7 @@ class ScheduleNotKept(SpecsweepError):
 def as_set(deployment: str, cron: str, timezone: str, active: bool) -> dict[str, object]:
     """The schedule to deploy: `cron`, `timezone` and `active`, as on the server if there is one.
 
-    Args:
-        deployment: `flow/name`.
-        cron: when it runs at first.
-        timezone: of the cron expression at first.
-        active: whether a new deployment runs by it.
+    `deployment` is `flow/name`; the other three are for a new one.
 
     Raises:
         ScheduleNotKept: the deployment has several schedules, or one that is no cron expression.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
+from flows.forecast.evaluations import Cost, EvalForecast
 from flows.forecast.forecast import CellForecast, Forecast
-from flows.terminal.tables import evaluation_table
 from warehouse.clock import HOUR_S, duration
 from warehouse.price import dollars
 
@@ -30,10 +30,18 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
     if budgets:
         parts += [_heading("Budgets"), budgets_table(budgets)]
     if forecast.evaluations:
-        parts += [_heading(evaluation_table.HEADING), *_evaluations(forecast)]
+        parts += [
+            _heading(EVALUATIONS),
+            evaluations_table(forecast.evaluations, forecast.is_free, forecast.spot),
+            Text(LEGEND),
+            _pairs((one.step, source(one)) for one in forecast.evaluations),
+        ]
     if forecast.left_out:
-        parts += [_heading("Left out"), left_out_table(forecast)]
-    parts += [_heading("These are estimates. They rest on:"), assumptions_table(forecast)]
+        parts += [_heading("Left out"), _pairs(forecast.left_out)]
+    parts += [
+        _heading("These are estimates. They rest on:"),
+        _pairs(("-", sentence) for sentence in forecast.assumptions),
+    ]
     return Group(*parts)
 
 
@@ -86,7 +94,11 @@ def _visits(forecast: Forecast) -> str:
     if forecast.visits in MIRRORED:
         middle = ", AR also in the middle" if forecast.visits == "balanced" else ""
         said = f"{visits} engine starts: all cells forwards, then backwards{middle} (visits: {forecast.visits})."
-        return said + (_droppable(forecast) if forecast.droppable else "")
+        dropped = (
+            f"\nOf the {forecast.droppable} cells with a K, those that are too slow by then to be recommended are not "
+            "visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
+        )
+        return said + (dropped if forecast.droppable else "")
     prices = [
         dollars(usd * forecast.control_gpu_h / forecast.gpu_h)
         for usd in (forecast.usd_spot, forecast.usd_on_demand)
@@ -96,14 +108,6 @@ def _visits(forecast: Forecast) -> str:
     return (
         f"{visits} engine starts: control, cell, control on one machine (visits: bracketed); the controls take "
         f"{forecast.control_gpu_h:.2f} GPU-h of it{cost}."
-    )
-
-
-def _droppable(forecast: Forecast) -> str:
-    """What may be left out of the figures above."""
-    return (
-        f"\nOf the {forecast.droppable} cells with a K, those that are too slow by then to be recommended are not "
-        "visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
     )
 
 
@@ -122,46 +126,23 @@ def budgets_table(budgets: Sequence[Fit]) -> Table:
     return table
 
 
-def left_out_table(forecast: Forecast) -> Table:
-    """What is in the sweep's file, but isn't run, and why."""
-    table = _plain_table()
-    for label, reason in forecast.left_out:
-        table.add_row(label, reason)
-    return table
-
-
-def assumptions_table(forecast: Forecast) -> Table:
-    """What the figures rest on, a sentence per row."""
-    table = _plain_table()
-    for sentence in forecast.assumptions:
-        table.add_row("-", sentence)
-    return table
-
-
 def _fit(fit: Fit) -> tuple[str, str]:
-    """Whether a budget lets the run start, in words, and their colour."""
     if fit.fits:
         return "fits", "green"
     return ("no price: will not start" if fit.left_usd is None else "too much: will not start"), "red"
 
 
-def _plain_table() -> Table:
-    """Two columns without lines, slightly indented; the second one wraps."""
+def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 1))
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
 def _heading(text: str) -> Padding:
-    """A heading with a blank line before it."""
     return Padding(Text(text, style="bold"), (1, 0, 0, 0))
-
-
-def _evaluations(forecast: Forecast) -> list[RenderableType]:
-    """What each evaluation costs and can show, what the words mean, and where its items come from."""
-    table = evaluation_table.evaluations_table(forecast.evaluations, forecast.is_free, forecast.spot)
-    return [table, Text(evaluation_table.LEGEND), evaluation_table.sources_table(forecast.evaluations)]
 
 
 def _columns(forecast: Forecast) -> dict[str, list[str]]:
@@ -176,7 +157,7 @@ def _columns(forecast: Forecast) -> dict[str, list[str]]:
 
 
 def _steps_s(cell: CellForecast, names: Sequence[str]) -> float:
-    """Seconds still to be spent on some steps of a cell, in all its visits and its control's."""
+    """Seconds still to be spent on some steps of a cell, in all its starts and its control's."""
     return sum(step.seconds for step in cell.steps if step.step in names)
 
 
@@ -189,3 +170,75 @@ def _steps_text(cell: CellForecast, names: Sequence[str]) -> str:
 def _ready_s(cell: CellForecast) -> float:
     """Seconds in which nothing is measured: launch, and all engine starts."""
     return cell.launch_s + cell.start_s + cell.control_start_s
+
+
+MILLION = 1e6
+
+EVALUATIONS = "What each evaluation can show, of a technique beside its AR cell"
+
+LEGEND = (
+    "In points of score. differ: the share of items that two cells are taken to answer differently; the next two rest "
+    "on it. sees: the smallest difference that is found, 80 % power at 5 %, two-sided, uncorrected: of a comparison by "
+    "itself. carries: the smallest margin within which an equally good technique is shown to be no worse, 80 % power "
+    "at 5 %, one-sided, beside all cells that are compared (5 % over their number, below). Hours and dollars are of "
+    "all cells; what is measured already costs nothing."
+)
+
+
+def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: bool) -> Table:
+    """One row per evaluation: n, tokens, hours, dollars, what n can show, and what its margin would take."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("eval", no_wrap=True)
+    for name in ("n", "tokens", "hours" if is_free else "GPU-h", *([] if is_free else ["spot", "on-dem."])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("differ", "sees", "carries", "margin"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for one in evaluations:
+        prices = [] if is_free else [dollars(one.cost.usd_spot), dollars(one.cost.usd_on_demand)]
+        table.add_row(
+            one.step,
+            _n(one.items, one.samples),
+            f"{one.tokens / MILLION:.1f}M",
+            f"{one.cost.gpu_h:.1f}",
+            *prices,
+            f"{one.discordance:.0%}",
+            points(one.smallest_difference),
+            points(one.carried_margin),
+            points(one.margin),
+            _verdict(one, is_free, spot),
+        )
+    return table
+
+
+def source(one: EvalForecast) -> str:
+    """Whose items, at which revision, through which framework, how many cells are compared, and when it may stop."""
+    parts = [f"{one.title} through {one.framework}, {one.items} of {one.items_there} items"]
+    revision = "" if one.revision is None else f" at {one.revision[:12]}"
+    parts.append(f"{one.dataset}{revision}{' (gated: HF_TOKEN)' if one.gated else ''}")
+    early = ", ".join(f"{look:.0%}" for look in one.looks[:-1])
+    parts.append("1 compared cell" if one.comparisons == 1 else f"beside {one.comparisons} compared cells")
+    parts.append(f"looked at after {early}, and at the end" if early else "looked at once, at the end")
+    return "; ".join(parts)
+
+
+def points(share: float) -> str:
+    """A share of the items as points of score: 0.077 is 7.7."""
+    return f"{100 * share:.1f}"
+
+
+def _n(items: int, samples: int) -> str:
+    return str(items) if samples == 1 else f"{items}x{samples}"
+
+
+def _verdict(one: EvalForecast, is_free: bool, spot: bool) -> Text:
+    """Whether n carries the stated margin; if not, what would, and at which price."""
+    if one.needed is None:
+        return Text("enough", style="green")
+    needed = _n(one.needed.items, one.needed.samples)
+    return Text(f"too few, {needed} would do: {_cost(one.needed.cost, is_free, spot)}", style="yellow")
+
+
+def _cost(cost: Cost, is_free: bool, spot: bool) -> str:
+    hours = f"{cost.gpu_h:.1f} h"
+    return hours if is_free else f"{hours}, {dollars(cost.usd_spot if spot else cost.usd_on_demand)}"

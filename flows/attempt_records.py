@@ -115,12 +115,8 @@ class AttemptRecords:
     ) -> None:
         """Record how the attempt ended, where its node could not, and how the placement did.
 
-        Args:
-            ending: of the runner, or of the cluster under it.
-            tail: last lines of the node's log.
-            machine_end: given a moment, what the cloud says about the end of the machine launched since then.
-            at: when the cluster was down, ISO 8601.
-            was_there: whether its machine was there until then; else nobody may have seen it end.
+        `tail`: last lines of the node's log. `at`: when the cluster was down (ISO 8601). `was_there`: its
+        machine was there until then; else nobody may have seen it end.
         """
         word = self._machines_word(machine_end) if ending.how.was_rented else None
         is_known = was_there or (word is not None and word.at_s is not None)
@@ -170,8 +166,8 @@ class AttemptRecords:
     def _lease_to_close(self, how: Ended) -> Lease | None:
         """The lease of the attempt to close, taken now if the node never got one.
 
-        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself; on this
-        machine, which is not billed, also where nothing went wrong.
+        None if no row is owed: nothing was rented, somebody else has the cell, or its runner said so itself. On this
+        machine, which is not billed, none is owed where nothing went wrong either.
         """
         if how.row.outcome is None or how is Ended.SUPERSEDED:
             return None
@@ -201,5 +197,4 @@ class AttemptRecords:
 
 
 def _next(lease: Lease | None) -> int:
-    """Number of the attempt that comes after a lease."""
     return 1 if lease is None else lease.epoch + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,85 +28,50 @@ LONGEST_ROOT = 70
 """Characters: a unix socket's path may have 107, and `fleet/i-0123456789abcdef0/ssh.sock` is below the root."""
 
 
-class Places(NamedTuple):
+class LabPaths:
     """The folder of a lab and what is in it."""
 
-    root: Path
-
-    @property
-    def marker(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.marker = self.root / "THIS-IS-A-LAB"
         """A folder with this file is a lab's, and may be removed."""
-        return self.root / "THIS-IS-A-LAB"
-
-    @property
-    def home(self) -> Path:
+        self.home = self.root / "home"
         """SkyPilot's home (.sky, .aws); nothing in a body can read it."""
-        return self.root / "home"
-
-    @property
-    def scratch(self) -> Path:
+        self.scratch = self.root / "tmp"
         """Temporary files of SkyPilot's processes."""
-        return self.root / "tmp"
-
-    @property
-    def controls(self) -> Path:
+        self.controls = self.root / "controls"
         """What the lab's user tells the cloud: `capacity`, `hold`, `held_writes` and `weather`."""
-        return self.root / "controls"
-
-    @property
-    def capacity(self) -> Path:
+        self.capacity = self.controls / "capacity.json"
         """JSON: zone -> number of instances that it can hold; a zone that is not listed has no limit."""
-        return self.controls / "capacity.json"
-
-    @property
-    def hold(self) -> Path:
+        self.hold = self.controls / "hold-boot"
         """While this file exists no new instance gets a body."""
-        return self.controls / "hold-boot"
-
-    @property
-    def held_writes(self) -> Path:
+        self.held_writes = self.controls / "held-writes"
         """While this file exists, writes of objects whose key contains its text hang."""
-        return self.controls / "held-writes"
-
-    @property
-    def weather(self) -> Path:
+        self.weather = self.controls / "weather.json"
         """JSON: what the cloud's door and its machines suffer (`lab.weather.conditions`)."""
-        return self.controls / "weather.json"
-
-    @property
-    def fleet(self) -> Path:
+        self.fleet = self.root / "fleet"
         """Everything that the daemon and the bodies write; it belongs to their user."""
-        return self.root / "fleet"
-
-    @property
-    def by_ip(self) -> Path:
+        self.by_ip = self.fleet / "by-ip"
         """Links from an instance's public address to its ssh socket."""
-        return self.fleet / "by-ip"
-
-    @property
-    def egress(self) -> Path:
+        self.egress = self.fleet / "egress"
         """Folder of the socket through which bodies reach the cloud's endpoint; visible in each body."""
-        return self.fleet / "egress"
-
-    @property
-    def shared(self) -> Path:
+        self.shared = self.fleet / "shared"
         """Folder that all bodies share, writable."""
-        return self.fleet / "shared"
-
-    @property
-    def ready(self) -> Path:
+        self.ready = self.fleet / "ready.json"
         """JSON with the ports, written by the daemon when all is up."""
-        return self.fleet / "ready.json"
-
-    @property
-    def log(self) -> Path:
+        self.log = self.root / "daemon.log"
         """Output of the daemon."""
-        return self.root / "daemon.log"
-
-    @property
-    def record(self) -> Path:
+        self.record = self.root / "lab.json"
         """JSON about the running lab: its ports, and what was outside the root before."""
-        return self.root / "lab.json"
+
+
+def write_whole(path: Path, text: str, mode: int | None = None) -> None:
+    """Replace a file in one go: who reads it sees the old text or the new one."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text, encoding="utf-8")
+    if mode is not None:
+        temporary.chmod(mode)
+    temporary.rename(path)
 
 
 class Inside(NamedTuple):
@@ -138,3 +104,26 @@ NAMESPACES = (
     *("--fork", "--kill-child"),
 )
 """Starts a body: the command that follows is the first process of namespaces of its own, and dies with `unshare`."""
+
+
+class DaemonSpec(NamedTuple):
+    """What the daemon must know; paths are the host's."""
+
+    root: str
+    baked: str
+    cache: str
+    """Folder of the user that holds specsweep's environments and models."""
+    python: str
+    """Interpreter that the environments were made with."""
+    read_only: tuple[str, ...]
+    """Paths that appear in bodies at their own place."""
+
+    def dump(self) -> str:
+        """The specification as one argument of a command line."""
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def load(cls, text: str) -> DaemonSpec:
+        """The inverse of `dump`."""
+        document = json.loads(text)
+        return cls(**(document | {"read_only": tuple(document["read_only"])}))

@@ -23,14 +23,11 @@ def render(judged: Sequence[JudgedRow]) -> Group:
     parts: list[RenderableType] = []
     for name in dict.fromkeys(each.write_up.name for each in judged):
         rows = [each for each in judged if each.write_up.name == name]
-        parts += [Text(_heading(rows[0]), style="bold"), _table(rows)]
+        found = rows[0].write_up
+        where = f"{found.date}, {found.hardware}; {found.engine}"
+        parts += [Text(f"{name}: {found.title}\n  {found.source}\n  {where}", style="bold"), _table(rows)]
     flagged = sum(each.verdict != "ok" for each in judged)
     return Group(*parts, Text(f"{len(judged)} published rows, {flagged} of them flagged"))
-
-
-def _heading(judged: JudgedRow) -> str:
-    found = judged.write_up
-    return f"{found.name}: {found.title}\n  {found.source}\n  {found.date}, {found.hardware}; {found.engine}"
 
 
 def _table(rows: Sequence[JudgedRow]) -> Table:
@@ -38,33 +35,18 @@ def _table(rows: Sequence[JudgedRow]) -> Table:
     for column in ("cell", "condition", "figures", "verdict"):
         table.add_column(column)
     for each in rows:
+        row = each.row
+        cell = f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}"
+        condition = " ".join(filter(None, (row.condition, row.workload, row.suite, row.framework)))
+        sds = {name: f" ± {value:g}" for name, value in row.sd.items() if value is not None}
+        figures = [f"{name} {value:.10g}{sds.get(name, '')}" for name, value in row.figures.items()]
+        if row.acceptance_by_position:
+            figures.append("by position " + " ".join(f"{share:.3g}" for share in row.acceptance_by_position))
         why = "".join(f"\n{sentence}" for sentence in each.sentences)
         verdict = Text(f"{each.verdict}{' ' if each.reasons else ''}{', '.join(each.reasons)}{why}")
         verdict.stylize(STYLES[each.verdict])
-        table.add_row(_cell(each), _condition(each), _figures(each), verdict)
+        table.add_row(cell, condition, ", ".join(figures), verdict)
     return table
-
-
-def _cell(judged: JudgedRow) -> str:
-    row = judged.row
-    return f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}"
-
-
-def _condition(judged: JudgedRow) -> str:
-    row = judged.row
-    return " ".join(filter(None, (row.condition, row.workload, row.suite, row.framework)))
-
-
-def _figures(judged: JudgedRow) -> str:
-    row = judged.row
-    said = [f"{name} {value:.10g}{_sd(row.sd.get(name))}" for name, value in row.figures.items()]
-    if row.acceptance_by_position:
-        said.append("by position " + " ".join(f"{share:.3g}" for share in row.acceptance_by_position))
-    return ", ".join(said)
-
-
-def _sd(value: float | None) -> str:
-    return "" if value is None else f" ± {value:g}"
 
 
 def document(judged: Sequence[JudgedRow]) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,8 +16,9 @@ from uuid import uuid4
 import pytest
 
 from configs.checkout import ROOT
-from flows.deployments.ours import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
+from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
 from flows.terminal.prefect_server.session import WORK_POOL, PrefectSession
+from tests.loopback import serving
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
 
@@ -31,8 +35,6 @@ def innocent():
 
 innocent()
 """
-
-pytestmark = pytest.mark.slow(15)
 
 PATIENCE_S = 300.0
 """For what takes seconds on an idle machine."""
@@ -196,3 +198,49 @@ def theirs(session: PrefectSession) -> str:
     is_heard = lambda: api(session, "POST", "events/filter", heard)["total"]  # noqa: E731
     wait_until(is_heard, "its first heartbeat", PATIENCE_S, SELDOM_S)
     return found
+
+
+def automations(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    env |= {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
+    command = [sys.executable, "-m", "flows.automations", *arguments]
+    return subprocess.run(command, cwd=home, env=env | settings, text=True, capture_output=True, check=False)
+
+
+@pytest.fixture
+def not_prefect() -> Iterator[str]:
+    """A web server that is no Prefect server: it answers every POST with 501."""
+    with serving(BaseHTTPRequestHandler) as address:
+        yield f"{address}/api"
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """An address where nobody listens, and nobody will meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}/api"
+
+
+@pytest.mark.parametrize(("where", "said"), [("closed", "connection attempts failed"), ("not_prefect", "status 501")])
+def test_a_server_that_does_not_answer_is_one_line_with_its_address_and_no_password(
+    tmp_path: Path, request: pytest.FixtureRequest, where: str, said: str
+) -> None:
+    address = request.getfixturevalue(where)
+    done = automations(tmp_path, PREFECT_API_URL=f"http://somebody:open-sesame@{address}")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"flows.automations: PREFECT_API_URL: no Prefect server answers at http://{address} (")
+    assert said in line and "`prefect server start`" in line and "sesame" not in line
+
+
+def test_no_server_and_no_number_of_seconds_are_one_line_each(tmp_path: Path) -> None:
+    unnamed = automations(tmp_path)
+    assert unnamed.returncode == 1
+    (line,) = unnamed.stderr.splitlines()
+    assert line.startswith("flows.automations: PREFECT_API_URL names no Prefect server: start one")
+    wrong = automations(tmp_path, "ninety")
+    assert (wrong.returncode, wrong.stderr) == (
+        1,
+        "flows.automations: silence 'ninety': give whole seconds, or leave it out\n",
+    )

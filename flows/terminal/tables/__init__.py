@@ -1,1 +1,0 @@
-"""What `sweep plan` prints: the matrix with hours and dollars, and what each evaluation can show."""
