@@ -638,7 +638,7 @@ PAIRS = Table(
             "delta_lo",
             "f64",
             "lower end of its 95 % interval, alone: Tango 1998; Student's t where an item's difference is a fraction "
-            "(several answers); where `look` is set, at that look's level, hence wider",
+            "(several answers)",
         ),
         Column("delta_hi", "f64", "upper end"),
         Column("gained", "i64", "items that only the cell got right"),
@@ -660,10 +660,10 @@ PAIRS = Table(
         Column("samples", "i64", "accuracy: answers per item of both"),
         Column("boot_lo", "f64", "lower end of the 95 % bootstrap interval of delta, items resampled"),
         Column("boot_hi", "f64", "upper end"),
-        Column("mcnemar_p_holm", "f64", "mcnemar_p, adjusted for the look, corrected for the cells of the run (Holm)"),
+        Column("mcnemar_p_holm", "f64", "mcnemar_p, corrected for the cells of the run (Holm)"),
         Column("ni_p", "f64", "one-sided p that the loss reaches the margin"),
-        Column("ni_p_holm", "f64", "the same, adjusted for the look, corrected for the cells of the run (Holm)"),
-        Column("look", "i64", "accuracy: interim look at which the evaluation ended, from 1; null: it had none"),
+        Column("ni_p_holm", "f64", "the same, corrected for the cells of the run (Holm)"),
+        Column("look", "i64", "null: an evaluation is looked at once, at its end"),
         Column(
             "n_needed",
             "i64",

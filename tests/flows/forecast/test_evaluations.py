@@ -165,12 +165,6 @@ def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: i
     assert " evals " in header and "eval-gpqa" not in header
 
 
-def test_looks_are_said() -> None:
-    text = shown(forecast(changed(looks=(0.5, 0.75, 1.0)), {}), 200)
-    assert "looked at after 50%, 75%, and at the end" in text and "looked at once, at the end" not in text
-    assert "looked at once, at the end" in shown(forecast(FULL, {}), 200)
-
-
 def test_the_json_has_the_evaluations(finish_sweep: Callable[..., tuple[int, str]]) -> None:
     code, said = finish_sweep("plan", "full", "--json")
     assert code == 0, said
