@@ -152,18 +152,17 @@ class NightStore:
 
     def put_new(self, key: str, data: bytes) -> bool:
         there = self._objects.get(key)
-        self._put(key, there[1] if there else data, None if there is None else there[0])
-        return there is None or there[1] == data
+        if there is None:
+            self.put(key, data)
+            return True
+        self._count("put")
+        return there[1] == data
 
     def put(self, key: str, data: bytes) -> None:
-        self._put(key, data, None)
-
-    def _put(self, key: str, data: bytes, moment_s: float | None) -> None:
         self._count("put")
         if key not in self._objects:
             bisect.insort(self._keys, key)
-        now_s = self._clock.now_s() if self._stamp_s is None else self._stamp_s
-        self._objects[key] = (now_s if moment_s is None else moment_s, data)
+        self._objects[key] = (self._clock.now_s() if self._stamp_s is None else self._stamp_s, data)
 
     def get(self, key: str) -> bytes | None:
         self._count("get")
@@ -287,6 +286,7 @@ class Clouds:
         self._risk_s = -math.log(1 - reclaimed_per_hour) / 3600
         self.lost_s: list[float | None] = []
         """Of each reclaim; None where nothing was being measured."""
+        self.rented_s = 0.0
         self._taken = dict.fromkeys(ZONES, 0)
         self._turns = {zone: self._spells() for zone in ZONES}
 
@@ -326,6 +326,7 @@ class Machine:
         self._clouds, self._clock, self._offer, self._name = clouds, clouds.clock, offer, name
         self._node: Node | None = None
         self._is_up = self._was_reclaimed = False
+        self._rented_at_s = 0.0
 
     def adopt(self) -> bool:
         return False
@@ -334,7 +335,7 @@ class Machine:
         self._clock.sleep(ASKING_S)
         if not self._clouds.rent(self._offer):
             raise LaunchFailed(f"InsufficientInstanceCapacity in {self._offer.where}", Ended.NO_CAPACITY)
-        self._is_up, rented_at_s = True, self._clock.now_s()
+        self._is_up, self._rented_at_s = True, self._clock.now_s()
         if self._offer.spot:
             self._clock.after(self._clouds.life_s(), self._reclaim)
         self._clock.sleep(LAUNCH_S)
@@ -343,7 +344,7 @@ class Machine:
         self._node = Node(self._clock, self._clouds.store, job, self._name)
         cell_root = Ledger(self._clouds.store, job.run_id).cell_root(job.cell_key)
         self._clouds.store.beating[cell_root] = self._node.beat
-        return rented_at_s
+        return self._rented_at_s
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         assert self._node is not None
@@ -376,6 +377,7 @@ class Machine:
 
     def _end(self) -> None:
         self._is_up = False
+        self._clouds.rented_s += self._clock.now_s() - self._rented_at_s
         self._clouds.give_back(self._offer)
 
 
@@ -397,11 +399,10 @@ def night(cells: int, reclaimed_per_hour: float, seed: int = 1) -> Night:
     clouds = Clouds(clock, store, reclaimed_per_hour, seed)
     ledger = Ledger(store, "night", clock)
     ledger.write_plan(plan)
-    rented_s: list[float] = []
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         assert offer is not None
-        return _Timed(clouds, offer, cluster_name(store.url, "night", cell_key), rented_s)
+        return Machine(clouds, offer, cluster_name(store.url, "night", cell_key))
 
     waiting_s = {cell.cell_key: cell.total_s for cell in forecast(plan, {}).cells}
     site = PolicySite(
@@ -425,23 +426,7 @@ def night(cells: int, reclaimed_per_hour: float, seed: int = 1) -> Night:
     wanted = {each.cell.cell_key: len(each.measurements) for each in plan.cells}
     committed = ledger.committed_steps()
     measured = sum(len(committed.get(key, [])) == steps for key, steps in wanted.items())
-    return Night(measured, clouds.lost_s, requests, sum(rented_s) / 3600)
-
-
-class _Timed(Machine):
-    """A machine that says for how long it was rented."""
-
-    def __init__(self, clouds: Clouds, offer: Offer, name: str, rented_s: list[float]) -> None:
-        super().__init__(clouds, offer, name)
-        self._rented_s, self._since_s = rented_s, 0.0
-
-    def launch(self, job: CellJob) -> float:
-        self._since_s = super().launch(job)
-        return self._since_s
-
-    def _end(self) -> None:
-        self._rented_s.append(self._clock.now_s() - (self._since_s or self._clock.now_s()))
-        super()._end()
+    return Night(measured, clouds.lost_s, requests, clouds.rented_s / 3600)
 
 
 def _beating(clock: Clock, held: HeldCells) -> None:

@@ -313,8 +313,6 @@ def test_a_streamed_or_withdrawn_figure_is_nobodys_twin() -> None:
 def test_the_section_shows_both_figures_their_source_and_why_a_published_row_is_flagged() -> None:
     ours = measured("ar", 41.0, precision="bf16", k=None, tok_s_lo=40.0, tok_s_hi=42.0)
     view = seen(ours, published=published_rows())
-        measured("ar", 41.0, precision="bf16", k=None, tok_s_lo=40.0, tok_s_hi=42.0), published=published_rows()
-    )
     page = beside_section(view)
     assert page is not None
     for said in ("8.8", "40.3", "mtp-transformers-h100, h100, 2026-05-05", "one JarvisLabs H100 80GB", "suspect"):
