@@ -10,7 +10,7 @@ from configs.cell import Cell, Draft, Model, Technique
 from configs.files.library import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
 from configs.schema import Plan, PlannedCell, Suite, Sweep
-from configs.step import StepSpec
+from configs.step import MeasuredStep
 from configs.visits import Drop
 
 RUN_ID_HASH_DIGITS = 8
@@ -121,7 +121,7 @@ def _pinned(weights: _Weights, revision_of: Callable[[str], str]) -> _Weights:
     return weights if member is None else weights.model_copy(update={"revision": revision_of(member)})
 
 
-def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[StepSpec, ...], list[tuple[str, str]]]:
+def _steps_for(cell: Cell, suite: Suite) -> tuple[tuple[MeasuredStep, ...], list[tuple[str, str]]]:
     """The suite's steps that make sense for a cell; the others with the reason why not."""
     why = {step.step: step.why_not(cell) for step in suite.steps}
     kept = tuple(step for step in suite.steps if why[step.step] is None)

@@ -12,8 +12,7 @@ from pydantic import Field, PrivateAttr
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu
 from configs.engine import Serving
 from configs.frozen import Frozen, Grown
-from configs.known_steps import Step, StoredStep
-from configs.step import MeasuredStep
+from configs.known_steps import Step
 from configs.visits import Design, Drop, Measurement, Start, starts_of
 from configs.without_weights.acceptance import Replay
 
@@ -92,7 +91,7 @@ class PlannedCell(Grown):
     cell: Cell
     gpu: Gpu
     spot: bool
-    steps: tuple[StoredStep, ...]
+    steps: tuple[Step, ...]
     visits: Design = "single"
     control: Cell | None = None
     """Bracketed: the AR twin that the cell brings along."""
@@ -104,17 +103,12 @@ class PlannedCell(Grown):
     @property
     def starts(self) -> tuple[Start, ...]:
         """The engine starts that measure it, in order."""
-        return starts_of(self.cell, self.control, self.measured_steps, self.visits)
+        return starts_of(self.cell, self.control, self.steps, self.visits)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All that is measured of it, its control's visits included, in order."""
         return tuple(each for start in self.starts for each in start.measurements)
-
-    @property
-    def measured_steps(self) -> tuple[MeasuredStep, ...]:
-        """Its steps without those that this version can't measure yet."""
-        return tuple(step for step in self.steps if isinstance(step, MeasuredStep))
 
 
 def _leave_out(fields: dict[str, Any], path: str) -> None:
@@ -148,7 +142,7 @@ class Plan(Frozen):
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
-            if planned.visits == "single":  # plans of before there were visits keep their hash
+            if planned.visits == "single":  # as if there were no visits
                 del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for name in step.forecast_only:

@@ -64,11 +64,6 @@ class EvalForecast(Frozen):
     looks: tuple[float] = (1.0,)
     needed: EvalNeed | None
 
-    @property
-    def carries_its_margin(self) -> bool:
-        """Whether an equally good technique would be shown to be no worse than the stated margin."""
-        return self.needed is None
-
 
 def eval_forecasts(plan: Plan, committed: Mapping[str, Collection[str]]) -> tuple[EvalForecast, ...]:
     """Every evaluation of a plan, in the order in which they run.

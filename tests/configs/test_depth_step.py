@@ -15,7 +15,6 @@ from configs.step import Load
 from configs.steps.depth import DepthStep
 from configs.steps.prompts import PromptsStep
 from configs.steps.throughput import WARM_UP_LENGTHS
-from configs.unbuilt import OnceUnbuiltStep
 
 
 def step(**fields: Any) -> DepthStep:
@@ -78,10 +77,3 @@ def test_a_prompt_that_does_not_fit_its_cell_is_named_with_its_depth(
     write("name: mine-suite\nsteps:\n  - {step: depth, prompts: prose, depths: [8192]}\n", "suites/mine-suite.yaml")
     with pytest.raises(Exception, match="depth 8192"):
         expand(load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite"))))
-
-
-def test_a_plan_from_before_the_step_was_built_can_still_be_read() -> None:
-    old = {"step": "depth", "items": None, "params": {"depths": [0, 4096]}}
-    stored = plan("depth-tiny").model_dump(mode="json")
-    stored["cells"][0]["steps"][1] = old
-    assert isinstance(Plan.model_validate(stored).cells[0].steps[1], OnceUnbuiltStep)

@@ -51,7 +51,7 @@ class View:
     older_rows: int
     """Rows of earlier runs of the same cells: in the dataset, not on the page."""
     visits: Sequence[Row] = ()
-    """Engine starts of the runs that are shown; empty for a snapshot of before the table."""
+    """Engine starts of the runs that are shown."""
     published: Sequence[Published] = ()
     """What others published; no part of a snapshot."""
     load: Sequence[Row] = ()

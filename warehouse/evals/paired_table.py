@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.display.claims import in_words, lossless
+from warehouse.display.claims import lossless
 from warehouse.display.doubts import cut_off_words
 from warehouse.display.figures import NOTHING, Row, figure, signed
 from warehouse.display.markup import Markup, join, tag
@@ -37,7 +37,7 @@ def paired_table(view: View) -> Markup:
         Heading("difference", lambda pair: signed(pair["delta"])),
         Heading("95 % interval", lambda pair: f"{signed(pair['delta_lo'])} to {signed(pair['delta_hi'])}"),
         Heading("no worse?", lambda pair: _verdict(view, pair), ""),
-        Heading("in words", in_words, "wrap"),
+        Heading("in words", lambda pair: pair["wording"], "wrap"),
         Heading("questions", lambda pair: figure(pair["n"], 0)),
         Heading("gained / lost", lambda pair: f"{pair['gained']} / {pair['lost']}"),
         Heading("p (Holm)", lambda pair: _p(pair["mcnemar_p_holm"])),

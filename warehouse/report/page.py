@@ -46,8 +46,7 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
     """The report as one self-contained HTML page.
 
     Args:
-        tables: the product tables of one snapshot; those of before schema 4 have no `visits`, before 5
-            no `load`, before 6 none about K.
+        tables: the product tables of one snapshot.
         manifest: the snapshot's.
     """
     view = replace(make_view(tables), published=published_rows())

@@ -22,8 +22,7 @@ def current_tables(store: Store) -> tuple[Manifest, dict[str, pl.DataFrame]]:
     manifest = current(store)
     if manifest is None:
         raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
-    files = {file.key.rsplit("/", 1)[1] for file in manifest.files}  # an older snapshot lacks newer tables
-    return manifest, {name: read_table(store, manifest, name) for name in PRODUCT_TABLES if f"{name}.parquet" in files}
+    return manifest, {name: read_table(store, manifest, name) for name in PRODUCT_TABLES}
 
 
 def write_report(store: Store) -> str:

@@ -35,7 +35,7 @@ def test_tensor_parallel_cards_are_as_fast_as_one_with_what_all_have(at_once: in
 
 
 def test_prompts_are_read_by_all_cards() -> None:
-    load = next(iter(FULL.cells[2].measured_steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
+    load = next(iter(FULL.cells[2].steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
     four = spread(DENSE, "-tp", "4")
     assert load_s(four, H100, load) == pytest.approx(load_s(DENSE, FOUR_IN_ONE, load))
 
