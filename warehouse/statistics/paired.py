@@ -111,13 +111,6 @@ def compare(
     )
 
 
-def compare_counts(n: int, gained: int, lost: int, margin: float, identity: str | None) -> Comparison:
-    """The same of one right-or-wrong answer per item, from its counts."""
-    technique = [1.0] * gained + [0.0] * (n - gained)
-    baseline = [0.0] * gained + [1.0] * lost + [0.0] * (n - gained - lost)
-    return compare(baseline, technique, 1, margin, identity)
-
-
 def tested(differences: list[float], margin: float) -> Tested:
     """Intervals and p values of the mean difference; the module's docstring says which way is taken when."""
     if all(d in (-1, 0, 1) for d in differences):

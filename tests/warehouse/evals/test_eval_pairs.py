@@ -8,12 +8,10 @@ import pytest
 
 from tests.warehouse.graded import GPQA, Graded, answers, checked, only
 from tests.warehouse.graded import IFEVAL as CHECKED
+from tests.warehouse.statistics.counts import compare_counts
 from tests.warehouse.synthetic import StepWriter
 from warehouse.evals.tables import EVAL_SAMPLES
-from warehouse.statistics.paired import compare_counts
 from warehouse.store import Store
-
-EVERYTHING = range(1000)
 
 
 def test_two_arms_are_compared_over_the_items_that_both_answered(local: Store) -> None:

@@ -52,19 +52,13 @@ def test_of_a_cell_that_broke_off_it_says_what_is_missing() -> None:
         [tried("mtp"), tried("mtp", 2, "completed", unmeasured=[])],
         [tried("mtp", outcome="lost", unmeasured=[])],
         [tried("mtp"), tried("mtp", 2, "completed", run_id="r2", unmeasured=[])],
-        [tried("mtp", outcome="stopped", unmeasured=None)],
         [tried("mtp", outcome="completed", unmeasured=["throughput@2"])],
     ],
-    ids=["measured since", "lost behind its work", "measured by another run", "of before the column", "half-way"],
+    ids=["measured since", "lost behind its work", "measured by another run", "half-way"],
 )
 def test_what_is_measured_is_not_told(attempts: list[Row]) -> None:
     view = View([AR, MTP], [], attempts, 0)
     assert unmeasured_section(view) is None and not caveats(view)
-
-
-def test_an_attempt_of_before_the_column_is_told_where_its_cell_has_no_figure() -> None:
-    controls = row("mtp", reasons=["not_measured"], verdict="suspect")
-    assert shown(View([AR, controls], [], [tried("mtp", unmeasured=None)], 0)).startswith("mtp the engine died")
 
 
 def test_cells_of_several_models_are_named_with_theirs_and_the_head_names_only_some() -> None:

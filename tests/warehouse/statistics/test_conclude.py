@@ -6,9 +6,10 @@ from itertools import permutations
 
 import pytest
 
+from tests.warehouse.statistics.counts import compare_counts
 from warehouse.statistics.conclude import Standing, conclude, n_needed, wording
 from warehouse.statistics.holm import holm
-from warehouse.statistics.paired import compare, compare_counts
+from warehouse.statistics.paired import compare
 from warehouse.statistics.power import items_needed
 
 

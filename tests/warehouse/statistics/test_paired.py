@@ -7,9 +7,10 @@ from statistics import fmean, stdev
 
 import pytest
 
+from tests.warehouse.statistics.counts import compare_counts
 from warehouse.statistics.bootstrap import drawn_binomial, interval, resampled_means_of_few
 from warehouse.statistics.compare import Z_TWO_SIDED, mcnemar_p, tango_interval
-from warehouse.statistics.paired import Comparison, compare, compare_counts
+from warehouse.statistics.paired import Comparison, compare
 
 COUNTS = ((198, 12, 18), (198, 10, 50), (198, 0, 0), (48, 3, 1), (12, 0, 12), (1, 0, 0))
 
