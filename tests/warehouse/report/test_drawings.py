@@ -110,7 +110,8 @@ LONE: dict[str, tuple[Callable[[View], Markup | None], Row, Row]] = {
     "rates": (speed_section, AR, MTP),
     "energy": (memory_section, AR | {"energy_j_per_token": 0.7}, MTP | {"energy_j_per_token": 0.5}),
     "scores": (accuracy_section, *(each | {"step": "eval-gpqa", "condition": None, "mode": None, "tok_s": None,
-               "score": 0.9, "score_lo": 0.5, "score_hi": 0.9, "n": 48, "extractor": "last-letter"} for each in (AR, MTP))),
+               "score": 0.9, "score_lo": 0.5, "score_hi": 0.9, "n": 48, "extractor": "last-letter"}
+               for each in (AR, MTP))),
     "categories": (category_section, *(MTP | {"step": "load", "condition": f"load c=1, {category}", "mode": "natural"}
                    for category in ("coding", "math"))),
     "workloads": (workload_section, *(MTP | {"step": "prompts", "condition": f"{workload} c=1", "mode": "natural"}
