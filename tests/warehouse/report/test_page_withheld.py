@@ -63,7 +63,7 @@ def test_what_placebos_could_have_seen_is_told_of_each_run() -> None:
     assert "It could not have seen less than 3.5% in run r1; a factor of 4.8 in run r2: a smaller" in shown
 
 
-def test_a_placebo_of_before_the_column_says_nothing_of_what_it_could_have_seen() -> None:
+def test_a_placebo_whose_reach_is_unknown_says_nothing_of_it() -> None:
     old = placebo_section(seen(AR, MTP, pairs=(placebo(AR, ratio_detectable=None),))) or ""
     assert "AR against AR: no difference seen under any condition.</p>" in old
 
