@@ -1,7 +1,7 @@
 """Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of whoever holds them.
 
     cells/<cell_key>/flows/<epoch>.json    created only if absent; the highest epoch manages the cell
-    cells/<cell_key>/flow.json             a flow has let go of the cell
+    cells/<cell_key>/flow.json             a flow has let go of the cell (earlier versions: its heartbeat, too)
     flows/<pulse>.json                     a flow's heartbeat, for all the cells that it claimed by this name
 
 Two flows that begin at the same moment create the same epoch, and one of them learns so from the write itself.
@@ -43,12 +43,15 @@ class FlowClaim(_Record):
 
 
 class FlowHeartbeat(_Record):
-    """Who managed a cell's clusters, by which claim. `released`: it no longer does."""
+    """Who manages a cell's clusters now, by which claim. `released`: it no longer does.
+
+    `epoch` is 0 where an earlier version wrote it, which took no claims.
+    """
 
     owner: str
     at: str
     released: bool = False
-    epoch: int
+    epoch: int = 0
 
 
 class FlowPulse(_Record):
@@ -58,9 +61,9 @@ class FlowPulse(_Record):
 
 
 class Span(NamedTuple):
-    """A time in which a flow managed a cell, ISO 8601: from its claim to its last word."""
+    """A time in which a flow managed a cell, ISO 8601: from its claim (None: it took none) to its last word."""
 
-    began_at: str
+    began_at: str | None
     heard_at: str
 
 
@@ -168,8 +171,11 @@ class Claims:
         if last is None:
             return []
         claims = [claim for epoch in range(1, last.epoch + 1) if (claim := self._claim(epoch)) is not None]
+        if not claims:
+            return [Span(None, last.at)]
+        before = [] if claims[0].heard_at is None else [Span(None, claims[0].heard_at)]
         heard = [claim.heard_at or claim.granted_at for claim in claims[1:]] + [last.at]
-        return [Span(claim.granted_at, said) for claim, said in zip(claims, heard, strict=True)]
+        return before + [Span(claim.granted_at, said) for claim, said in zip(claims, heard, strict=True)]
 
     def _holds(self, word: _Word) -> bool:
         if word.released or lives_here(word.owner) is False:

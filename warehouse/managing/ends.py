@@ -49,7 +49,8 @@ def end_after(
     heard_s, has_autostop = max(heard, default=asked_s), len(heard) > 1
     attended_s = asked_s
     for flow in flows:  # one that came after the machine's idle time found nothing to keep up
-        if moment_s(flow.began_at) <= heard_s + idle_s:
+        began_s = asked_s if flow.began_at is None else moment_s(flow.began_at)
+        if began_s <= heard_s + idle_s:
             attended_s = max(attended_s, moment_s(flow.heard_at))
             heard_s = max(heard_s, attended_s)
     alone_s = float("inf") if asked.unattended_s is None else asked.unattended_s

@@ -15,7 +15,7 @@ from flows.flow_heartbeat import CellTaken, HeldCell, HeldCells
 from tests.warehouse.test_ledger import elsewhere
 from warehouse.clock import Clock
 from warehouse.ledger import Ledger
-from warehouse.managing.claims import FLOW_DEADLINE_S, Claims, ManagedElsewhere, beat
+from warehouse.managing.claims import FLOW_DEADLINE_S, Claims, FlowHeartbeat, ManagedElsewhere, beat
 from warehouse.owner import owner_name
 from warehouse.store import StoreAway, StoreError, open_store
 from warehouse.store.local import LocalStore
@@ -73,6 +73,15 @@ def test_a_released_cell_and_a_dead_flows_are_free_at_once(ledger: Ledger) -> No
     claims.take(dead_owner())
     assert claims.manager() is None
     assert claims.take(elsewhere("c")).epoch == 3
+
+
+def test_a_flow_of_an_earlier_version_that_beats_keeps_its_cell(ledger: Ledger) -> None:
+    claims = Claims(ledger, KEY)
+    said = FlowHeartbeat(owner="host/boot/1/1", at="2026-11-20T10:00:00.000+00:00")
+    ledger.store.put(f"{claims.root}/flow.json", said.model_dump_json(exclude={"epoch"}).encode())
+    assert claims.manager() == "host/boot/1/1"
+    silence(claims)
+    assert claims.take(elsewhere("b")).heard_at == said.at
 
 
 def test_a_flow_that_slept_leaves_the_cell_to_the_one_that_took_it_over(ledger: Ledger) -> None:

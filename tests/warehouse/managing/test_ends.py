@@ -27,8 +27,8 @@ def story(asked: float, up: float | None = None, **bounds: float) -> PlacementSt
     return PlacementStory(asked=placement, up=None if up is None else PlacementUp(at=at(up)), end=None)
 
 
-def flow(began: float, heard: float) -> Span:
-    return Span(at(began), at(heard))
+def flow(began: float | None, heard: float) -> Span:
+    return Span(None if began is None else at(began), at(heard))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,7 @@ def flow(began: float, heard: float) -> Span:
         pytest.param(story(1000, 1300), [2000], [flow(900, 1500)], 2000, id="its runner outlived its flow"),
         pytest.param(story(1000, 1300), [900], [], 1300, id="an earlier machine's runner"),
         pytest.param(story(1000), [], [flow(900, 1200)], 1200, id="the flow died while it launched"),
+        pytest.param(story(1000), [], [flow(None, 1200)], 1200, id="that flow took no claims"),
         pytest.param(story(1000), [], [flow(900, 1200), flow(1500, 1800)], 1800, id="the next flow adopted it"),
         pytest.param(story(1000), [], [flow(900, 1200), flow(DAY_S, DAY_S + 30)], 1200, id="the next flow was late"),
         pytest.param(story(1000), [], [flow(100, 900), flow(950, 1010)], 1010, id="an earlier flow"),
