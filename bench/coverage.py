@@ -6,11 +6,11 @@ One row per design, cells, repeats and scatter; each run has three conditions, a
 so: none), and arms of different speed. "covers": of the 95 % intervals of all ratios, how many contain the true one;
 must be 93 to 97 %; with fewer than four cells, 93 % or more. "any false": families (the cells of a run under one
 condition) of identical arms in which any claim is made, i.e. an interval leaves 1 out and p is below 5 % after Holm's
-correction; at most 5 %. "old": what the percentile bootstrap over repeats covers, which this replaced. The second table
-has the least and the most that rows of one design cover, and most families with a false claim; the third the placebo
-(AR's last visit over its first): runs in which it alarms, after Holm over three conditions; at most 5 %, with fewer
-than four cells not held to that: no drift can be fitted there, and an alarm withholds claims. Exit code 1:
-a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one JSON document.
+correction; at most 5 %. The second table has the least and the most that rows of one design cover, and most families
+with a false claim; the third the placebo (AR's last visit over its first): runs in which it alarms, after Holm over
+three conditions; at most 5 %, with fewer than four cells not held to that: no drift can be fitted there, and an alarm
+withholds claims. Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The
+last line is one JSON document.
 
 Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
 techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two
@@ -75,11 +75,10 @@ class Layout(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Of one run: shares of its ratios that are covered now and of old, of its families with a claim; the placebo."""
+    """Of one run: shares of its ratios that are covered, of its families with a claim; the placebo."""
 
     covered: float
     told: float
-    old: float
     alarm: bool | None
     """None: none can be made."""
 
@@ -90,7 +89,7 @@ def main() -> None:
     rows = list(settings())
     with Pool(2) as pool:
         found = pool.starmap(simulate, [(row, _runs(row, runs)) for row in rows], 1)
-    print("design     cells repeats  repeat sd %  start sd %  drift %  covers %         any false %  old %")
+    print("design     cells repeats  repeat sd %  start sd %  drift %  covers %         any false %")
     missed = [print_row(row, seen) for row, seen in zip(rows, found, strict=True)]
     print("\ndesign     cells repeats  rows  covers %     any false, most %")
     ranges(rows, found)
@@ -147,7 +146,7 @@ def simulate(row: Row, runs: int) -> list[Seen]:
 
 def one_run(row: Row, plan: Layout, random: Random) -> Seen:
     """Three conditions, each with arms, ratios and a placebo."""
-    covered = told = old = 0
+    covered = told = 0
     placebos = []
     for _ in range(CONDITIONS):
         truths = [random.uniform(0, 1) for _ in plan.positions]
@@ -161,15 +160,13 @@ def one_run(row: Row, plan: Layout, random: Random) -> Seen:
             covered += estimate.lo <= 0 <= estimate.hi
             p.append(estimate.p)
             apart.append(not estimate.lo <= 0 <= estimate.hi)
-        if shows_old(row):
-            old += bootstrap_covers(shifted(arms[cell], truth), arms[base], random)
         placebo = placebo_interval(arms[plan.ar], found)
         if placebo is not None:
             placebos.append(placebo.p)
             told += any(each < FALSE and is_apart for each, is_apart in zip(holm(p), apart, strict=True))
     ratios = CONDITIONS * len(plan.ratios)
     alarm = min(holm(placebos)) < FALSE if placebos else None
-    return Seen(covered / ratios, told / CONDITIONS, old / CONDITIONS, alarm)
+    return Seen(covered / ratios, told / CONDITIONS, alarm)
 
 
 def one_arm(row: Row, plan: Layout, number: int, truth: float, random: Random) -> Arm:
@@ -202,39 +199,19 @@ def shifted(arm: Arm, by: float) -> Arm:
     )
 
 
-def shows_old(row: Row) -> bool:
-    """Whether a row is told what it was before: repeats of 2 % in all arms."""
-    return row.ar_sd == row.technique_sd == 0.02 and row.repeats != UNTIL_PRECISE
-
-
-def bootstrap_covers(cell: Arm, base: Arm, random: Random, draws: int = 100) -> bool:
-    """Whether the interval of old contains 1: ratios of means of resampled repeats, the starts thrown together."""
-    over, under = ([math.exp(rate) for visit in arm for rate in visit.log_rates] for arm in (cell, base))
-    ratios = sorted(
-        mean_of(random.choices(over, k=len(over))) / mean_of(random.choices(under, k=len(under))) for _ in range(draws)
-    )
-    return ratios[int(0.025 * draws)] <= 1 <= ratios[int(0.975 * draws)]
-
-
-def mean_of(values: list[float]) -> float:
-    """The mean, without the care of `statistics.mean`."""
-    return sum(values) / len(values)
-
-
 def print_row(row: Row, seen: list[Seen]) -> bool:
     """Print a row; True where it misses a bound."""
     covered, told = mean(each.covered for each in seen), mean(each.told for each in seen)
     error = stdev(each.covered for each in seen) / math.sqrt(len(seen))
     repeats = "3-15" if row.repeats == UNTIL_PRECISE else str(row.repeats)
     sd = f"{row.ar_sd:.1%}" if row.ar_sd == row.technique_sd else f"{row.ar_sd:.1%} | {row.technique_sd:.0%}"
-    old = f"{100 * mean(each.old for each in seen):5.0f}" if shows_old(row) else ""
     beyond = LOWEST - covered if row.cells < FEW else max(LOWEST - covered, covered - HIGHEST)
     told_error = stdev(each.told for each in seen) / math.sqrt(len(seen))
     missed = beyond > CHANCE * error or told - FALSE > CHANCE * told_error
     print(
         f"{row.design:10} {row.cells:5} {repeats:>7}  {sd.replace('%', ''):>11}  {100 * row.start_sd:10.0f}"
         f"  {100 * row.drift:7.1f}  {100 * covered:5.1f} ± {100 * error:.1f}   {100 * told:9.1f}"
-        f"  {old:5}{'  MISSED' if missed else ''}"
+        f"{'  MISSED' if missed else ''}"
     )
     return missed
 

@@ -8,37 +8,13 @@ from inspect import isabstract
 from operator import or_
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 import configs.steps
 from configs.errors import SpecsweepError
-from configs.step import MeasuredStep, StepSpec
-
-
-class OnceUnbuiltStep(StepSpec):
-    """A step that a stored plan has from before it was built: read as it was written, and never measured.
-
-    Plans are kept for ever, so a name stays here for ever. Only stored plans may have one (`known_steps.StoredStep`).
-    Its `params` tells it from the built step of the same name; in a user's YAML that key stays unknown.
-    """
-
-    step: Literal[
-        "depth",
-        "load",
-        "memory",
-        "prompts",
-        "needle",
-        "eval-gpqa",
-        "eval-gpqa-inspect",
-        "eval-mmlu-pro",
-        "eval-ifeval",
-        "eval-haerae",
-        "eval-kmmlu",
-    ]
-    items: int | None = Field(None, gt=0)
-    params: dict[str, Any]
+from configs.step import MeasuredStep
 
 
 class StepIncomplete(SpecsweepError):
@@ -50,7 +26,7 @@ def step_names() -> list[str]:
     return sorted(module.name for module in iter_modules(configs.steps.__path__))
 
 
-def module_of(room: str, spec: StepSpec) -> ModuleType:
+def module_of(room: str, spec: MeasuredStep) -> ModuleType:
     """The module that has the name of the spec's file in another room.
 
     Raises:
@@ -75,7 +51,7 @@ def step_module(room: str, name: str) -> ModuleType:
         ) from None
 
 
-def _spec(name: str) -> type[StepSpec]:
+def _spec(name: str) -> type[MeasuredStep]:
     """The one spec class in a step's file; none, several or an abstract one is an error."""
     module = step_module("configs", name)
     own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
@@ -88,32 +64,8 @@ def _spec(name: str) -> type[StepSpec]:
     return specs[0]
 
 
-ONCE_UNBUILT = "once unbuilt"
-"""Tag of a step that was stored before it was built; no step's name has a space."""
-
-
-def _stored_kind(step: Any) -> str | None:
-    """The tag of a step's class: its name, but for one that was stored before it was built."""
-    if not isinstance(step, dict):
-        return ONCE_UNBUILT if isinstance(step, OnceUnbuiltStep) else getattr(step, "step", None)
-    name = step.get("step")
-    return (
-        ONCE_UNBUILT if "params" in step and name in get_args(OnceUnbuiltStep.model_fields["step"].annotation) else name
-    )
-
-
-def _tagged(spec: type[StepSpec]) -> Any:
-    """A spec class under each of the names that its `step` may be."""
-    return reduce(or_, [Annotated[spec, Tag(name)] for name in get_args(spec.model_fields["step"].annotation)])
-
-
 if TYPE_CHECKING:
-    Step = StepSpec
-    StoredStep = StepSpec
+    Step = MeasuredStep
 else:
-    _BUILT = [*map(_spec, step_names())]
-    Step = Annotated[reduce(or_, _BUILT), Field(discriminator="step")]
-    StoredStep = Annotated[
-        reduce(or_, [*map(_tagged, _BUILT), Annotated[OnceUnbuiltStep, Tag(ONCE_UNBUILT)]]), Discriminator(_stored_kind)
-    ]
-"""Any step, told apart by its `step` name: `Step` as suites name it, `StoredStep` as plans keep it for ever."""
+    Step = Annotated[reduce(or_, map(_spec, step_names())), Field(discriminator="step")]
+"""Any step, told apart by its `step` name."""

@@ -11,8 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen, Grown
-from configs.known_steps import Step, StoredStep
-from configs.step import MeasuredStep
+from configs.known_steps import Step
 from configs.visits import Design, Drop, Measurement, Start, starts_of
 from configs.without_weights import Replay
 
@@ -91,7 +90,7 @@ class PlannedCell(Grown):
     cell: Cell
     gpu: Gpu
     spot: bool
-    steps: tuple[StoredStep, ...]
+    steps: tuple[Step, ...]
     visits: Design = "single"
     control: Cell | None = None
     """Bracketed: the AR twin that the cell brings along."""
@@ -103,17 +102,12 @@ class PlannedCell(Grown):
     @property
     def starts(self) -> tuple[Start, ...]:
         """The engine starts that measure it, in order."""
-        return starts_of(self.cell, self.control, self.measured_steps, self.visits)
+        return starts_of(self.cell, self.control, self.steps, self.visits)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All that is measured of it, its control's visits included, in order."""
         return tuple(each for start in self.starts for each in start.measurements)
-
-    @property
-    def measured_steps(self) -> tuple[MeasuredStep, ...]:
-        """Its steps without those that this version can't measure yet."""
-        return tuple(step for step in self.steps if isinstance(step, MeasuredStep))
 
 
 class Plan(Frozen):
@@ -140,7 +134,7 @@ class Plan(Frozen):
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
-            if planned.visits == "single":  # plans of before there were visits keep their hash
+            if planned.visits == "single":  # as if there were no visits
                 del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for path in step.forecast_only:

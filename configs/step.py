@@ -38,10 +38,16 @@ def says_nothing(cell: Cell) -> str | None:
     return "dummy weights: what they write means nothing" if cell.model.weights == "dummy" else None
 
 
-class StepSpec(Frozen):
-    """One measurement of a cell, as a suite names it."""
+class MeasuredStep(Frozen):
+    """One measurement of a cell, as a suite names it. `workload` is abstract: a step without one would look free."""
 
     step: str
+
+    is_gate: ClassVar[bool] = False
+    """Whether a cell that it rejects isn't measured any further."""
+
+    is_timed: ClassVar[bool] = False
+    """Whether it measures a speed, which other work on the same machine would distort."""
 
     forecast_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that only the forecast reads: no part of what a run is, so that a better guess continues it.
@@ -66,16 +72,6 @@ class StepSpec(Frozen):
         """Why the step makes no sense for a cell; None: it does."""
         del cell
         return None
-
-
-class MeasuredStep(StepSpec):
-    """A step that this version can measure. `workload` is abstract: a step without one would look free."""
-
-    is_gate: ClassVar[bool] = False
-    """Whether a cell that it rejects isn't measured any further."""
-
-    is_timed: ClassVar[bool] = False
-    """Whether it measures a speed, which other work on the same machine would distort."""
 
     @abstractmethod
     def workload(self, cell: Cell) -> tuple[Work, ...]:

@@ -67,7 +67,7 @@ def record_run(ledger: Ledger, plan: Plan) -> None:
 
 def is_rejected(ledger: Ledger, planned: PlannedCell, done: Collection[str]) -> bool:
     """Whether the cell's gate has closed: nothing more of it is measured. Reads the store: to be asked last."""
-    gates = [step.step for step in planned.measured_steps if step.is_gate]
+    gates = [step.step for step in planned.steps if step.is_gate]
     found = [ledger.read_commit(planned.cell.cell_key, gate) for gate in gates if gate in done]
     return any(commit is not None and commit.verdict == "rejected" for commit in found)
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from configs.cell import Cell
-from configs.schema import Plan, PlannedCell
+from configs.schema import PlannedCell
 from configs.visits import Measurement
 from tasks import meters
 from tasks.client import Client, RequestFailed
@@ -19,9 +19,8 @@ from tasks.frameworks.process import Frameworks
 from tasks.power import Cards
 from tasks.prompts import PROSE_KEPT_AS, Prompt, PromptSource, build_prompt, paragraphs_here, prose_from_json
 from warehouse.columns import Table
-from warehouse.ledger import Commit, Ledger, Part
+from warehouse.ledger import Ledger, Part
 from warehouse.parts import Row
-from warehouse.regrades import committed, rows_in_force
 from warehouse.tables import ENGINE_COUNTED, PROVENANCE
 
 COUNTER_SETTLE_S = 2.0
@@ -195,18 +194,6 @@ class StepContext:
     def is_here(self, row: Row) -> bool:
         """Whether an earlier attempt measured the row on this machine, or before attempts said on which they were."""
         return self._machines.get(row["attempt"]) in (None, self._place.get("machine"))
-
-    def plan(self) -> Plan:
-        """The run that this cell belongs to."""
-        return self._ledger.plan()
-
-    def committed(self, cell_key: str, step: str) -> Commit | None:
-        """A step that another cell of the run has committed, as last graded; None while it has not."""
-        return committed(self._ledger, cell_key, step)
-
-    def committed_rows(self, commit: Commit, table: Table) -> list[dict[str, Any]]:
-        """Rows of one table of such a commit."""
-        return list(rows_in_force(self._ledger, commit, table))
 
     async def counters(self) -> meters.Counters:
         """The engine's counters now; every field is None if it shows none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from configs.step import MeasuredStep
 from warehouse.consolidate.attempts import attempt_rows
 from warehouse.consolidate.costs import is_first
 from warehouse.consolidate.families import settled
@@ -116,10 +115,10 @@ def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
     """The group's steps by the file that knows their tables; None: this version can't measure the step."""
     kinds: dict[type | None, list[CommittedStep]] = {}
     for step in group:
-        kinds.setdefault(type(step.spec) if isinstance(step.spec, MeasuredStep) else None, []).append(step)
+        kinds.setdefault(None if step.spec is None else type(step.spec), []).append(step)
     for steps in kinds.values():
         spec = steps[0].spec
-        yield file_of(spec) if isinstance(spec, MeasuredStep) else None, tuple(steps)
+        yield None if spec is None else file_of(spec), tuple(steps)
 
 
 def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:

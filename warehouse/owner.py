@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 NAMED = re.compile(r"(?P<where>[^/]*/[^/]*/[^/]+/[^/]+)/(?P<pid>\d+)/(?P<tick>\d+)")
-"""HOST/MACHINE/BOOT/NAMESPACE/PID/TICK. Earlier versions wrote HOST/BOOT/PID/TICK, of which nothing is known."""
+"""HOST/MACHINE/BOOT/NAMESPACE/PID/TICK."""
 
 
 def owner_name() -> str:

@@ -88,19 +88,6 @@ def in_force(commit: Commit, regrade: Regrade | None) -> Commit:
     return commit.model_copy(update=changed)
 
 
-def committed(ledger: Ledger, cell_key: str, step: str) -> Commit | None:
-    """The step's commit as last graded; None while there is none.
-
-    Raises:
-        StoreError: its newest regrade can't be read.
-    """
-    commit = ledger.read_commit(cell_key, step)
-    if commit is None:
-        return None
-    number = newest([*ledger.store.list(f"{ledger.step_root(cell_key, step)}/regrades")]).get((cell_key, step))
-    return in_force(commit, None if number is None else read_regrade(ledger, cell_key, step, number))
-
-
 def write_regrade(
     ledger: Ledger, cell_key: str, step: str, after: int, grading: Grading, git_sha: str | None
 ) -> Regrade:

@@ -212,7 +212,7 @@ FIRST_CHUNK = Column(
     "first_chunk_tokens",
     "f64",
     "tokens in a stream's first chunk, median; above 1 its time to first token holds decoding steps, which differ from "
-    "technique to technique; null: not streamed, or by a client older than version 3",
+    "technique to technique; null: not streamed",
     "tokens",
 )
 """Beside every time to first token."""
@@ -578,7 +578,7 @@ PAIRS = Table(
         Column("technique", "str", "how the cell decodes", required=True),
         Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
         MADE_UP,
-        Column("compared_as", "str", "the model whose AR it is compared with; null in old snapshots: its own"),
+        Column("compared_as", "str", "the model whose AR it is compared with"),
         Column("engine", "str", "what served both", required=True),
         Column("gpu", "str", "kind of machine of both", required=True),
         Column("step", "str", "the measurement", required=True),
@@ -617,7 +617,7 @@ PAIRS = Table(
             "ratio_detectable",
             "f64",
             "placebo: the smallest ratio above 1 (below 1: its inverse) that could have read as a difference, "
-            "corrected as ratio_p_holm is; 1e6: that, or more; null before schema 13",
+            "corrected as ratio_p_holm is; 1e6: that, or more",
         ),
         Column("machine", "str", "speed: the machine on which both were measured"),
         Column("visits", "i64", "speed: engine starts of the cell"),
@@ -626,8 +626,7 @@ PAIRS = Table(
             "drift",
             "f64",
             "speed and placebo: change of a rate from one visit of a machine to the next, share, as fitted over all "
-            "machines of the run; it moves the ratio only where the two have other middles. Null: none could be fitted "
-            "(0 before schema 13)",
+            "machines of the run; it moves the ratio only where the two have other middles. Null: none could be fitted",
         ),
         Column(
             "verdict", "str", "of the cell's row; a speed that isn't ok, or a cell that fails parity, claims nothing"
@@ -638,7 +637,7 @@ PAIRS = Table(
             "delta_lo",
             "f64",
             "lower end of its 95 % interval, alone: Tango 1998; Student's t where an item's difference is a fraction "
-            "(several answers); where `look` is set, at that look's level, hence wider",
+            "(several answers)",
         ),
         Column("delta_hi", "f64", "upper end"),
         Column("gained", "i64", "items that only the cell got right"),
@@ -660,10 +659,10 @@ PAIRS = Table(
         Column("samples", "i64", "accuracy: answers per item of both"),
         Column("boot_lo", "f64", "lower end of the 95 % bootstrap interval of delta, items resampled"),
         Column("boot_hi", "f64", "upper end"),
-        Column("mcnemar_p_holm", "f64", "mcnemar_p, adjusted for the look, corrected for the cells of the run (Holm)"),
+        Column("mcnemar_p_holm", "f64", "mcnemar_p, corrected for the cells of the run (Holm)"),
         Column("ni_p", "f64", "one-sided p that the loss reaches the margin"),
-        Column("ni_p_holm", "f64", "the same, adjusted for the look, corrected for the cells of the run (Holm)"),
-        Column("look", "i64", "accuracy: interim look at which the evaluation ended, from 1; null: it had none"),
+        Column("ni_p_holm", "f64", "the same, corrected for the cells of the run (Holm)"),
+        Column("look", "i64", "null: an evaluation is looked at once, at its end"),
         Column(
             "n_needed",
             "i64",
@@ -810,7 +809,7 @@ K_CURVES = Table(
         Column(
             "measured_in",
             "str",
-            "run of its row in `results_consolidated`: `run_id`, unless the curve is of several; null before schema 11",
+            "run of its row in `results_consolidated`: `run_id`, unless the curve is of several",
         ),
         Column("visits", "i64", "engine starts behind the rate"),
         Column("tok_s", "f64", "as in `results_consolidated`, and so its interval", "tokens/s"),

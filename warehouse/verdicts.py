@@ -122,8 +122,6 @@ class Reason(StrEnum):
     """A visit that was left unfinished, and measured again on another machine."""
     NOT_MEASURED = "not_measured"
     """A cell whose control was measured and which itself was not: rejected before, lost, or still to come."""
-    FIGURES_DISAGREE = "figures_disagree"
-    """Published figures of which one follows from the others, and doesn't: one of them is wrong."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

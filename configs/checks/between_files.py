@@ -21,7 +21,6 @@ from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files.document import Document, Loc, accepted
 from configs.files.library import Folder, Library
 from configs.schema import CellRow, Suite, Sweep
-from configs.step import MeasuredStep
 from configs.visits import MIRRORED
 from configs.without_weights import KTooLong
 
@@ -241,7 +240,7 @@ def _check_room(document: Document, here: Loc, row: CellRow, cell: Cell, suite: 
     """Check that every request the suite sends to a cell fits its `max_model_len`, and that its engine can be timed."""
     given = [step for step in suite.steps if step.why_not(cell) is None]
     for step in given:
-        if isinstance(step, MeasuredStep) and (problem := unmeasured(cell, step)) is not None:
+        if (problem := unmeasured(cell, step)) is not None:
             raise document.error(here, problem)
     for what, tokens in (request for step in given for request in step.longest_requests(cell)):
         if tokens > cell.serving.max_model_len:

@@ -33,7 +33,7 @@ first of a kind of length may wait for a kernel: of an odd number of tokens, .9 
 class Repeats(Frozen):
     """How often a visit repeats a condition: a number, or as often as its rate needs to be known `within` a share.
 
-    A number N is kept, and written, as that number: plans of before there was a choice keep their hash.
+    A number N is kept, and written, as that number.
     """
 
     min: int = Field(gt=0)

@@ -90,7 +90,7 @@ def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) 
     """
     step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):
-        loads += [load for tried in planned.measured_steps for load in tried.trial(served, step.items)]
+        loads += [load for tried in planned.steps for load in tried.trial(served, step.items)]
     return STEP_SETUP_S + sum(load_s(served, planned.gpu, load) for load in loads)
 
 

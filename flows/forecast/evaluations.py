@@ -39,8 +39,8 @@ class EvalForecast(Frozen):
     """One evaluation over all cells that have it. Scores and differences are shares: 0.05 is five points.
 
     `cost` and `tokens` are what is still to be spent. `smallest_difference`, `carried_margin` and `needed` hold for one
-    technique against its AR cell, at the stated discordance and without early looks, whose price is small. The last two
-    are of one among `comparisons`, all of which get a verdict; `smallest_difference` is of a comparison by itself.
+    technique against its AR cell, at the stated discordance. The last two are of one among `comparisons`, all of which
+    get a verdict; `smallest_difference` is of a comparison by itself.
     """
 
     step: str
@@ -61,7 +61,7 @@ class EvalForecast(Frozen):
     smallest_difference: float
     carried_margin: float
     margin: float
-    looks: tuple[float, ...]
+    looks: tuple[float] = (1.0,)
     needed: EvalNeed | None
 
 
@@ -107,7 +107,6 @@ def _eval_forecast(
         smallest_difference=detectable(n, share, samples),
         carried_margin=carried,
         margin=step.margin,
-        looks=step.looks,
         needed=None if carried <= step.margin else _need(cells, step, compared),
     )
 

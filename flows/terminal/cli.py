@@ -167,14 +167,13 @@ def status(
 @app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")
 def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Consolidate everything committed, write the report page, and say where both are."""
-    from tasks.guards.published import judged_write_ups
     from warehouse.report.write import write_report
     from warehouse.snapshot import publish
 
     opened = open_store(store_url(store))
     _runs_in(opened)  # a dataset without its runs would be replaced by an empty one
     manifest = publish(opened)
-    page = write_report(opened, judged_write_ups())
+    page = write_report(opened)
     if as_json:
         print_json({"report": page, "snapshot": manifest.model_dump(mode="json")})
         return
@@ -187,12 +186,12 @@ def published(
     name: Annotated[str | None, typer.Argument(help=r"one write-up of docs/sources.md  \[default: all]")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what others measured and published, and what our guards say about it. Needs no store and no network."""
+    """Show what others measured and published, and what in it contradicts itself. Needs no store and no network."""
     from flows.terminal.published_table import document, render
-    from tasks.guards.published import judge_write_up, judged_write_ups
-    from warehouse.published.read import load_write_up
+    from warehouse.published.read import load_write_up, published_rows
 
-    judged = judged_write_ups() if name is None else tuple(judge_write_up(load_write_up(name)))
+    only = None if name is None else load_write_up(name)
+    judged = [each for each in published_rows() if only in (None, each.write_up)]
     if as_json:
         print_json(document(judged))
     else:

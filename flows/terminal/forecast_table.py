@@ -212,13 +212,12 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: 
 
 
 def source(one: EvalForecast) -> str:
-    """Whose items, at which revision, through which framework, how many cells are compared, and when it may stop."""
+    """Whose items, at which revision, through which framework, and how many cells are compared."""
     parts = [f"{one.title} through {one.framework}, {one.items} of {one.items_there} items"]
     revision = "" if one.revision is None else f" at {one.revision[:12]}"
     parts.append(f"{one.dataset}{revision}{' (gated: HF_TOKEN)' if one.gated else ''}")
-    early = ", ".join(f"{look:.0%}" for look in one.looks[:-1])
     parts.append("1 compared cell" if one.comparisons == 1 else f"beside {one.comparisons} compared cells")
-    parts.append(f"looked at after {early}, and at the end" if early else "looked at once, at the end")
+    parts.append("looked at once, at the end")
     return "; ".join(parts)
 
 

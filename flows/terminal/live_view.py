@@ -35,7 +35,6 @@ SYMBOLS: dict[StepState, tuple[str, str]] = {
     "waiting": ("-", "dim"),
     "skipped": ("skipped", "dim"),
     "dropped": ("dropped", "dim"),
-    "not built": ("not built yet", "dim"),
 }
 
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from configs.schema import Plan, PlannedCell
-from configs.step import MeasuredStep
 from configs.visits import split_name
 from warehouse.bill.spending import Spending, Spent
 from warehouse.lease import Heartbeat, Leases
 from warehouse.ledger import Commit, Ledger
 from warehouse.verdicts import VERDICTS, Reason, Verdict
 
-StepState = Verdict | Literal["running", "waiting", "skipped", "dropped", "not built"]
+StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
 """Of a measurement: a step in one visit, by its name in the ledger."""
 
 
@@ -60,9 +59,7 @@ class RunProgress(NamedTuple):
     @property
     def total(self) -> int:
         """Steps that are measured or will be."""
-        return sum(
-            state not in ("not built", "skipped", "dropped") for cell in self.cells for state in cell.steps.values()
-        )
+        return sum(state not in ("skipped", "dropped") for cell in self.cells for state in cell.steps.values())
 
     @property
     def complete(self) -> bool:
@@ -95,7 +92,6 @@ class ProgressReader:
             gates = {each.name for each in planned.measurements if each.spec.is_gate}
             if any(states[gate] == "rejected" for gate in gates):
                 states = {name: "skipped" if state == "waiting" else state for name, state in states.items()}
-            states |= {step.step: "not built" for step in planned.steps if not isinstance(step, MeasuredStep)}
             cells.append(self._with_owner(planned.cell.label, key, states, judged))
         spent = self._spending.of_run(self._ledger.run_id)
         return RunProgress(self._ledger.run_id, tuple(cells), spent if spent.by_cell else None)
@@ -130,5 +126,5 @@ def _state(commit: Commit) -> StepState:
 def _names(planned: PlannedCell) -> list[str]:
     """Names of a cell's measurements, the visits of a step side by side."""
     names = [each.name for each in planned.measurements]
-    order = [step.step for step in planned.measured_steps]
+    order = [step.step for step in planned.steps]
     return sorted(names, key=lambda name: order.index(split_name(name)[0]))

@@ -1,4 +1,4 @@
-"""What `sweep published` prints: every published row, its figures, and what our guards say about them."""
+"""What `sweep published` prints: every published row, its figures, and what in them can't be right."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.text import Text
 
 from warehouse.display.figures import technique_name
 from warehouse.published.figures import UNITS
-from warehouse.published.judged import JudgedRow
+from warehouse.published.read import Published
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 """Colours of verdicts."""
 
 
-def render(judged: Sequence[JudgedRow]) -> Group:
+def render(judged: Sequence[Published]) -> Group:
     """One table per write-up; fits 100 columns."""
     parts: list[RenderableType] = []
     for name in dict.fromkeys(each.write_up.name for each in judged):
@@ -26,11 +26,11 @@ def render(judged: Sequence[JudgedRow]) -> Group:
         found = rows[0].write_up
         where = f"{found.date}, {found.hardware}; {found.engine}"
         parts += [Text(f"{name}: {found.title}\n  {found.source}\n  {where}", style="bold"), _table(rows)]
-    flagged = sum(each.verdict != "ok" for each in judged)
+    flagged = sum(each.row.verdict != "ok" for each in judged)
     return Group(*parts, Text(f"{len(judged)} published rows, {flagged} of them flagged"))
 
 
-def _table(rows: Sequence[JudgedRow]) -> Table:
+def _table(rows: Sequence[Published]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("cell", "condition", "figures", "verdict"):
         table.add_column(column)
@@ -42,19 +42,15 @@ def _table(rows: Sequence[JudgedRow]) -> Table:
         figures = [f"{name} {value:.10g}{sds.get(name, '')}" for name, value in row.figures.items()]
         if row.acceptance_by_position:
             figures.append("by position " + " ".join(f"{share:.3g}" for share in row.acceptance_by_position))
-        why = "".join(f"\n{sentence}" for sentence in each.sentences)
-        verdict = Text(f"{each.verdict}{' ' if each.reasons else ''}{', '.join(each.reasons)}{why}")
-        verdict.stylize(STYLES[each.verdict])
+        why = "".join(f"\n{sentence}" for sentence in row.details)
+        verdict = Text(f"{each.row.verdict}{' ' if row.reasons else ''}{', '.join(row.reasons)}{why}")
+        verdict.stylize(STYLES[each.row.verdict])
         table.add_row(cell, condition, ", ".join(figures), verdict)
     return table
 
 
-def document(judged: Sequence[JudgedRow]) -> dict[str, Any]:
+def document(judged: Sequence[Published]) -> dict[str, Any]:
     """The same as one JSON document: sources once, rows with only what their source prints."""
     sources = {each.write_up.name: each.write_up.model_dump(exclude={"tables"}) for each in judged}
-    rows = [
-        each.row.model_dump(mode="json", exclude_none=True)
-        | {"source": each.write_up.name, "verdict": each.verdict, "reasons": each.reasons, "details": each.sentences}
-        for each in judged
-    ]
+    rows = [each.row.model_dump(mode="json", exclude_none=True) | {"source": each.write_up.name} for each in judged]
     return {"sources": sources, "units": UNITS, "rows": rows}

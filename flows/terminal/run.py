@@ -19,7 +19,6 @@ from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_server.session import default_home
 from flows.terminal.progress import ProgressReader
-from tasks.guards.published import judged_write_ups
 from warehouse.ledger import Ledger
 from warehouse.report.write import write_report
 from warehouse.snapshot import publish
@@ -83,7 +82,7 @@ def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
     if not ProgressReader(ledger, plan).read().complete:
         return False
     publish(ledger.store)
-    write_report(ledger.store, judged_write_ups())
+    write_report(ledger.store)
     show_results(ledger, console, f"everything of run {ledger.run_id} is measured already: nothing was run")
     return True
 

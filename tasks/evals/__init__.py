@@ -3,6 +3,6 @@
 - data/: which items, frozen in order and choices, from the hub, a file or the twin
 - tape, recording/, policy: the recording proxy between any OpenAI client and the engine
 - pairing, extractors, grading, metrics: from an answer to a letter, from letters to scores
-- asking, interim, run: one evaluation step, put together from these and `tasks.frameworks`
+- asking, run: one evaluation step, put together from these and `tasks.frameworks`
 - regrade: the same grades from the tape alone
 """

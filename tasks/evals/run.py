@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from math import ceil
 from typing import cast
 
 from configs.evals.spec import EvalStep
@@ -13,8 +12,6 @@ from tasks.context import StepContext
 from tasks.evals.asking import Asked, asker
 from tasks.evals.data.items import Prepared, prepared
 from tasks.evals.grading import score_rows
-from tasks.evals.interim import early_verdict
-from tasks.frameworks.job import Item
 from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.host import environments
@@ -43,11 +40,7 @@ async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
     ctx.facts |= {"dataset_revision": ready.revision, "seed": spec.seed}
     known = await ctx.resume(EXCHANGES, ("sample", "request_hash", "occurrence"))
     async with asker(ctx, spec, ready, known) as asking:
-        for look, items in enumerate(_looks(spec, ready.items), start=1):
-            asked = await asking.ask(items, spec.samples)
-            if len(items) < len(ready.items) and (why := await early_verdict(ctx, spec, look, asked.rows)):
-                print(f"{spec.step}: {why}", flush=True)
-                break
+        asked = await asking.ask(ready.items, spec.samples)
     await _write(ctx, spec, asked, ready.revision)
     _keep_in_full(ctx, spec, asked, step_findings)
     return [judge(None, None, step_findings(asked.rows, spec.suite, asked.exchanges))]
@@ -66,11 +59,6 @@ async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | 
     await _write(ctx, spec, asked, ready.revision)
     _keep_in_full(ctx, spec, asked, gate_findings)
     return [*found]
-
-
-def _looks(spec: EvalStep, items: Sequence[Item]) -> list[Sequence[Item]]:
-    """The items of each look: the first ones, more each time, in the end all of them."""
-    return [items[: ceil(share * len(items))] for share in spec.looks]
 
 
 async def _write(ctx: StepContext, spec: EvalStep, asked: Asked, revision: str) -> None:

@@ -16,7 +16,7 @@ from warehouse.evals.tables import EXCHANGES
 async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:
     """Ask, then try each step that the cell is planned for; any `rejected` finding stops the cell."""
     ctx.recorded = await ctx.resume(EXCHANGES, ("suite", "sample", "request_hash", "occurrence"))
-    others = [step for step in ctx.planned.measured_steps if not step.is_gate]
+    others = [step for step in ctx.planned.steps if not step.is_gate]
     tried = [(step, trial) for step in others if (trial := trial_of(step)) is not None]
     before = int(has_sanity(ctx.cell))
     parts = before + len(tried)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from configs.checkout import ROOT
@@ -20,6 +17,7 @@ from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger, run_ids
+from warehouse.report.write import write_report
 from warehouse.snapshot import publish, read_current
 from warehouse.store import open_store
 
@@ -124,13 +122,6 @@ def sweep_in(folder: Path, text: str = SWEEP) -> str:
     return str(folder / "mine.yaml")
 
 
-def merge(*folders: Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, str(SCRIPTS / "merge.py"), *map(str, folders)]
-    return subprocess.run(
-        argv, env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=120, check=False
-    )
-
-
 @pytest.mark.slow(53)
 def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
@@ -156,16 +147,8 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
     assert list((tmp_path / "here-logs").glob(f"node-{run_id}-{mtp}.log"))
     assert "3 engine starts" not in run("work.sh", "60", "mtp").split("done")[-2], "nothing is left of it"
 
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    assert "Remedy: bin/sweep report --store" in merge(whole, here).stderr, "it was not consolidated yet"
     publish(store)
-    for _ in range(2):  # what was merged already is replaced, not doubled
-        done = merge(whole, here)
-        assert done.returncode == 0, done.stderr
-        for table in ("results_consolidated", "visits"):
-            assert pl.read_parquet(whole / f"{table}.parquet").height == read_current(store, table).height > 0
-    assert "gemma-4-31b-shape" in (whole / "report.html").read_text()
+    assert set(read_current(store)["model"]) == set(read_current(store, "visits")["model"]) == {"gemma-4-31b-shape"}
 
 
 @pytest.mark.slow(22)
@@ -210,7 +193,7 @@ def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_me
 
 
 @pytest.mark.slow(23)
-def test_a_cell_that_never_starts_goes_into_the_merged_dataset_with_its_reason(
+def test_a_cell_that_never_starts_goes_into_the_dataset_with_its_reason(
     tmp_path: Path, carried: Path, run: Run
 ) -> None:
     here = tmp_path / "here"
@@ -219,22 +202,16 @@ def test_a_cell_that_never_starts_goes_into_the_merged_dataset_with_its_reason(
     run("unpack.sh")
     assert "ended with 1" in run("work.sh", "240", "mtp", FAKE_ENGINE_BROKEN="serve")
     run("back.sh", str(tmp_path / "out" / "store.tar.gz"), str(here))
-    publish(open_store(str(here)))
-    whole = tmp_path / "whole"
-    shutil.copytree(SCRIPTS / "snapshot", whole)
-    before = pl.read_parquet(whole / "attempts.parquet").height
-    done = merge(whole, here)
-    assert done.returncode == 0, done.stderr
-    attempts = pl.read_parquet(whole / "attempts.parquet")
-    [tried] = attempts.filter(outcome="failed").to_dicts()
-    assert attempts.height == before + 1, "no other is lost"
+    store = open_store(str(here))
+    publish(store)
+    [tried] = read_current(store, "attempts").to_dicts()
     assert tried["reason"] == "the engine died: ValueError: the fake engine refuses these arguments"
     names = ("model", "precision", "technique", "k", "gpu", "made_up")
     assert [tried[name] for name in names] == [
         "gemma-4-31b-shape", "fp8", "mtp", 2, "h200", "weights=dummy, acceptance=replayed:mtp-gb10-31b",
     ]  # fmt: skip
     assert "throughput" in tried["unmeasured"]
-    page = (whole / "report.html").read_text()
+    page = Path(write_report(store)).read_text()
     said = page[page.index('<section id="not-measured">') :]
     assert "mtp K=2" in said and tried["reason"] in said.partition("</section>")[0]
 

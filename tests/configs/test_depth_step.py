@@ -9,7 +9,6 @@ import pytest
 
 from configs.cell import argument
 from configs.expand import expand
-from configs.known_steps import OnceUnbuiltStep
 from configs.load import load_sweep
 from configs.schema import Plan
 from configs.step import Work
@@ -78,10 +77,3 @@ def test_a_prompt_that_does_not_fit_its_cell_is_named_with_its_depth(
     write("name: mine-suite\nsteps:\n  - {step: depth, prompts: prose, depths: [8192]}\n", "suites/mine-suite.yaml")
     with pytest.raises(Exception, match="depth 8192"):
         expand(load_sweep(write(sweep_text.replace("tiny-quick", "mine-suite"))))
-
-
-def test_a_plan_from_before_the_step_was_built_can_still_be_read() -> None:
-    old = {"step": "depth", "items": None, "params": {"depths": [0, 4096]}}
-    stored = plan("depth-tiny").model_dump(mode="json")
-    stored["cells"][0]["steps"][1] = old
-    assert isinstance(Plan.model_validate(stored).cells[0].steps[1], OnceUnbuiltStep)

@@ -55,7 +55,7 @@ def test_a_plan_keeps_the_workloads_themselves() -> None:
     plan = expand(load_sweep("prompts"))
     again = Plan.model_validate_json(plan.model_dump_json())
     assert again == plan and again.config_hash == plan.config_hash
-    steps = PlannedCell.model_validate_json(plan.cells[0].model_dump_json()).measured_steps
+    steps = PlannedCell.model_validate_json(plan.cells[0].model_dump_json()).steps
     [kept] = [each for each in steps if isinstance(each, PromptsStep)]
     assert kept.workloads == workloads_of("seeds")
     assert "日銀のYCC撤廃" in kept.workloads[5].prompt and kept.workloads[1].check is not None

@@ -163,7 +163,7 @@ class Gate:
         )
 
     async def _measure(self, run: FakeRun, planned: Any, url: str) -> list[Judgement]:
-        spec = next(step for step in planned.measured_steps if isinstance(step, SmokeStep))
+        spec = next(step for step in planned.steps if isinstance(step, SmokeStep))
         async with Client(url, planned.cell.model, planned.cell.technique) as client:
             frameworks = Frameworks(run.folder)
             measurement, told = Measurement(spec), self.said.append

@@ -52,7 +52,7 @@ def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:
     prices = {row["attempt"]: row["price_usd_h"] for row in provenance}
     price = prices.get(step.commit.attempt, provenance[-1]["price_usd_h"] if provenance else None)
     timed = [part for part in (*step.commit.parts, *step.commit.replaced) if part.spent_s is not None]
-    if not timed:  # of before parts kept their seconds
+    if not timed:  # no part says its seconds
         return Spent(step.commit.wall_s, usd_of(price, step.commit.wall_s))
     return _sum(_part(part, prices.get(part.attempt, price)) for part in timed)
 

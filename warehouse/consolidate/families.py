@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from warehouse.consolidate.pairs import SETTLEABLE, Settleable
+from warehouse.consolidate.pairs import SETTLEABLE
 from warehouse.consolidate.parity_bar import Cell
 from warehouse.consolidate.rows import Row
 from warehouse.statistics.conclude import Standing, conclude, n_needed, wording
 from warehouse.statistics.holm import holm
+from warehouse.statistics.paired import Comparison
 from warehouse.verdicts import Reason
 
 
@@ -32,10 +33,10 @@ def settled(pairs: Sequence[Row], barred: Mapping[Cell, str]) -> list[Row]:
         elif SETTLEABLE in pair:
             families.setdefault((pair["run_id"], pair["step"]), []).append(at)
     for family in families.values():
-        waiting: list[Settleable] = [pairs[at][SETTLEABLE] for at in family]
+        waiting: list[Comparison] = [pairs[at][SETTLEABLE] for at in family]
         differ, lose = holm([each.p for each in waiting]), holm([each.ni_p for each in waiting])
         for at, each, p, ni_p in zip(family, waiting, differ, lose, strict=True):
-            done[at] = _plain(pairs[at]) | _said(each, Standing(p, ni_p, each.ni_p, len(family)))
+            done[at] = _plain(pairs[at]) | _said(each, Standing(p, ni_p, len(family)))
     return done
 
 
@@ -52,12 +53,12 @@ def _barred(pair: Row, sentence: str) -> Row:
     }
 
 
-def _said(found: Settleable, standing: Standing) -> Row:
-    conclusion = conclude(found.comparison, standing.p_holm, standing.ni_p_holm)
+def _said(found: Comparison, standing: Standing) -> Row:
+    conclusion = conclude(found, standing.p_holm, standing.ni_p_holm)
     return {
         "mcnemar_p_holm": standing.p_holm,
         "ni_p_holm": standing.ni_p_holm,
         "conclusion": conclusion,
-        "n_needed": n_needed(found.comparison, conclusion, standing.comparisons),
-        "wording": wording(found.comparison, conclusion, standing),
+        "n_needed": n_needed(found, conclusion, standing.comparisons),
+        "wording": wording(found, conclusion, standing),
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from configs.schema import PlannedCell
-from configs.step import StepSpec
+from configs.step import MeasuredStep
 from configs.visits import Visit, split_name, unmeasured
 from warehouse.columns import Table
 from warehouse.consolidate.baseline import baseline_among, bench_of
@@ -46,7 +46,7 @@ class CommittedStep(NamedTuple):
         return self.run_id, self.cell_key, self.commit.step
 
     @property
-    def spec(self) -> StepSpec | None:
+    def spec(self) -> MeasuredStep | None:
         """The step as it was planned; None: the plan has no such step."""
         return next((spec for spec in self.planned.steps if spec.step == self.name), None)
 

@@ -10,20 +10,16 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from warehouse.consolidate.inputs import CommittedStep
-from warehouse.consolidate.pairs import Settleable, accuracy_pair
+from warehouse.consolidate.pairs import accuracy_pair
 from warehouse.consolidate.rows import Judged, Row, verdict_columns, verdict_of
 from warehouse.consolidate.serving import served_differently
 from warehouse.statistics.compare import mcnemar_p
-from warehouse.statistics.paired import compare
+from warehouse.statistics.paired import Comparison, compare
 from warehouse.statistics.proportions import ALPHA
-from warehouse.statistics.sequential import adjusted_p, levels
 from warehouse.verdicts import Reason, Verdict
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     import polars as pl
-
-WHOLE = (1.0,)
-"""Looks of an evaluation that is looked at once, at its end."""
 
 
 class Arm(NamedTuple):
@@ -37,8 +33,6 @@ class Arm(NamedTuple):
     recorded)."""
     margin: float
     """Loss of score that still counts as none."""
-    looks: tuple[float, ...] = WHOLE
-    """Shares of the planned items after which it might have ended."""
 
 
 class Cut(NamedTuple):
@@ -68,8 +62,7 @@ def paired(row: Row, ours: Arm, baseline: Arm) -> tuple[Row, Row | None]:
         return _noting(held, f"its row is {baseline.verdict}"), None
     if row["verdict"] != "ok":
         return held, None
-    planned = baseline.items.height  # AR answers all; how many a user's file has, no plan knows
-    pair = accuracy_pair(held, baseline.step.cell_key, *_compared(row, ours, planned, both)) | {
+    pair = accuracy_pair(held, baseline.step.cell_key, *_compared(row, ours, both)) | {
         "truncated_delta": cut.share - cut.baseline_share,
         "served_differently": served_differently(ours.step, baseline.step),
     }
@@ -99,25 +92,14 @@ def _refusal(both: pl.DataFrame) -> str | None:
     return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
 
 
-def _compared(row: Row, ours: Arm, planned: int, both: pl.DataFrame) -> tuple[Settleable, float, float, int | None]:
-    """What `settled` needs, the scores of baseline and cell over the same items, and the look at which it ended."""
+def _compared(row: Row, ours: Arm, both: pl.DataFrame) -> tuple[Comparison, float, float]:
+    """The comparison, and the scores of baseline and cell over the same items."""
     before = (both["right_baseline"] / both["answers_baseline"]).to_list()
     now = (both["right"] / both["answers"]).to_list()
-    look = look_of(both.height, planned, ours.looks)
-    level = ALPHA if look is None else levels(ours.looks)[look - 1]
     identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
-    found = compare(before, now, row["samples"], ours.margin, identity, level)
-    p, ni_p = (adjusted_p(each, level) for each in (found.p, found.ni_p))
+    found = compare(before, now, row["samples"], ours.margin, identity)
     n = both.height
-    return Settleable(found, p, ni_p), math.fsum(before) / n, math.fsum(now) / n, look
-
-
-def look_of(n: int, planned: int, looks: tuple[float, ...]) -> int | None:
-    """The look, from 1, at which an evaluation of `planned` items ended with n; None: it was to be looked at once."""
-    if len(looks) == 1:
-        return None
-    ends = [math.ceil(share * planned) for share in looks]
-    return next((number for number, end in enumerate(ends, 1) if n <= end), len(ends))
+    return found, math.fsum(before) / n, math.fsum(now) / n
 
 
 def _cut(both: pl.DataFrame) -> Cut:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from warehouse.consolidate.rows import Row
 from warehouse.statistics.paired import Comparison
 
@@ -16,25 +14,12 @@ _COMPARED = (
 """Figures of a comparison that are columns under the same name."""
 
 
-class Settleable(NamedTuple):
-    """A comparison whose verdict waits for all others of its run: p values are corrected for their number."""
-
-    comparison: Comparison
-    p: float
-    """That the two differ, adjusted for the look at which the evaluation ended."""
-    ni_p: float
-    """That the loss reaches the margin, likewise."""
-
-
 SETTLEABLE = "settleable"
-"""Key under which an accuracy pair carries its `Settleable`, until `families.settled` takes it out. No column."""
+"""Key under which an accuracy pair carries its `Comparison`, until `families.settled` takes it out. No column."""
 
 
-def accuracy_pair(
-    row: Row, baseline_cell_key: str, found: Settleable, baseline_value: float, value: float, look: int | None
-) -> Row:
+def accuracy_pair(row: Row, baseline_cell_key: str, comparison: Comparison, baseline_value: float, value: float) -> Row:
     """Scores over the items that both cells answered, as a comparison; its verdict is still to be settled."""
-    comparison = found.comparison
     return shared(row, baseline_cell_key, "accuracy") | {
         "metric": row["metric"],
         "extractor": row["extractor"],
@@ -44,8 +29,7 @@ def accuracy_pair(
         "mcnemar_p": comparison.p,
         "verdict": row["verdict"],
         "reasons": list(row["reasons"]),
-        "look": look,
-        SETTLEABLE: found,
+        SETTLEABLE: comparison,
     }
 
 

@@ -61,21 +61,9 @@ def lossless(view: View, row: Row) -> bool:
 
 
 def _p(pair: Row) -> float:
-    """That there is no difference; snapshots of before Holm have it uncorrected only."""
+    """That there is no difference; uncorrected where the cell may claim nothing."""
     p: float = pair["mcnemar_p"] if pair["mcnemar_p_holm"] is None else pair["mcnemar_p_holm"]
     return p
-
-
-def in_words(pair: Row) -> str:
-    """What an accuracy comparison says, as it was worded from its figures; of old snapshots, only the conclusion."""
-    if pair["wording"] is not None:
-        return str(pair["wording"])
-    points = f"{100 * pair['margin']:g} points"
-    return {
-        "non-inferior": f"no worse within {points} (one-sided 95 %)",
-        "worse": "worse",
-        "inconclusive": f"cannot tell: too few questions to rule out a loss of {points}",
-    }[pair["conclusion"]]
 
 
 def control_of(view: View, parity: Row) -> Row | None:

@@ -97,7 +97,7 @@ def marks(row: Row) -> list[Mark]:
 
 
 def ar_model(row: Row) -> str:
-    """The model whose AR a row is compared with; snapshots of before the column know only its own."""
+    """The model whose AR a row is compared with; an attempt knows only its own."""
     return str(row.get("compared_as") or row["model"])
 
 

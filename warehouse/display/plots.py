@@ -13,7 +13,6 @@ from warehouse.display.drawing import WIDTH, axis_below, axis_left, colour, fill
 from warehouse.display.figures import TIMES, Row, ar_name, figure, rate, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, join, tag
 from warehouse.display.scale import Scale, apart
-from warehouse.statistics.compare import wilson_interval
 
 LABELS, MOST_LABELS = 108.0, 160.0
 """Room for names left of bars, and the most that long ones get of it."""
@@ -122,7 +121,7 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
 
 
 def steps_of(row: Row) -> float:
-    """Tokens per decoding step; snapshots of before the column have the acceptance length, never less."""
+    """Tokens per decoding step; where it isn't known, the acceptance length, which is never more."""
     steps: float = row["acceptance_length"] if row["tokens_per_step"] is None else row["tokens_per_step"]
     return steps
 
@@ -167,8 +166,6 @@ def score_dots(rows: Sequence[Row]) -> Markup:
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
         low, high = row["score_lo"], row["score_hi"]
-        if low is None or high is None:  # a snapshot of before the columns, when every item had one answer
-            low, high = wilson_interval(row["score"], row["n"])
         drawn += [
             text(scale.start - 6, middle + 4, bar_label(row, usual), "end"),
             line(scale.at(low), middle, scale.at(high), middle, "whisker"),

@@ -16,9 +16,6 @@ PROMPT_SLACK = 0.01
 BETWEEN_STARTS = "between starts"
 """What an interval speaks for if it rests on several starts; a table in which all do doesn't say so row by row."""
 
-WITHIN_ONE_START = "within one start"
-"""What an interval speaks for where no other start is behind it; all intervals of before `interval_scope` are such."""
-
 
 def condition_cell(row: Row) -> Child:
     """The condition's name; with what isn't as it says: the prompts' real length, answers that end by themselves."""
@@ -67,4 +64,4 @@ def _used(value: float | None) -> str:
 
 
 def _scope(row: Row) -> str:
-    return NOTHING if row["tok_s_lo"] is None else row["interval_scope"] or WITHIN_ONE_START
+    return NOTHING if row["tok_s_lo"] is None else row["interval_scope"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from warehouse.display.figures import Row
-from warehouse.published.judged import JudgedRow
+from warehouse.published.read import Published
 from warehouse.tables import CURVE, DIAGNOSTIC_EXTRACTORS, counts
 
 DEMO_FAMILY_PREFIX = "tiny-"
@@ -51,9 +51,9 @@ class View:
     older_rows: int
     """Rows of earlier runs of the same cells: in the dataset, not on the page."""
     visits: Sequence[Row] = ()
-    """Engine starts of the runs that are shown; empty for a snapshot of before the table."""
-    published: Sequence[JudgedRow] = ()
-    """What others published, judged; no part of a snapshot."""
+    """Engine starts of the runs that are shown."""
+    published: Sequence[Published] = ()
+    """What others published; no part of a snapshot."""
     load: Sequence[Row] = ()
     """Latencies under load of the rows that are shown; likewise."""
     k_curves: Sequence[Row] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.display.claims import in_words, lossless
+from warehouse.display.claims import lossless
 from warehouse.display.doubts import cut_off_words
 from warehouse.display.figures import NOTHING, Row, figure, signed
 from warehouse.display.markup import Markup, join, tag
@@ -37,8 +37,8 @@ def paired_table(view: View) -> Markup:
         Heading("difference", lambda pair: signed(pair["delta"])),
         Heading("95 % interval", lambda pair: f"{signed(pair['delta_lo'])} to {signed(pair['delta_hi'])}"),
         Heading("no worse?", lambda pair: _verdict(view, pair), ""),
-        Heading("in words", in_words, "wrap"),
-        Heading("questions", _questions),
+        Heading("in words", lambda pair: pair["wording"], "wrap"),
+        Heading("questions", lambda pair: figure(pair["n"], 0)),
         Heading("gained / lost", lambda pair: f"{pair['gained']} / {pair['lost']}"),
         Heading("p (Holm)", lambda pair: _p(pair["mcnemar_p_holm"])),
         Heading("p of a loss of the margin", lambda pair: _p(pair["ni_p_holm"])),
@@ -56,11 +56,6 @@ def paired_table(view: View) -> Markup:
             more(pairs, "pairs"),
         ]
     )
-
-
-def _questions(pair: Row) -> str:
-    """How many, and at which look the evaluation ended where it had several."""
-    return figure(pair["n"], 0) if pair["look"] is None else f"{figure(pair['n'], 0)} (look {pair['look']})"
 
 
 def _p(p: float | None) -> str:

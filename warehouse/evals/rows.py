@@ -68,9 +68,7 @@ def counting(spec: EvalStep) -> tuple[str, str]:
 
 def _arm(step: CommittedStep, raw: Raw) -> Arm:
     spec = _spec(step)
-    return Arm(
-        step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_SAMPLES, answered), spec.margin, spec.looks
-    )
+    return Arm(step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_SAMPLES, answered), spec.margin)
 
 
 def _spec(step: CommittedStep) -> EvalStep:

@@ -79,7 +79,7 @@ def _columns(view: View, rows: list[Row]) -> list[Heading]:
 
 
 def _share(column: str) -> Callable[[Row], str]:
-    """A count of answers as a share of all; a snapshot of before `samples` had one answer per question."""
+    """A count of answers as a share of all; where there are no `samples`, a question has one answer."""
 
     def shown(row: Row) -> str:
         return NOTHING if row[column] is None else _percent(row[column] / (row["n"] * (row["samples"] or 1)))

@@ -9,11 +9,6 @@ from collections.abc import Sequence
 
 from warehouse.consolidate.rows import Row
 
-DRAFTS_OF_A_REQUEST = (
-    "engine_draft_steps", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_histogram",
-)  # fmt: skip
-"""Columns in which a raw row has what its engine said of its drafts."""
-
 
 def counts_of(category: str | None, requests: Sequence[Row], windows: Sequence[Row]) -> list[Row]:
     """Rows of counts, named as windows name them, whose sums are of a category; none: nobody can tell it.

@@ -92,7 +92,7 @@ def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
 
 
 def _due(view: View) -> Value:
-    """What a schedule offered in truth, to the three digits of an axis; older rows only know what was asked for."""
+    """What a schedule offered in truth, to the three digits of an axis; of too few only what was asked for is known."""
     due, asked = of_load(view, "arrived_s"), of_load(view, "offered_s")
 
     def found(row: Row) -> float | None:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from configs.evals.suites import Framework, SuiteName
 from configs.frozen import Frozen
+from warehouse.verdicts import Reason, Verdict
 
 Number = Annotated[float | None, Field(ge=0)]
 Count = Annotated[int | None, Field(ge=0)]
@@ -80,16 +81,14 @@ class PublishedRow(Figures):
     acceptance_by_position: tuple[float, ...] | None = Field(None, description="accepted / drafts at position 1..K")
     sd: dict[str, float] = Field(default_factory=dict, description="the +- that the source prints, by figure")
     note: str | None = None
+    verdict: Verdict = Field("ok", description="of our guards on what is printed, as of 2026-11-26; only ok is divided")
+    reasons: tuple[Reason, ...] = ()
+    details: tuple[str, ...] = Field((), description="a sentence for each reason")
 
     @property
     def figures(self) -> dict[str, float]:
         """The figures that the source prints, by name; `UNITS` has their units."""
         return {name: getattr(self, name) for name in UNITS if getattr(self, name) is not None}
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether it is AR, what its write-up's speedups divide by."""
-        return self.technique == "ar"
 
 
 class PublishedTable(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -35,28 +35,18 @@ class WriteUp(Frozen):
         """Rows of all its tables."""
         return tuple(row for table in self.tables for row in table.rows)
 
-    def baseline_of(self, row: PublishedRow, against: str) -> PublishedRow | None:
-        """Its AR row under the same condition that prints a rate; None: it prints none.
 
-        Args:
-            row: of this write-up.
-            against: the model whose AR it is.
-        """
-        shape = _shape(row)
-        found = (
-            each
-            for each in self.rows
-            if each.is_baseline and each.model == against and _shape(each) == shape and RATES & each.figures.keys()
-        )
-        return next(found, None)
+class Published(NamedTuple):
+    """One published row, and who published it."""
+
+    write_up: WriteUp
+    row: PublishedRow
 
 
-RATES = frozenset({"tok_s", "decode_tok_s", "wall_s", "chars_s"})
-"""Figures whose ratio is a speedup."""
-
-
-def _shape(row: PublishedRow) -> tuple[object, ...]:
-    return row.precision, row.checkpoint, row.workload, row.concurrency, row.context_tokens, row.output_tokens
+@cache
+def published_rows() -> tuple[Published, ...]:
+    """Every row of every write-up."""
+    return tuple(Published(write_up, row) for write_up in map(load_write_up, write_ups()) for row in write_up.rows)
 
 
 def write_ups() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from configs.steps.prompts import workload_of
 from configs.steps.throughput import NATURAL
 from warehouse.published import memory
 from warehouse.published.figures import PublishedRow
-from warehouse.published.judged import JudgedRow
+from warehouse.published.read import Published
 from warehouse.tables import counts
 
 SHORT_CONTEXT_TOKENS = 1024
@@ -47,7 +47,7 @@ class Twin(NamedTuple):
     """One figure of ours beside the published one."""
 
     row: Mapping[str, Any]
-    published: JudgedRow
+    published: Published
     figure: str
     """As it is published."""
     column: str
@@ -74,7 +74,7 @@ class Twin(NamedTuple):
 
         Seconds of an answer up to another cap are of another answer.
         """
-        if (self.row["verdict"], self.published.verdict) != ("ok", "ok"):
+        if (self.row["verdict"], self.published.row.verdict) != ("ok", "ok"):
             return False
         if self.figure == "wall_s" and _other_length(self.row, self.published.row):
             return False
@@ -93,7 +93,7 @@ class Twin(NamedTuple):
         return self.interval[0] <= self.theirs <= self.interval[1]
 
 
-def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[JudgedRow]) -> list[Twin]:
+def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[Published]) -> list[Twin]:
     """Every figure of these rows that somebody published of the same model, precision, technique, K and load."""
     return [twin for row in rows for judged in published if _alike(row, judged.row) for twin in _figures(row, judged)]
 
@@ -160,7 +160,7 @@ def _other_length(row: Mapping[str, Any], published: PublishedRow) -> bool:
     return published.output_tokens is not None and row["output_tokens"] not in (None, published.output_tokens)
 
 
-def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
+def _figures(row: Mapping[str, Any], judged: Published) -> Iterator[Twin]:
     if row["step"] == memory.STEP:
         if (found := memory.ours_gb(row, judged.row)) is not None:
             yield Twin(row, judged, memory.FIGURE, *found, tuple(_differences(row, judged, memory.FIGURE)))
@@ -170,10 +170,10 @@ def _figures(row: Mapping[str, Any], judged: JudgedRow) -> Iterator[Twin]:
             yield Twin(row, judged, name, column, float(row[column]), tuple(_differences(row, judged, name)))
 
 
-def _differences(row: Mapping[str, Any], judged: JudgedRow, figure: str) -> Iterator[str]:
+def _differences(row: Mapping[str, Any], judged: Published, figure: str) -> Iterator[str]:
     """What a reader must know before dividing one by the other."""
     theirs, gpu = judged.row, judged.write_up.gpu
-    for whose, verdict in (("ours", row["verdict"]), ("theirs", judged.verdict)):
+    for whose, verdict in (("ours", row["verdict"]), ("theirs", judged.row.verdict)):
         if verdict != "ok":
             yield f"{whose} is {verdict}: not compared"
     if row["gpu"] != gpu:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.display.claims import control_of, in_words, is_faster, lossless
+from warehouse.display.claims import control_of, is_faster, lossless
 from warehouse.display.doubts import cut_off_words, doubts, flags, lost_needles
 from warehouse.display.figures import (
     TIMES,
@@ -201,7 +201,7 @@ def _accuracy(view: View, row: Row) -> str:
         f"{pair['n']} questions of {pair['step']}{others} ({signed(pair['delta'])})"
     )
     claim = "lossless, as far as these data go; " if lossless(view, row) else ""
-    return f"{seen}: {claim}{in_words(pair)}{_cut_off(view, row)}."
+    return f"{seen}: {claim}{pair['wording']}{_cut_off(view, row)}."
 
 
 def _cut_off(view: View, row: Row) -> str:

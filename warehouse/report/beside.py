@@ -9,7 +9,7 @@ from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.section import section
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import View
-from warehouse.published.judged import JudgedRow
+from warehouse.published.read import Published
 from warehouse.published.twins import Twin, twins
 
 NAMES = {
@@ -34,8 +34,8 @@ RATES = ("tok_s", "peak_tok_s", "chars_s")
 """Columns that are rates."""
 
 LEAD = (
-    "Of the same model, precision, technique, K and load, as far as each source says. Published figures went through "
-    "the same guards as ours, as far as what is published lets them; only ok ones are divided. A speedup is a ratio "
+    "Of the same model, precision, technique, K and load, as far as each source says. Figures that "
+    "contradict others of their source or the card are marked; only ok ones are divided. A speedup is a ratio "
     "over AR on one machine and is compared across machines, with that caveat, and so are scores and memory; rates and "
     "latencies of another card are shown and never divided. Prompts are rarely the same."
 )
@@ -47,7 +47,7 @@ def beside_section(view: View) -> Markup | None:
     if not found:
         return None
     rows = [{**twin.row, "twin": twin} for twin in found]
-    flagged = {id(twin.published): twin.published for twin in found if twin.published.verdict != "ok"}
+    flagged = {id(twin.published): twin.published for twin in found if twin.published.row.verdict != "ok"}
     shown = fair_share(rows, lambda row: row["cell_key"])
     return section(
         "beside",
@@ -60,7 +60,7 @@ def beside_section(view: View) -> Markup | None:
     )
 
 
-def _flagged(published: Sequence[JudgedRow]) -> Child:
+def _flagged(published: Sequence[Published]) -> Child:
     """Why published rows of the table are not ok, in the guards' own words."""
     if not published:
         return None
@@ -71,9 +71,9 @@ def _flagged(published: Sequence[JudgedRow]) -> Child:
     return tag("details", tag("summary", title), *items)
 
 
-def _why(judged: JudgedRow) -> str:
+def _why(judged: Published) -> str:
     noted = "" if judged.row.note is None else f" (noted there: {judged.row.note})"
-    return f"{'; '.join(judged.sentences)}{noted}."
+    return f"{'; '.join(judged.row.details)}{noted}."
 
 
 def _sources(found: Sequence[Twin]) -> Markup:
@@ -100,7 +100,9 @@ def _ours(row: Row) -> str:
 def _theirs(row: Row) -> Markup:
     """As its source prints it, in the colour of its verdict."""
     twin = _twin(row)
-    return tag("span", f"{twin.theirs:.10g}", class_=None if twin.published.verdict == "ok" else twin.published.verdict)
+    return tag(
+        "span", f"{twin.theirs:.10g}", class_=None if twin.published.row.verdict == "ok" else twin.published.row.verdict
+    )
 
 
 def _interval(row: Row) -> str:
@@ -130,6 +132,6 @@ _HEADINGS = (
     Heading("theirs within", _within, ""),
     Heading("our condition", lambda row: row["condition"] or row["metric"] or NOTHING, ""),
     Heading("source, card, date", _source, ""),
-    Heading("their verdict", lambda row: verdict_mark({"verdict": _twin(row).published.verdict}), ""),
+    Heading("their verdict", lambda row: verdict_mark({"verdict": _twin(row).published.row.verdict}), ""),
     Heading("what differs", lambda row: "; ".join(_twin(row).differs) or NOTHING, "wrap"),
 )

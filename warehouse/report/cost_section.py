@@ -97,7 +97,7 @@ def _sentence(run: Row) -> str:
 
 
 def _of_rows(view: View, run_id: str) -> str:
-    """What of it the rows on the page took, and their controls; nothing for rows of before visits, which don't add up.
+    """What of it the rows on the page took, and their controls; nothing where no speed was measured.
 
     Seconds and dollars are each row's share of its step, so that any rows may be summed.
     """

@@ -18,35 +18,29 @@ CELL_ON = ("cell_key", "gpu", "step")
 HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
 """What a row shares with the AR row of its run, whose model is the row's `compared_as`."""
 
-ENDS = ("_lo", "_hi")
-"""Suffixes of an interval's columns."""
-
 
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
     """Pick what is shown: the newest run of every cell and step on every machine, and the AR that it was held against.
 
     Args:
-        tables: of one snapshot; `visits`, `load`, those about K may be missing, as in those of before schema 4, 5, 6.
+        tables: of one snapshot.
     """
-    everything = _claimless(tables["results_consolidated"], "speedup")
+    everything = tables["results_consolidated"]
     kept = _newest(everything)
     shown = everything.join(kept, on=kept.columns, how="semi", maintain_order="left")
     runs = shown.select("run_id", "gpu").unique()
-    visits = tables.get("visits")
-    load, curves, recommended = (tables.get(name) for name in ("load", "k_curves", "recommendations"))
-    drawn = None if curves is None else _points(curves, kept, "semi")
-    started = None if visits is None else visits.join(runs, on=runs.columns, how="semi", maintain_order="left")
-    pairs = _named(_pairs(_claimless(tables["pairs"], "ratio"), kept, runs), shown)
+    visits, load, curves = (tables[name] for name in ("visits", "load", "k_curves"))
+    pairs = _named(_pairs(tables["pairs"], kept, runs), shown)
     rows, pairs, attempts = _numbered(shown, pairs, tables["attempts"])
     return View(
         rows=[*rows.to_dicts()],
         pairs=[*pairs.to_dicts()],
         attempts=[*attempts.to_dicts()],
         older_rows=everything.height - shown.height,
-        visits=[] if started is None else [*started.to_dicts()],
-        load=[] if load is None else [*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
-        k_curves=[] if drawn is None else [*drawn.to_dicts()],
-        recommendations=[] if recommended is None or curves is None else _of_curves(recommended, curves, kept),
+        visits=[*visits.join(runs, on=runs.columns, how="semi", maintain_order="left").to_dicts()],
+        load=[*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
+        k_curves=[*_points(curves, kept, "semi").to_dicts()],
+        recommendations=_of_curves(tables["recommendations"], curves, kept),
     )
 
 
@@ -86,7 +80,7 @@ def _newest(rows: pl.DataFrame) -> pl.DataFrame:
     latest = [each.unique(CELL_ON, keep="last").select(*CELL_ON, "run_id") for each in (measured, ordered)]
     newest = pl.concat(latest).unique()
     others = rows.join(newest, on=newest.columns, how="semi").filter(pl.col("technique") != "ar")
-    theirs = others.with_columns(model=pl.coalesce("compared_as", "model"))  # null before the column: its own
+    theirs = others.with_columns(model=pl.col("compared_as"))
     baselines = rows.filter(technique="ar").join(theirs, on=(*HELD_AGAINST, "model"), how="semi")
     return pl.concat([newest, baselines.select(newest.columns)]).unique()
 
@@ -110,14 +104,3 @@ def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     named = pairs.join(facts, on=cell, how="left", maintain_order="left")
     of_the_cell = pl.when(pl.col("kind") != "placebo")
     return named.with_columns(of_the_cell.then(pl.col(name)).alias(name) for name in MARKED if name != "weights")
-
-
-def _claimless(rows: pl.DataFrame, figure: str) -> pl.DataFrame:
-    """The rows without speed intervals of before schema 4: those were of repeats within one start, and too narrow."""
-    is_old = pl.col("visits").is_null()
-    nothing = [pl.when(is_old).then(None).otherwise(pl.col(f"{figure}{end}")).alias(f"{figure}{end}") for end in ENDS]
-    if "conclusion" in rows.columns:
-        was_claim = is_old & pl.col("conclusion").is_in(("faster", "slower"))
-        said = pl.when(was_claim).then(pl.lit("inconclusive")).otherwise(pl.col("conclusion"))
-        nothing.append(said.alias("conclusion"))
-    return rows.with_columns(nothing)

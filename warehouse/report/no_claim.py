@@ -87,9 +87,9 @@ def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
 
 
 def _starts(view: View, row: Row) -> int:
-    """Of the cell and of AR together, behind its speedup; two where a snapshot of before visits doesn't say."""
+    """Of the cell and of AR together, behind its speedup."""
     pair = view.speed_pair(row)
-    return 2 if pair is None or pair["visits"] is None else pair["visits"] + pair["baseline_visits"]
+    return 2 if pair is None else pair["visits"] + pair["baseline_visits"]
 
 
 def fails_parity(row: Row) -> bool:

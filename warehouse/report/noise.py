@@ -66,8 +66,7 @@ def _noise(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row], wh
     repeat_var = fsum(squares) / len(squares) if squares else None
     cells = {row["cell_key"] for row in rows}
     visits = [each for each in view.visits if _is_of(each, shape, cells) and each["complete"] and each["repeats"]]
-    # 0 before schema 13: there was none
-    drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"])
+    drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"] is not None)
     return Noise(
         *shape,
         start_sd=start_sd,

@@ -13,13 +13,12 @@ from warehouse.display.section import Section
 from warehouse.display.view import View
 from warehouse.evals.section import accuracy_section
 from warehouse.known_steps import step_sections
-from warehouse.published.judged import JudgedRow
+from warehouse.published.read import published_rows
 from warehouse.report.answer import answers, caveats
 from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
 from warehouse.report.newest import make_view
 from warehouse.report.placebo_section import placebo_section
-from warehouse.report.published_accuracy import published_accuracy_section
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.report.unmeasured import ANCHOR, TITLE, unmeasured_section
@@ -32,7 +31,6 @@ OWN_SECTIONS = (
     Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),
     Section("accuracy", "Accuracy", accuracy_section, 40),
-    Section("published", "Published accuracy", published_accuracy_section, 46),
     Section("flagged", "Rejected and suspect", flagged_section, 100),
     Section("cost", "What it cost", cost_section, 110),
     Section("attempts", "Attempts", attempts_section, 120),
@@ -44,16 +42,14 @@ NO_LOADING = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: the page loads nothing and runs nothing, whatever text got into it."""
 
 
-def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest, published: Sequence[JudgedRow] = ()) -> str:
+def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str:
     """The report as one self-contained HTML page.
 
     Args:
-        tables: the product tables of one snapshot; those of before schema 4 have no `visits`, before 5
-            no `load`, before 6 none about K.
+        tables: the product tables of one snapshot.
         manifest: the snapshot's.
-        published: what is put beside rows of the same cell.
     """
-    view = replace(make_view(tables), published=published)
+    view = replace(make_view(tables), published=published_rows())
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -9,7 +9,6 @@ from warehouse.display.markup import Markup
 from warehouse.display.section import section
 from warehouse.display.tables import MOST_ROWS, Heading, more, naming, table
 from warehouse.display.view import Cell, View
-from warehouse.verdicts import Reason
 
 ANCHOR, TITLE = "not-measured", "Not measured"
 
@@ -27,14 +26,7 @@ def unfinished(view: View) -> list[Row]:
     """The last attempt of every cell and kind of machine that did not end well and left something unmeasured."""
     ordered = sorted(view.attempts, key=lambda row: (row["ended_at"] or "", row["attempt"] or 0))
     last = {(row["cell_key"], row["gpu"]): row for row in ordered}
-    measured = {row["cell_key"] for row in view.rows if Reason.NOT_MEASURED not in row["reasons"]}
-    return [
-        row
-        for row in last.values()
-        if row["outcome"] != "completed"
-        # an attempt of before the column says nothing of what is left
-        and (row["cell_key"] not in measured if row["unmeasured"] is None else row["unmeasured"])
-    ]
+    return [row for row in last.values() if row["outcome"] != "completed" and row["unmeasured"]]
 
 
 def unmeasured_section(view: View) -> Markup | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
-from warehouse.published.judged import JudgedRow
 from warehouse.report.page import render_report
 from warehouse.snapshot import Manifest, current, read_table
 from warehouse.store import Store, StoreError
@@ -25,22 +22,20 @@ def current_tables(store: Store) -> tuple[Manifest, dict[str, pl.DataFrame]]:
     manifest = current(store)
     if manifest is None:
         raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
-    files = {file.key.rsplit("/", 1)[1] for file in manifest.files}  # an older snapshot lacks newer tables
-    return manifest, {name: read_table(store, manifest, name) for name in PRODUCT_TABLES if f"{name}.parquet" in files}
+    return manifest, {name: read_table(store, manifest, name) for name in PRODUCT_TABLES}
 
 
-def write_report(store: Store, published: Sequence[JudgedRow] = ()) -> str:
+def write_report(store: Store) -> str:
     """Render the current snapshot's report, and return where it can be opened.
 
     Args:
         store: that has the snapshot.
-        published: others' figures, judged, for those of ours that have a twin among them.
 
     Raises:
         StoreError: nothing was published yet, or the store can't be written.
     """
     manifest, tables = current_tables(store)
-    page = render_report(tables, manifest, published).encode()
+    page = render_report(tables, manifest).encode()
     store.put_new(f"reports/{manifest.version}.html", page)
     store.put(CONVENIENCE_KEY, page)
     return store.uri(CONVENIENCE_KEY)

@@ -115,7 +115,7 @@ def _lacking(points: Points, k: int, rows: Sequence[Row]) -> str:
     is_compared = any(
         row["cell_key"] == planned.cell.cell_key and row["step"] == "parity" and row.get("parity_n") for row in rows
     )
-    if k == AR_K or is_compared or all(step.step != "parity" for step in planned.measured_steps):
+    if k == AR_K or is_compared or all(step.step != "parity" for step in planned.steps):
         return ""
     return f"{name_of(k)}'s outputs were not compared"
 

@@ -18,8 +18,6 @@ class Standing(NamedTuple):
     """Of no difference, corrected for the number of comparisons."""
     ni_p_holm: float
     """Of a loss as large as the margin, likewise."""
-    ni_p_alone: float
-    """The same without that correction, but adjusted for the look at which the evaluation ended."""
     comparisons: int = 1
     """How many there are, this one included."""
 
@@ -28,7 +26,7 @@ def conclude(comparison: Comparison, p_holm: float, ni_p_holm: float) -> Conclus
     """The verdict, at 5 % over all comparisons whose p values were adjusted together.
 
     No worse within the margin goes before worse: a loss that is real but smaller than the margin is "non-inferior",
-    and `wording` says both. Adjusted p values of an interim look come from `sequential.adjusted_p`, before `holm`.
+    and `wording` says both.
     """
     if ni_p_holm < ALPHA:
         return "non-inferior"
@@ -75,10 +73,8 @@ def wording(comparison: Comparison, conclusion: Conclusion, standing: Standing) 
 def _undecided(comparison: Comparison, standing: Standing, size: str) -> str:
     """Why there is no verdict: what took it back, and how many items are missing, as far as items are."""
     why = []
-    if standing.ni_p_alone < ALPHA:
+    if comparison.ni_p < ALPHA:
         why.append("it holds alone, not beside all the other comparisons")
-    elif comparison.ni_p < ALPHA:
-        why.append("it would hold had there been one look, not at the level of the look at which it ended")
     needed = n_needed(comparison, "inconclusive", standing.comparisons)
     if needed is not None:
         beside = f" as one of {standing.comparisons} comparisons" if standing.comparisons > 1 else ""

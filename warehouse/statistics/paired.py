@@ -31,7 +31,7 @@ _DIGITS = 9
 
 
 class Comparison(NamedTuple):
-    """Differences are technique minus baseline, in 0 ... 1; `level` of 0.05 means 95 % two-sided, or one-sided."""
+    """Differences are technique minus baseline, in 0 ... 1; intervals are of 95 %, two-sided, bounds one-sided."""
 
     n: int
     samples: int
@@ -77,7 +77,6 @@ def compare(
     samples: int,
     margin: float,
     identity: str | None,
-    level: float = ALPHA,
 ) -> Comparison:
     """Paired comparison of two arms.
 
@@ -87,9 +86,6 @@ def compare(
         samples: answers per item.
         margin: loss that still counts as none.
         identity: names the comparison; the bootstrap's seed follows from it. None: without a bootstrap.
-        level: nominal level of the intervals and bounds. An interim look's level (`sequential.levels`) makes them hold
-            over all looks together with 95 %: repeated confidence intervals, Jennison and Turnbull, Journal of the
-            Royal Statistical Society B 51 (1989) 305-361. p values stay as they are.
 
     Raises:
         ValueError: no items, not the same number of them, or no margin.
@@ -111,42 +107,33 @@ def compare(
         margin=margin,
         mde=(Z_TWO_SIDED + Z_POWER) * math.sqrt(variance / n),
         variance=variance,
-        **tested(differences, margin, level)._asdict(),
+        **tested(differences, margin)._asdict(),
     )
 
 
-def compare_counts(
-    n: int, gained: int, lost: int, margin: float, identity: str | None, level: float = ALPHA
-) -> Comparison:
-    """The same of one right-or-wrong answer per item, from its counts."""
-    technique = [1.0] * gained + [0.0] * (n - gained)
-    baseline = [0.0] * gained + [1.0] * lost + [0.0] * (n - gained - lost)
-    return compare(baseline, technique, 1, margin, identity, level)
-
-
-def tested(differences: list[float], margin: float, level: float = ALPHA) -> Tested:
+def tested(differences: list[float], margin: float) -> Tested:
     """Intervals and p values of the mean difference; the module's docstring says which way is taken when."""
     if all(d in (-1, 0, 1) for d in differences):
         gained, lost = differences.count(1), differences.count(-1)
-        return _by_counts(len(differences), gained, lost, margin, level)
-    return _by_means(differences, margin, level)
+        return _by_counts(len(differences), gained, lost, margin)
+    return _by_means(differences, margin)
 
 
-def _by_counts(n: int, gained: int, lost: int, margin: float, level: float) -> Tested:
+def _by_counts(n: int, gained: int, lost: int, margin: float) -> Tested:
     normal = NormalDist()
     return Tested(
-        *tango_interval(n, gained, lost, normal.inv_cdf(1 - level / 2)),
-        *tango_interval(n, gained, lost, normal.inv_cdf(1 - level)),
+        *tango_interval(n, gained, lost, normal.inv_cdf(1 - ALPHA / 2)),
+        *tango_interval(n, gained, lost, normal.inv_cdf(1 - ALPHA)),
         p=mcnemar_p(gained, lost),
         ni_p=normal.cdf(-tango_score(n, gained, lost, -margin)),
     )
 
 
-def _by_means(differences: Sequence[float], margin: float, level: float) -> Tested:
+def _by_means(differences: Sequence[float], margin: float) -> Tested:
     n = len(differences)  # with the item that speaks against it: n + 1 values, n degrees of freedom
     lower, lower_error = _mean_and_error([*differences, -1.0])
     upper, upper_error = _mean_and_error([*differences, 1.0])
-    two_sided, one_sided = student_quantile(level / 2, n), student_quantile(level, n)
+    two_sided, one_sided = student_quantile(ALPHA / 2, n), student_quantile(ALPHA, n)
     clear_of_zero = max(lower / lower_error, -upper / upper_error, 0.0)
     return Tested(
         max(-1.0, lower - two_sided * lower_error),

@@ -71,7 +71,7 @@ def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
 
 
 def _programs(row: Row) -> Markup | str:
-    """`3 of 4, 2 answers`, in colour; what was not run says so, and older rows don't tell how many differ."""
+    """`3 of 4, 2 answers`, in colour; what was not run says so."""
     number, right, distinct = row["programs"], row["programs_correct"], row["programs_distinct"]
     if number is None:
         return NOTHING

@@ -94,7 +94,7 @@ def test_what_is_measured_already_costs_nothing_and_still_says_what_it_can_show(
 
 
 def test_a_load_takes_at_least_as_long_as_its_longest_answer_alone() -> None:
-    step = next(step for step in FULL.cells[0].measured_steps if isinstance(step, EvalStep))
+    step = next(step for step in FULL.cells[0].steps if isinstance(step, EvalStep))
     few = step.model_copy(update={"items": 1})
     alone_s = step.max_tokens / decode_tok_s(DENSE, H100, step.max_tokens)
     planned = next(planned for planned in FULL.cells if planned.cell == DENSE)
@@ -152,12 +152,6 @@ def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: i
     assert "beside 6 compared cells" in " ".join(section.split()) and "uncorrected" in section
     header = next(line for line in text.splitlines() if "throughput" in line)
     assert " evals " in header and "eval-gpqa" not in header
-
-
-def test_looks_are_said() -> None:
-    text = shown(forecast(changed(looks=(0.5, 0.75, 1.0)), {}), 200)
-    assert "looked at after 50%, 75%, and at the end" in text and "looked at once, at the end" not in text
-    assert "looked at once, at the end" in shown(forecast(FULL, {}), 200)
 
 
 def test_the_json_has_the_evaluations(finish_sweep: Finish) -> None:

@@ -35,7 +35,9 @@ def shown(result: Forecast) -> str:
 def test_the_rate_is_within_a_fifth_of_what_its_source_measured() -> None:
     gpu = load_gpu("h100")
     cells = {p.cell.model.name: p.cell for p in plan("full").cells if p.cell.technique.method == "ar"}
-    published = [row for row in load_write_up("mtp-diffusion-h100").rows if row.is_baseline and row.tok_s is not None]
+    published = [
+        row for row in load_write_up("mtp-diffusion-h100").rows if row.technique == "ar" and row.tok_s is not None
+    ]
     assert len(published) == 2 * len(cells)
     for row in published:  # a mean context is half of the 512 output tokens longer than the prompt
         context = (row.context_tokens or 64) + 256
@@ -126,7 +128,7 @@ def test_unknown_dollars_are_a_question_mark() -> None:
 def test_the_rate_is_that_of_its_source_and_more_requests_make_a_queue() -> None:
     plan, gpu = expand(load_sweep("transformers")), load_gpu("h100")
     cell = plan.cells[0].cell
-    source = next(row for row in load_write_up("mtp-transformers-h100").rows if row.is_baseline)
+    source = next(row for row in load_write_up("mtp-transformers-h100").rows if row.technique == "ar")
     assert decode_tok_s(cell, gpu, 1088) == pytest.approx(source.tok_s, rel=0.05)
     assert at_once(cell, gpu, 16, 600) == 1
 
@@ -192,7 +194,7 @@ def test_tensor_parallel_cards_are_as_fast_as_one_with_what_all_have(at_once: in
 
 
 def test_prompts_are_read_by_all_cards() -> None:
-    load = next(iter(FULL.cells[2].measured_steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
+    load = next(iter(FULL.cells[2].steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
     four = spread(DENSE, "-tp", "4")
     assert load_s(four, H100, load) == pytest.approx(load_s(DENSE, FOUR_IN_ONE, load))
 

@@ -57,7 +57,7 @@ class Measured(FakeRun):
 
     @property
     def evals(self) -> list[EvalStep]:
-        return [spec for spec in self.planned.measured_steps if isinstance(spec, EvalStep)]
+        return [spec for spec in self.planned.steps if isinstance(spec, EvalStep)]
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def test_what_was_graded_again_still_costs_what_it_took(ledger: Ledger) -> None:
     assert (counting["score"], counting["gpu_s"]) == (0.75, 7.0)
 
 
-def test_a_step_of_before_parts_kept_seconds_has_its_commits(ledger: Ledger) -> None:
+def test_a_step_whose_parts_say_no_seconds_has_its_commits(ledger: Ledger) -> None:
     step = StepWriter(ledger, KEY, "throughput")
     step.provenance(price_usd_h=3600.0)
     step.write(WINDOWS, [window(SHORT, 0, 100.0)])

@@ -11,15 +11,13 @@ from configs.steps.load import with_category
 from configs.steps.prompts import PromptsStep
 from tests.warehouse.report.rows import row, seen
 from warehouse.display.figures import Row
-from warehouse.published.judged import JudgedRow
-from warehouse.published.read import load_write_up, write_ups
+from warehouse.published.read import Published, load_write_up, published_rows, write_ups
 from warehouse.published.twins import Twin, twins
 from warehouse.report.beside import beside_section
 from warehouse.tables import RESULTS_CONSOLIDATED
-from warehouse.verdicts import Reason
 
 PUBLISHED = tuple(
-    JudgedRow(write_up, each, "ok", (), ())
+    Published(write_up, each.model_copy(update={"verdict": "ok", "reasons": (), "details": ()}))
     for write_up in map(load_write_up, write_ups())
     for each in write_up.rows
 )  # fmt: skip
@@ -228,8 +226,8 @@ def test_what_a_guard_flagged_is_shown_and_never_divided() -> None:
     suspect = found(measured(speedup=2.7, speedup_lo=2.6, speedup_hi=2.8, verdict="suspect"))
     twin = suspect["mtp-diffusion-h100", "speedup"]
     assert (twin.ratio, twin.is_within, twin.differs[0]) == (None, None, "ours is suspect: not compared")
-    [slow] = [judged for judged in PUBLISHED if judged.row.tok_s == 8.8]
-    [twin] = twins([measured("ar", 41.0, precision="bf16", k=None)], [slow._replace(verdict="suspect")])
+    [slow] = [each for each in published_rows() if each.row.tok_s == 8.8]
+    [twin] = twins([measured("ar", 41.0, precision="bf16", k=None)], [slow])
     assert (twin.theirs, twin.ratio, twin.differs[0]) == (8.8, None, "theirs is suspect: not compared")
 
 
@@ -313,14 +311,8 @@ def test_a_streamed_or_withdrawn_figure_is_nobodys_twin() -> None:
 
 
 def test_the_section_shows_both_figures_their_source_and_why_a_published_row_is_flagged() -> None:
-    sentence = "8.8 tok/s without prefill; this machine's memory gives 21 or more"
-    flagged = tuple(
-        each._replace(verdict="suspect", reasons=(Reason.TOO_SLOW,), sentences=(sentence,))
-        if each.row.tok_s == 8.8
-        else each
-        for each in PUBLISHED
-    )
-    view = seen(measured("ar", 41.0, precision="bf16", k=None, tok_s_lo=40.0, tok_s_hi=42.0), published=flagged)
+    ours = measured("ar", 41.0, precision="bf16", k=None, tok_s_lo=40.0, tok_s_hi=42.0)
+    view = seen(ours, published=published_rows())
     page = beside_section(view)
     assert page is not None
     for said in ("8.8", "40.3", "mtp-transformers-h100, h100, 2026-05-05", "one JarvisLabs H100 80GB", "suspect"):

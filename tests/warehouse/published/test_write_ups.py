@@ -99,16 +99,6 @@ def test_the_accuracy_tables_are_complete() -> None:
     assert all(row.n == 198 for row in scored if row.suite == "gpqa")
 
 
-def test_ar_is_found_under_the_same_condition_only() -> None:
-    write_up = load_write_up("mtp-dflash-h100")
-    many = row_of("mtp-dflash-h100", model="gemma-4-31b", technique="mtp", concurrency=16)
-    assert (base := write_up.baseline_of(many, "gemma-4-31b")) is not None
-    assert base.tok_s == 375
-    assert write_up.baseline_of(many, "gemma-4-12b") is None
-    by_category = row_of("mtp-dflash-h100", model="gemma-4-31b", technique="mtp", workload="coding")
-    assert write_up.baseline_of(by_category, "gemma-4-31b") is None
-
-
 def test_every_figure_has_a_unit() -> None:
     assert all(unit and unit != "None" for unit in UNITS.values())
 

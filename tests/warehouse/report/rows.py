@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,7 @@ from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.report.answer import answers
 from warehouse.report.newest import make_view
-from warehouse.tables import ATTEMPTS, PAIRS, RESULTS_CONSOLIDATED, VISITS
+from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, VISITS
 
 
 def row(technique: str, tok_s: float | None = None, **columns: Any) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def row(technique: str, tok_s: float | None = None, **columns: Any) -> dict[str,
         "gpu": "h100", "technique": technique, "step": "throughput", "condition": "short c=1", "mode": "fixed",
         "context_tokens": 64, "concurrency": 1, "verdict": "ok", "reasons": [], "details": [], "tok_s": tok_s,
         "visits": 2, "repeats": 6, "interval_scope": "between starts", "weights": "real", "attempts": 1,
+        "compared_as": columns.get("model", "m"),
         "measured_at": "2026-11-22T10:00:00+00:00",
     }  # fmt: skip
     return dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | known | columns
@@ -44,8 +46,12 @@ def frame(table: Any, *rows: Row) -> pl.DataFrame:
 
 
 def viewed(rows: list[Row], pairs: list[Row]) -> View:
-    tables = {"results_consolidated": frame(RESULTS_CONSOLIDATED, *rows), "pairs": frame(PAIRS, *pairs)}
-    return make_view(tables | {"attempts": frame(ATTEMPTS), "visits": frame(VISITS)})
+    return make_view(tables_of(results_consolidated=rows, pairs=pairs))
+
+
+def tables_of(**rows: Sequence[Row]) -> dict[str, pl.DataFrame]:
+    """All tables of a snapshot, with these rows in some."""
+    return {name: frame(table, *rows.get(name, ())) for name, table in PRODUCT_TABLES.items()}
 
 
 def visit(number: int, **columns: Any) -> Row:

@@ -9,7 +9,6 @@ import pytest
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
-from tasks.guards.published import judged_write_ups
 from tests.warehouse.read_page import Page
 from tests.warehouse.synthetic import DEMO, Behaviour, write_demo_run
 from warehouse.report.write import write_report
@@ -32,7 +31,7 @@ def test_published_twins_are_on_the_page_with_source_and_verdict(local: Store, m
     mirrored = tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)
     write_demo_run(local, plan=plan.model_copy(update={"cells": mirrored}))
     publish(local)
-    page = Page(Path(write_report(local, judged_write_ups())).read_text(encoding="utf-8"))
+    page = Page(Path(write_report(local)).read_text(encoding="utf-8"))
     assert ("a", {"href": "#beside"}) in page.elements
     for said in (
         "mtp-dflash-h100, h100, 2026-05-12",
@@ -54,5 +53,5 @@ def test_published_twins_are_on_the_page_with_source_and_verdict(local: Store, m
 def test_a_page_of_cells_that_nobody_published_has_no_such_section(local: Store) -> None:
     write_demo_run(local)
     publish(local)
-    page = Page(Path(write_report(local, judged_write_ups())).read_text(encoding="utf-8"))
+    page = Page(Path(write_report(local)).read_text(encoding="utf-8"))
     assert "Published beside measured" not in page.text

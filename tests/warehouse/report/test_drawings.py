@@ -35,6 +35,7 @@ def cells(**columns: Any) -> list[Row]:
     return [
         row(
             "mtp-v2-runner", 400.0 + k, k=k, speedup=1.6, speedup_lo=1.5, speedup_hi=1.7 - k / 20, n=48, score=0.9,
+            score_lo=0.8, score_hi=0.95,
             tokens_per_step=3 + k / 10, acceptance_by_position=[0.8, 0.6, 0.5], energy_j_per_token=0.7,
             **MADE_UP, **columns,
         )
@@ -109,7 +110,8 @@ LONE: dict[str, tuple[Callable[[View], Markup | None], Row, Row]] = {
     "rates": (speed_section, AR, MTP),
     "energy": (memory_section, AR | {"energy_j_per_token": 0.7}, MTP | {"energy_j_per_token": 0.5}),
     "scores": (accuracy_section, *(each | {"step": "eval-gpqa", "condition": None, "mode": None, "tok_s": None,
-               "score": 0.9, "n": 48, "extractor": "last-letter"} for each in (AR, MTP))),
+               "score": 0.9, "score_lo": 0.5, "score_hi": 0.9, "n": 48, "extractor": "last-letter"}
+               for each in (AR, MTP))),
     "categories": (category_section, *(MTP | {"step": "load", "condition": f"load c=1, {category}", "mode": "natural"}
                    for category in ("coding", "math"))),
     "workloads": (workload_section, *(MTP | {"step": "prompts", "condition": f"{workload} c=1", "mode": "natural"}

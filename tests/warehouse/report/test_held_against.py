@@ -60,9 +60,3 @@ def test_that_there_is_no_trusted_ar_row_is_not_said_where_the_other_models_is_o
     rejected = DIFFUSION | {"speedup": None, "verdict": "rejected", "reasons": ["short_output"]}
     text = text_of(seen(AR, rejected))
     assert text.startswith("No speedup can be stated. AR ran at 80.0 tokens/s.") and "no trusted AR row" not in text
-
-
-def test_rows_of_before_the_column_are_held_against_their_own_model() -> None:
-    mtp = row("mtp", 160.0, speedup=2.0, k=4)
-    text = text_of(viewed([AR, mtp], [speed_pair(mtp), placebo(AR)]))
-    assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1")  # noqa: RUF001

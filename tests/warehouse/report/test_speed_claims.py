@@ -99,13 +99,6 @@ def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> 
     assert viewed([AR, MTP, *newer], []).older_rows == 2, "once the technique was measured again too, both are old"
 
 
-def test_intervals_of_before_visits_are_of_one_start_and_no_claim() -> None:
-    old = {"visits": None, "interval_scope": None}
-    view = viewed([AR | old, MTP | old], [speed_pair(MTP, visits=None, baseline_visits=None)])
-    assert text_of(view).startswith("No claim: one start each.")
-    assert "1.96 to 2.04" not in speed_section(view)
-
-
 @pytest.mark.parametrize(
     ("columns", "words", "sign", "legend"),
     [

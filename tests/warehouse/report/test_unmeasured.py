@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.warehouse.read_page import Page
-from tests.warehouse.report.rows import AR, MTP, frame, row
+from tests.warehouse.report.rows import AR, MTP, frame, row, tables_of
 from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.display.figures import Row
 from warehouse.display.view import View
 from warehouse.report.answer import answers, caveats
 from warehouse.report.newest import make_view
 from warehouse.report.unmeasured import unmeasured_section
-from warehouse.tables import ATTEMPTS, K_CURVES, PAIRS, RECOMMENDATIONS, RESULTS_CONSOLIDATED
+from warehouse.tables import ATTEMPTS, K_CURVES, RESULTS_CONSOLIDATED
 
 
 def tried(technique: str, attempt: int = 1, outcome: str = "failed", **columns: Any) -> Row:
@@ -52,19 +52,13 @@ def test_of_a_cell_that_broke_off_it_says_what_is_missing() -> None:
         [tried("mtp"), tried("mtp", 2, "completed", unmeasured=[])],
         [tried("mtp", outcome="lost", unmeasured=[])],
         [tried("mtp"), tried("mtp", 2, "completed", run_id="r2", unmeasured=[])],
-        [tried("mtp", outcome="stopped", unmeasured=None)],
         [tried("mtp", outcome="completed", unmeasured=["throughput@2"])],
     ],
-    ids=["measured since", "lost behind its work", "measured by another run", "of before the column", "half-way"],
+    ids=["measured since", "lost behind its work", "measured by another run", "half-way"],
 )
 def test_what_is_measured_is_not_told(attempts: list[Row]) -> None:
     view = View([AR, MTP], [], attempts, 0)
     assert unmeasured_section(view) is None and not caveats(view)
-
-
-def test_an_attempt_of_before_the_column_is_told_where_its_cell_has_no_figure() -> None:
-    controls = row("mtp", reasons=["not_measured"], verdict="suspect")
-    assert shown(View([AR, controls], [], [tried("mtp", unmeasured=None)], 0)).startswith("mtp the engine died")
 
 
 def test_cells_of_several_models_are_named_with_theirs_and_the_head_names_only_some() -> None:
@@ -78,13 +72,13 @@ def test_a_night_that_measured_only_a_control_takes_nothing_off_the_page_and_is_
     later = {"run_id": "r2", "measured_at": "2026-11-23T10:00:00+00:00"}
     cut = row("mtp", k=4, condition=None, mode=None, verdict="suspect", reasons=["not_measured"], **later)
     curve = {name: MTP.get(name) for name in K_CURVES.column_names()} | {"measured_in": "r1"}
-    tables = {
-        "results_consolidated": frame(RESULTS_CONSOLIDATED, AR, MTP, cut),
-        "pairs": frame(PAIRS, speed_pair(MTP), placebo(AR)),
-        "attempts": frame(ATTEMPTS, tried("mtp", k=4, run_id="r2", outcome="lost", unmeasured=["throughput"])),
-        "k_curves": frame(K_CURVES, curve),
-        "recommendations": frame(RECOMMENDATIONS, curve),
-    }
+    tables = tables_of(
+        results_consolidated=[AR, MTP, cut],
+        pairs=[speed_pair(MTP), placebo(AR)],
+        attempts=[tried("mtp", k=4, run_id="r2", outcome="lost", unmeasured=["throughput"])],
+        k_curves=[curve],
+        recommendations=[curve],
+    )
     view = make_view(tables)
     assert [each["tok_s"] for each in view.rates()] == [80.0, 160.0] and view.older_rows == 0
     assert [answer.verdict[:9] for answer in answers(view)] == ["Run mtp K"]

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from tests.warehouse.statistics.counts import compare_counts
 from warehouse.statistics.bootstrap import quantile
 from warehouse.statistics.compare import (
     MARGIN,
@@ -17,7 +18,7 @@ from warehouse.statistics.compare import (
     wilson_interval,
 )
 from warehouse.statistics.conclude import conclude
-from warehouse.statistics.paired import Comparison, compare_counts
+from warehouse.statistics.paired import Comparison
 
 Z95 = 1.959963984540054
 

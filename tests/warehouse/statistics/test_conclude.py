@@ -6,17 +6,17 @@ from itertools import permutations
 
 import pytest
 
+from tests.warehouse.statistics.counts import compare_counts
 from warehouse.statistics.conclude import Standing, conclude, n_needed, wording
 from warehouse.statistics.holm import holm
-from warehouse.statistics.paired import compare, compare_counts
+from warehouse.statistics.paired import compare
 from warehouse.statistics.power import items_needed
-from warehouse.statistics.sequential import adjusted_p, levels
 
 
 def words(n: int, gained: int, lost: int, margin: float = 0.05, others: int = 1) -> str:
     found = compare_counts(n, gained, lost, margin, "row")
     p, ni_p = min(1.0, found.p * others), min(1.0, found.ni_p * others)
-    return wording(found, conclude(found, p, ni_p), Standing(p, ni_p, found.ni_p, others))
+    return wording(found, conclude(found, p, ni_p), Standing(p, ni_p, others))
 
 
 def test_holm_by_hand() -> None:
@@ -52,7 +52,7 @@ def test_too_few_items_say_how_many_are_needed() -> None:
 def test_a_loss_near_the_margin_is_not_a_matter_of_a_few_items_more() -> None:
     assert n_needed(compare_counts(2000, 60, 160, 0.05, "row"), "inconclusive") is None
     found = compare_counts(2000, 60, 160, 0.05, "row")
-    assert wording(found, "inconclusive", Standing(0.5, 0.5, found.ni_p)) == (
+    assert wording(found, "inconclusive", Standing(0.5, 0.5)) == (
         "cannot tell: -5.0 points (95 % interval -6.5 to -3.6, n=2000) is too near the margin"
     )
 
@@ -81,21 +81,9 @@ def test_many_comparisons_ask_for_more() -> None:
     )
 
 
-def test_what_a_look_took_back_is_not_blamed_on_other_comparisons() -> None:
-    level = levels((0.5, 1.0))[0]
-    found = compare_counts(99, 3, 3, 0.05, "row", level)
-    adjusted = adjusted_p(found.ni_p, level)
-    assert found.ni_p < 0.05 < adjusted
-    said = wording(found, conclude(found, 1.0, adjusted), Standing(1.0, adjusted, adjusted))
-    assert said == (
-        "cannot tell: it would hold had there been one look, not at the level of the look at which it ended; "
-        "needs about 172 items (n=99)"
-    )
-
-
 def test_the_number_of_answers_is_told() -> None:
     found = compare([0.5, 0.25] * 99, [0.25, 0.5] * 99, 4, 0.05, "row")
-    said = wording(found, conclude(found, found.p, found.ni_p), Standing(found.p, found.ni_p, found.ni_p))
+    said = wording(found, conclude(found, found.p, found.ni_p), Standing(found.p, found.ni_p))
     assert said == "equal within ±5.0 points (n=198 with 4 answers each, one-sided 95 %)"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warehouse.statistics.paired import compare_counts
+from tests.warehouse.statistics.counts import compare_counts
 from warehouse.statistics.power import carried_margin, detectable, items_needed, samples_needed, stderr_of_difference
 
 

@@ -28,8 +28,6 @@ class Standing(NamedTuple):
     """What it is held against; None for AR itself, and where there is none."""
     baseline_arm: ArmKey | None
     """None: `refusal` says why."""
-    brings_control: bool
-    """Whether the baseline is the cell's own control."""
     refusal: str
     """Reason and sentence, where there is nothing to be held against; else empty."""
 
@@ -71,7 +69,6 @@ def standing(step: CommittedStep, others: Sequence[CommittedStep], homes: Homes)
         arm=(step.run_id, step.cell_key, step.name, "cell", machine),
         baseline=baseline,
         baseline_arm=None if refusal or baseline is None else shared,
-        brings_control=role == "control",
         refusal=refusal,
     )
 
