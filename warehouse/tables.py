@@ -11,7 +11,7 @@ from typing import Any
 
 from warehouse.columns import Column, Table
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 """Written into every Parquet footer and manifest; raised when a column is added."""
 
 ROW_IDENTITY = (

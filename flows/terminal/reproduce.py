@@ -15,8 +15,8 @@ from tasks.prompts import PROSE, PROSE_KEPT_AS, Prompt, prompt_again, prompt_see
 from warehouse.ledger import Ledger
 from warehouse.regrades import rows_in_force
 from warehouse.snapshot import read_current
-from warehouse.steps.throughput import REQUESTS
 from warehouse.store import Store, StoreError
+from warehouse.timed.tables import REQUESTS
 
 
 def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:

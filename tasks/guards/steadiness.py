@@ -7,9 +7,7 @@ from math import log, sqrt
 from statistics import fmean, mean, stdev
 from typing import Any
 
-from configs.steps.throughput import NATURAL
-from tasks.guards.finding import Finding, Judgement, judge
-from tasks.steady import paces_of
+from tasks.guards.finding import Finding
 from warehouse.statistics.beta import student_quantile
 from warehouse.verdicts import Reason
 
@@ -144,19 +142,3 @@ def client_behind(late_ms: Sequence[float], first_ms: Sequence[float]) -> Findin
 def unexplained(found: Sequence[Finding], starved: Finding | None) -> list[Finding]:
     """Findings without what a client that slept while a stream came explains: the engine is not accused of it."""
     return [each for each in found if starved is None or each.reason not in BURSTS]
-
-
-def with_steadiness(
-    judgement: Judgement, windows: Sequence[Mapping[str, Any]], within: float | None = None
-) -> Judgement:
-    """A judgement, and what the steadiness of its windows adds to it.
-
-    `within`: the half-width that its repeats were asked to reach, as a share.
-    """
-    starved = client_starved(windows)
-    kept = unexplained(judgement.findings, starved)
-    # natural answers differ in length, and each has its prefill in its time: the fixed ones judge the machine
-    paces = [] if judgement.mode in ("stream", NATURAL) else paces_of(windows)
-    return judge(
-        judgement.condition, judgement.mode, [*kept, unsteady(paces, within), starved, client_limited(windows)]
-    )

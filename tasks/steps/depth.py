@@ -36,99 +36,198 @@ request; so they have modes of their own, `prefill` and `decode`, and are told b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from statistics import fmean, median
 
-from configs.steps.depth import DECODE, DepthShape, DepthStep
+from configs.cell import Cell, Gpu
+from configs.steps.depth import DECODE, PREFILL, DepthShape, DepthStep
 from configs.steps.smoke import OUTPUT_TOKENS
-from tasks.context import Progress, StepContext
+from tasks.client import Ready, StreamReply
+from tasks.context import StepContext
 from tasks.guards.finding import Finding, Judgement
-from tasks.timing.condition_verdict import smoke_findings
-from tasks.timing.depth_runs import batch, measured_run, request_columns, warm_up
-from tasks.timing.depth_verdict import judge_depth
-from tasks.timing.finished import finished
-from tasks.timing.repeats import windows_wanted
-from tasks.timing.timed import timed, with_failures
+from tasks.guards.speed import impossible_prefill
+from tasks.guards.steadiness import is_starved
+from tasks.steady import paces_of
+from tasks.timing.conditions import (
+    TimedCondition,
+    Window,
+    again,
+    measure_conditions,
+    of_condition,
+    tried,
+    tried_until_kept_up,
+    window_of,
+    windows_wanted,
+)
+from tasks.timing.peak import flow, peak_tok_s
+from tasks.timing.requests import Asked, OwnPrompts, Row, ready_of
+from tasks.timing.timed import Timed
+from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.depths.phases import phases_of
 from warehouse.statistics.windows import rate_of
-from warehouse.steps.depth import DEPTH_REQUESTS, DEPTH_WINDOWS, MODE
+from warehouse.timed.tables import DEPTH
 
-Row = dict[str, Any]
+MODE = "stream"
+"""Of raw rows; the two rows of the dataset that a depth becomes are `prefill` and `decode`."""
 
-RUN = ("condition", "repeat", "attempt")
-"""What identifies a run, and ties requests to it."""
+DOOR_TRIES = 3
+"""As many as llama-benchy asks before it starts; their mean is its `latency mode: api`."""
 
 
 async def measure(ctx: StepContext, spec: DepthStep) -> list[Judgement]:
     """Measure every depth; rows go to `depth_requests` and `depth_windows`, one part of each per run."""
-    whole = [(each.name, partial(_is_whole, spec, each)) for each in spec.shapes()]
-    windows, requests = await finished(ctx, DEPTH_WINDOWS, DEPTH_REQUESTS, RUN, whole)
-    for shape in spec.shapes():
-        if _next_run(spec, shape, windows) is None:
+    shapes = [*spec.shapes()]
+    windows, requests = await measure_conditions(ctx, DEPTH, [_Depth(ctx, spec, each) for each in shapes])
+    measured = [(each, of_condition(each.name, windows), of_condition(each.name, requests)) for each in shapes]
+    within = spec.repeats.within
+    return [said for each in measured for said in judge_depth(ctx.cell, ctx.planned.gpu, *each, within)]
+
+
+class _Depth(TimedCondition):
+    """One depth at one concurrency: runs, each a batch of streams that are sent together."""
+
+    def __init__(self, ctx: StepContext, spec: DepthStep, shape: DepthShape) -> None:
+        super().__init__(ctx, shape.name, shape.concurrency, spec.warmup)
+        self._spec, self._shape = spec, shape
+
+    def next_window(self, windows: Sequence[Row]) -> int | None:
+        """The next run, from 0."""
+        done, wanted = self.size(windows)
+        return done if done < wanted else None
+
+    def size(self, windows: Sequence[Row]) -> tuple[int, int]:
+        """In runs: the part whose pace settles how many is the decoding, if there is one."""
+        parts = [phases_of(run)[-1] for run in windows if phases_of(run)]
+        return len(windows), windows_wanted(self._spec.repeats, parts)
+
+    async def warming(self, number: int) -> list[Ready]:
+        """A run of the same shape, with prompts of its own."""
+        return ready_of(await _batch(self.ctx, self._spec, self._shape, f"warm-up-{number}", self.at_once))
+
+    async def first_tokens(self, window: str, number: int) -> list[Ready]:
+        """With prompts of their own."""
+        return ready_of(await _batch(self.ctx, self._spec, self._shape, window, number, cut=1))
+
+    async def measure(self, wanted: int) -> Window:
+        """Measure one run; each try has prompts of its own."""
+        once = partial(self._run, wanted)
+        return await tried_until_kept_up(once, f"run-{wanted}", lambda row: any(map(is_starved, phases_of(row))))
+
+    async def _run(self, repeat: int, name: str) -> Window:
+        asked = await _batch(self.ctx, self._spec, self._shape, name, self.at_once)
+        door_ms = await _door_ms(self.ctx)
+        window = await window_of(self.ctx, asked, _columns(self._shape) | {"repeat": repeat})
+        times = await asyncio.to_thread(_times, window.load, self._spec.peak_window_s)
+        return window._replace(row=window.row | times | _medians(window.requests) | {"door_ms": door_ms})
+
+    def line(self, last: Row) -> tuple[str, float | None]:
+        """Which run it was, and the rates of its parts."""
+        rates = {part["mode"]: rate_of([part]) for part in phases_of(last)}
+        said = ", ".join(f"{mode} {rate:.0f} tok/s" for mode, rate in rates.items())
+        number = f"run {last['repeat'] + 1} of {self._spec.repeats}"
+        return f"{self.name} {number}: {said}{again(last)}", rates.get(DECODE)
+
+
+async def _batch(
+    ctx: StepContext, spec: DepthStep, shape: DepthShape, name: str, number: int, cut: int | None = None
+) -> list[Asked]:
+    """Streamed requests of a shape, for the run of that name."""
+    prompts = OwnPrompts(spec.prompts, shape.context_tokens, shape.tg_tokens)
+    return await prompts.ask(ctx, ("depth", shape.name, name), number, cut=cut, streams=True)
+
+
+def _columns(shape: DepthShape) -> Row:
+    """What a run's row and those of its requests have in common."""
+    return {
+        "condition": shape.name,
+        "mode": MODE,
+        "context_tokens": shape.context_tokens,
+        "output_tokens": shape.tg_tokens,
+        "concurrency": shape.concurrency,
+        "depth_tokens": shape.depth_tokens,
+    }
+
+
+async def _door_ms(ctx: StepContext) -> float:
+    """Mean time of a request that needs no model: what the wire and the engine's door take of a first token."""
+    clock, taken_s = asyncio.get_running_loop(), []
+    for _ in range(DOOR_TRIES):
+        begun_s = clock.time()
+        await ctx.client.text("/health")
+        taken_s.append(clock.time() - begun_s)
+    return 1000 * fmean(taken_s)
+
+
+def _times(load: Timed, peak_window_s: float) -> Row:
+    """The run's two parts, on one clock: until the last first token, and from the first of them to the last token."""
+    streams = [(span.sent_s, reply) for span, reply in load.answered.each
+               if isinstance(reply, StreamReply) and reply.counts]  # fmt: skip
+    row: Row = {"prefill_s": None, "decode_s": None, "decode_tokens": None, "peak_tok_s": None,
+                "peak_window_s": peak_window_s}  # fmt: skip
+    if not streams:
+        return row
+    firsts = [sent_s + reply.counts[0][0] for sent_s, reply in streams]
+    lasts = [sent_s + reply.counts[-1][0] for sent_s, reply in streams]
+    later = sum(reply.completion_tokens - reply.first_chunk_tokens for _, reply in streams)
+    row["prefill_s"] = max(firsts) - load.begun_s
+    if later and max(lasts) > min(firsts):
+        row["decode_tokens"], row["decode_s"] = later, max(lasts) - min(firsts)
+        row["peak_tok_s"] = peak_tok_s([flow(sent_s, reply.counts) for sent_s, reply in streams], peak_window_s)
+    return row
+
+
+def _medians(rows: Sequence[Row]) -> Row:
+    """TTFT, TPOT and tokens of the first chunk of a run: those of its requests in the middle."""
+    found: Row = {}
+    for name in ("ttft_ms", "tpot_ms", "first_chunk_tokens"):
+        values = [row[name] for row in rows if row[name] is not None]
+        found[name] = median(values) if values else None
+    return found
+
+
+def judge_depth(
+    served: Cell, gpu: Gpu, shape: DepthShape, windows: Sequence[Row], requests: Sequence[Row], within: float | None
+) -> list[Judgement]:
+    """What the guards say about a depth's prefill, and about its decoding, which one canvas of diffusion hasn't.
+
+    Both are parts of the same streams: that the work was done, that its tokens came as they were made and that nothing
+    was cached is said of both. Each has its own clock, by which its client was starved or not: the part's, or the run's
+    where it has no such part.
+
+    Args:
+        served: the cell that the engine serves: in a control's visit the control.
+        gpu: as planned.
+        shape: of the depth.
+        windows: rows of `depth_windows`, of one visit on one machine.
+        requests: rows of `depth_requests` that belong to them.
+        within: the half-width that the decoding's pace was asked to reach, as a share; None: a fixed number of runs.
+    """
+    work = Work(served, gpu, windows, requests, shape.concurrency, shape.context_tokens, shape.tg_tokens)
+    shared = [*work.done(), *work.answers(), work.lumps(), *work.late()]
+    said = []
+    for mode, name in ((PREFILL, shape.prefill_name), (DECODE, shape.decode_name)):
+        parts = [part for window in windows for part in phases_of(window) if part["mode"] == mode]
+        if mode == DECODE and not parts and served.technique.denoises:
             continue
-        beside = await warm_up(ctx, spec, shape)
-        while (repeat := _next_run(spec, shape, windows)) is not None:
-            window, rows = await measured_run(ctx, spec, shape, repeat)
-            window, beside = with_failures(window, beside), []
-            await ctx.write(DEPTH_REQUESTS, rows)
-            await ctx.write(DEPTH_WINDOWS, [window])  # behind its requests: it says that they are all there
-            windows.append(window)
-            requests += rows
-            ctx.tell(_progress(spec, shape, windows))
-    return [
-        said
-        for shape in spec.shapes()
-        for said in judge_depth(
-            ctx.cell, ctx.planned.gpu, shape, _of(shape, windows), _of(shape, requests), spec.repeats.within
-        )
-    ]
-
-
-def _of(shape: DepthShape, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["condition"] == shape.name]
-
-
-def _is_whole(spec: DepthStep, shape: DepthShape, windows: Sequence[Row]) -> bool:
-    return _next_run(spec, shape, windows) is None
-
-
-def _next_run(spec: DepthStep, shape: DepthShape, windows: Sequence[Row]) -> int | None:
-    """The next run of a depth, from 0; None: it is done."""
-    runs = _of(shape, windows)
-    return len(runs) if len(runs) < windows_wanted(spec.repeats, _timed_parts(runs)) else None
-
-
-def _timed_parts(runs: Sequence[Row]) -> list[Row]:
-    """Of each run the part whose pace settles how often it is repeated: the decoding, if it has one."""
-    return [phases_of(run)[-1] for run in runs if phases_of(run)]
-
-
-def _progress(spec: DepthStep, shape: DepthShape, windows: Sequence[Row]) -> Progress:
-    """What the last run showed."""
-    runs = _of(shape, windows)
-    rates = {part["mode"]: rate_of([part]) for part in phases_of(runs[-1])}
-    said = ", ".join(f"{mode} {rate:.0f} tok/s" for mode, rate in rates.items())
-    expected = sum(windows_wanted(spec.repeats, _timed_parts(_of(each, windows))) for each in spec.shapes())
-    again = f", measured {runs[-1]['tries']} times" if runs[-1]["tries"] > 1 else ""
-    line = f"{shape.name} run {len(runs)} of {spec.repeats}: {said}{again}"
-    return Progress(100 * len(windows) / expected, line, rates.get(DECODE))
+        found, paces = [*shared], None
+        if parts and mode == PREFILL:
+            found.append(impossible_prefill(served, gpu, rate_of(parts)))
+            paces = Paces(paces_of(parts), None, "prompt tokens/s")
+        elif parts:
+            decoding, rates = work._replace(windows=parts), [row["completion_tokens"] / row["wall_s"] for row in parts]
+            found += [decoding.too_fast(), decoding.too_slow(fmean(rates)) if shape.concurrency == 1 else None]
+            paces = Paces(paces_of(parts), within)
+        clocks = [next((part for part in phases_of(run) if part["mode"] == mode), run) for run in windows]
+        said.append(verdict(name, mode, found, windows, paces=paces, clocks=clocks))
+    return said
 
 
 async def smoke(ctx: StepContext, spec: DepthStep, items: int) -> list[Finding | None]:
     """A few short answers at the first depth, one at a time."""
     shape = next(spec.shapes())._replace(concurrency=1)
-    asked_tokens = min(OUTPUT_TOKENS, shape.tg_tokens)
-    asked = await batch(ctx, spec.prompts, shape, "smoke", asked_tokens, items)
-    load = await timed(
-        ctx,
-        [each.ready for each in asked],
-        1,
-        lambda ended, _: ctx.tell(Progress(100 * ended / items, f"generation {ended}/{items}")),
-    )
-    load.answered.require_all()
-    same = {"condition": "smoke", "mode": MODE, "concurrency": 1, "repeat": 0, "depth_tokens": shape.depth_tokens,
-            "context_tokens": shape.context_tokens, "output_tokens": asked_tokens}  # fmt: skip
-    rows = [same | each for each in request_columns(load, asked)]
-    await ctx.write(DEPTH_REQUESTS, rows)
-    return smoke_findings(ctx.cell, asked_tokens, rows, load.counted)
+    cut = min(OUTPUT_TOKENS, shape.tg_tokens)
+    same = _columns(shape) | {"condition": "smoke", "output_tokens": cut, "repeat": 0}
+    rows, counted = await tried(ctx, DEPTH, await _batch(ctx, spec, shape, "smoke", items, cut), same, "generation")
+    return Work(ctx.cell, ctx.planned.gpu, [], rows, 1, shape.context_tokens, cut).smoke(counted)

@@ -31,37 +31,48 @@ must not remember them, nor what they have in common, whatever it counts: a few 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
-from statistics import fmean
+from math import fsum
+from statistics import median
 from typing import Any
 
+from configs.cell import Cell, Gpu
 from configs.prompt_suites import SPEED_BENCH
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.smoke import OUTPUT_TOKENS
-from tasks.client import Ready, Reply, StreamReply
+from configs.steps.throughput import STEADY_ROUNDS
+from tasks.client import Ready
 from tasks.context import Progress, StepContext
 from tasks.evals.run import DATASETS
 from tasks.guards.finding import Finding, Judgement
+from tasks.guards.steadiness import BEHIND_SHARE, client_behind
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
-from tasks.prompts import Prompt, prompt_seed
-from tasks.timing.asked_twice import ask_twice, counted_tokens, never_met, other_lengths
-from tasks.timing.finished import finished
-from tasks.timing.load_verdict import judge_load, smoke_findings
+from tasks.prompts import prompt_seed
+from tasks.steady import steps_of_answer
+from tasks.timing.asked_twice import CountedPrompts, ask_twice, never_met, other_lengths
+from tasks.timing.conditions import (
+    TimedCondition,
+    Window,
+    measure_conditions,
+    of_condition,
+    tried,
+    window_of,
+)
 from tasks.timing.loops import constant_moments, poisson_moments
-from tasks.timing.timed import Timed, meet_lengths, timed, timed_at, untimed, with_failures
-from tasks.timing.windows import request_row
-from warehouse.statistics.histogram import counted_gaps
-from warehouse.statistics.windows import Span
-from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
-
-Row = dict[str, Any]
+from tasks.timing.requests import Asked, Row
+from tasks.timing.verdict import Paces, Work, verdict
+from warehouse.loads.windows import windows_of
+from warehouse.timed.tables import LOAD
+from warehouse.verdicts import Reason
 
 WINDOW = ("condition", "category", "attempt")
 """What identifies a window; requests of a mixed one have their own category."""
+
+WHOLE = "whole"
+"""Names the window of a load that has all categories."""
 
 
 def suite_of(spec: LoadStep) -> PromptSuite:
@@ -89,23 +100,17 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
     """Measure every load that no earlier attempt on this machine has finished."""
     suite = await asyncio.to_thread(suite_of, spec)
     ctx.facts |= {"dataset_revision": suite.revision}
-    categories = {each.category for each in suite.prompts}
 
     def sent(window: Row) -> Iterator[tuple[Any, ...]]:
-        for category in categories if window["category"] is None else [window["category"]]:
+        for category in suite.categories if window["category"] is None else [window["category"]]:
             yield window["condition"], category, window["attempt"]
 
-    def is_whole(windows: Sequence[Row]) -> bool:
-        there = {row["category"] for row in windows}
-        return None in there or there >= categories
-
-    whole = [(load.name, is_whole) for load in spec.loads]
-    run = _Run(ctx, spec, suite, *await finished(ctx, LOAD_WINDOWS, LOAD_REQUESTS, WINDOW, whole, sent))
-    for load in spec.loads:
-        if not run.has(load):
-            await run.measure(load)
+    counted = CountedPrompts((each.prompt_id, each.prompt) for each in suite.prompts)
+    conditions = [_Load(ctx, spec, suite, load, counted) for load in spec.loads]
+    windows, requests = await measure_conditions(ctx, LOAD, conditions, WINDOW, sent)
     again = await ask_twice(ctx, [each.prompt for each in suite.prompts])
-    return [each for load in spec.loads for each in run.judged(load, again)]
+    measured = [(load, of_condition(load.name, windows), of_condition(load.name, requests)) for load in spec.loads]
+    return [said for each in measured for said in judge_load(ctx.cell, ctx.planned.gpu, *each, again)]
 
 
 def schedule(load: Offered, number: int) -> list[float]:
@@ -123,98 +128,86 @@ def schedule(load: Offered, number: int) -> list[float]:
     return [moment * stretched for moment in moments]
 
 
-def _of(load: Offered, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["condition"] == load.name]
-
-
-class _Run:
-    """A load step that is being measured: what is there, and what is told of it."""
+class _Load(TimedCondition):
+    """The whole suite under one load, or one request at a time category by category."""
 
     def __init__(
-        self, ctx: StepContext, spec: LoadStep, suite: PromptSuite, windows: list[Row], requests: list[Row]
+        self, ctx: StepContext, spec: LoadStep, suite: PromptSuite, load: Offered, counted: CountedPrompts
     ) -> None:
-        self._ctx, self._spec, self._suite = ctx, spec, suite
-        self._windows, self._requests = windows, requests
-        self._total = len(suite.prompts) * len(spec.loads)
-        self._counted: dict[str, int] | None = None
-        """Tokens of prompts by id, as the engine counts them; None: it wasn't asked yet."""
+        super().__init__(ctx, load.name, load.warmed_at_once, spec.warmup)
+        self._max_tokens, self._suite, self._load, self._counted = spec.max_tokens, suite, load, counted
+        self._answered = 0
 
-    def has(self, load: Offered) -> bool:
-        """Whether the load is finished."""
-        return bool(_of(load, self._windows))
+    def next_window(self, windows: Sequence[Row]) -> str | None:
+        """A category, or `WHOLE`."""
+        there = {row["category"] for row in windows}
+        if self._load.concurrency != 1 or None in there:
+            return None if there else WHOLE
+        return next((each for each in self._suite.categories if each not in there), None)
 
-    async def measure(self, load: Offered) -> None:
-        """The windows of a load: the whole suite, or one at a time category by category."""
-        asked = self._suite.prompts
-        is_first = self._counted is None
-        if self._counted is None:
-            self._counted = await counted_tokens(self._ctx, ((each.prompt_id, each.prompt) for each in asked))
-        beside = await self._warm_up(asked, load)
-        if is_first and self._spec.warmup:  # of this start of the engine
-            beside = [*beside, *await meet_lengths(self._ctx, self._other_lengths)]
-        if load.concurrency != 1:
-            await self._window(asked, load, None, beside)
-            return
-        by_category = sorted(asked, key=lambda each: each.category)
-        for category, prompts in groupby(by_category, key=lambda each: each.category):
-            await self._window([*prompts], load, category, beside)
-            beside = []
+    async def warm_up(self) -> list[str]:
+        """Before the first load of an engine start it counts the prompts, and meets their lengths."""
+        self._is_first = await self._counted.count(self.ctx)
+        return await super().warm_up()
 
-    def judged(self, load: Offered, again: Sequence[Finding | None]) -> list[Judgement]:
-        """What the guards say about a load, all of whose windows are there, and what is said of prompts asked again."""
-        asked = [self._ctx.stamp(row) for row in _of(load, self._requests)]
-        return judge_load(self._ctx.cell, self._ctx.planned.gpu, load, _of(load, self._windows), asked, again)
+    async def warming(self, number: int) -> list[Ready]:
+        """With prompts like the windows', as if they had never been met."""
+        prompts, client = self._suite.prompts, self.ctx.client
+        places = range(number * self.at_once, (number + 1) * self.at_once)
+        like = [never_met(prompts[place % len(prompts)].prompt) for place in places]
+        return [client.ready(client.request(each, self._max_tokens, fixed=False), streams=True) for each in like]
 
-    async def _warm_up(self, prompts: Sequence[SuitePrompt], load: Offered) -> list[str]:
-        """Untimed requests with prompts like the window's, as if they had never been met.
+    async def first_tokens(self, window: str, number: int) -> list[Ready]:
+        """With prompts like the shortest and like the longest."""
+        met = other_lengths([each.prompt for each in self._suite.prompts], number) if self._is_first else []
+        return [self.ctx.client.ready(self.ctx.client.request(each, 1, fixed=True)) for each in met]
 
-        Returns:
-            A sentence for each that failed.
-        """
-        self._ctx.tell(Progress(self._percent(), f"{load.name}: warm-up"))
-        number = self._spec.warmup * load.warmed_at_once
-        requests = [self._ready(never_met(prompts[index % len(prompts)].prompt)) for index in range(number)]
-        return (await untimed(self._ctx, "warm-up", requests, load.warmed_at_once)).failures
+    async def measure(self, wanted: str) -> Window:
+        """Measure the whole suite, or one category of it."""
+        category = None if wanted == WHOLE else wanted
+        prompts = [each for each in self._suite.prompts if category in (None, each.category)]
+        name = with_category(self.name, category)
+        asked = _asked(self.ctx, prompts, self._max_tokens, self._counted.of)
+        done, expected = self.step_size()  # before the clock, inside which nobody may count windows
 
-    async def _other_lengths(self, _: str, number: int) -> list[Ready]:
-        client, met = self._ctx.client, other_lengths([each.prompt for each in self._suite.prompts], number)
-        return [client.ready(client.request(each, 1, fixed=True)) for each in met]
-
-    async def _window(
-        self, prompts: Sequence[SuitePrompt], load: Offered, category: str | None, beside: Sequence[str]
-    ) -> None:
-        name, most = with_category(load.name, category), self._spec.max_tokens
-        shape = {**_shape(load), "output_tokens": most}
-        done = await self._sent([self._ready(each.prompt) for each in prompts], load, name)
-        # long texts take seconds to look through: heartbeats go on meanwhile
-        rows = [shape | row for row in await asyncio.to_thread(_rows, done, prompts, self._counted or {})]
-        window = with_failures({**shape, "category": category, **done.columns()}, beside)
-        await self._ctx.write(LOAD_REQUESTS, rows)
-        await self._ctx.write(LOAD_WINDOWS, [window])  # behind its requests: it says that they are all there
-        tok_s = None if load.rate_s else window["completion_tokens"] / window["wall_s"]
-        self._tell(name, len(rows), len(prompts), tok_s)
-        self._requests += rows
-        self._windows.append(window)
-
-    async def _sent(self, requests: Sequence[Ready], load: Offered, name: str) -> Timed:
         def tell(ended: int, _: object) -> None:
-            self._tell(name, ended, len(requests))
+            line = f"{name}: {ended}/{len(asked)} answered"
+            self.ctx.tell(Progress(100 * (done + ended) / expected, line))
 
-        if load.concurrency is not None:
-            return await timed(self._ctx, requests, load.concurrency, tell)
-        return await timed_at(self._ctx, requests, schedule(load, len(requests)), tell)
+        same = {**_shape(self._load), "output_tokens": self._max_tokens}
+        window = await window_of(self.ctx, asked, same, tell, schedule(self._load, len(asked)))
+        self._answered = len(window.requests)
+        return window._replace(row={**window.row, "category": category})
 
-    def _ready(self, prompt: Prompt) -> Ready:
-        client = self._ctx.client
-        return client.ready(client.request(prompt, self._spec.max_tokens, fixed=False), streams=True)
+    def size(self, windows: Sequence[Row]) -> tuple[int, int]:
+        """In requests."""
+        return sum(row["requests"] for row in windows), len(self._suite.prompts)
 
-    def _tell(self, name: str, ended: int, asked: int, tok_s: float | None = None) -> None:
-        rate = "" if tok_s is None else f", {tok_s:.0f} tok/s"
-        self._ctx.tell(Progress(self._percent(ended), f"{name}: {ended}/{asked} answered{rate}", tok_s))
+    def line(self, last: Row) -> tuple[str, float | None]:
+        """How many were answered, and in a closed loop the rate."""
+        said = f"{with_category(self.name, last['category'])}: {self._answered}/{last['requests']} answered"
+        if self._load.rate_s is not None:
+            return said, None
+        tok_s = last["completion_tokens"] / last["wall_s"]
+        return f"{said}, {tok_s:.0f} tok/s", tok_s
 
-    def _percent(self, here: int = 0) -> float:
-        before: int = sum(row["requests"] for row in self._windows)
-        return 100 * (before + here) / self._total
+
+def _asked(
+    ctx: StepContext, prompts: Sequence[SuitePrompt], max_tokens: int, counted: Callable[[str], int | None]
+) -> list[Asked]:
+    """Streamed requests of prompts, encoded; answers end by themselves."""
+    return [
+        Asked(
+            ctx.client.ready(ctx.client.request(each.prompt, max_tokens, fixed=False), streams=True),
+            {
+                "category": each.category,
+                "prompt_id": each.prompt_id,
+                "repeat": each.repeat,
+                "counted_prompt_tokens": counted(each.prompt_id),
+            },
+        )
+        for each in prompts
+    ]
 
 
 def _shape(load: Offered) -> Row:
@@ -228,51 +221,110 @@ def _shape(load: Offered) -> Row:
     }
 
 
-def _rows(load: Timed, prompts: Sequence[SuitePrompt], counted: Mapping[str, int]) -> list[Row]:
-    """The answers as rows of `load_requests`, but for the load's own columns."""
-    answered = load.answered
-    return [
-        _row(prompts[place], span, reply, load.begun_s)
-        | {
-            "due_s": load.moments_s[place] if load.moments_s else None,
-            "counted_prompt_tokens": counted.get(prompts[place].prompt_id),
-        }
-        for place, (span, reply) in zip(answered.places, answered.each, strict=True)
-    ]
+def judge_load(
+    served: Cell,
+    gpu: Gpu,
+    load: Offered,
+    windows: Sequence[Row],
+    requests: Sequence[Row],
+    again: Sequence[Finding | None] = (),
+) -> list[Judgement]:
+    """What the guards say about the whole suite under a load, and about each of its categories.
+
+    The engine counts all requests together, so what its counters show is said of every category, and so is an
+    unsteady machine; texts are a category's own.
+
+    Args:
+        served: the cell that the engine serves: in a control's visit the control.
+        gpu: as planned.
+        load: what was offered.
+        windows: rows of `load_windows` of it.
+        requests: stamped rows of `load_requests` that belong to them.
+        again: what is said of an engine that is asked prompts again.
+    """
+    work = Work(served, gpu, windows, requests, load.concurrency)
+    few, paces = _without_steady_state(load, requests), _paces(served, load, requests)
+    shared = [*work.done(), work.too_fast(), work.slow_alone(), few, *work.late(), *again]
+    said = []
+    for category in [None, *sorted({row["category"] for row in requests})]:
+        asked = work._replace(requests=[row for row in requests if category in (None, row["category"])])
+        own = [row for row in windows if category in (None, row["category"])]
+        timed = asked._replace(windows=own) if own else work  # else all categories are mixed
+        found = [*shared, *asked.answers(), asked.lumps(), _behind(timed.requests)]
+        name = with_category(load.name, category)
+        said.append(verdict(name, load.mode, found, timed.windows, paces=paces, clocks=_together(timed)))
+    return said
 
 
-def _row(prompt: SuitePrompt, span: Span, reply: Reply | StreamReply, begun_s: float) -> Row:
-    return request_row(reply) | {
-        "category": prompt.category,
-        "prompt_id": prompt.prompt_id,
-        "repeat": prompt.repeat,
-        "sent_s": span.sent_s - begun_s,
-        "chunk_ms": _chunk_ms(reply),
-        "itl_histogram": counted_gaps(reply.gaps) if isinstance(reply, StreamReply) else None,
-    }
-
-
-def _chunk_ms(reply: Reply | StreamReply) -> float | None:
-    """Of the same gaps: their mean."""
-    if not isinstance(reply, StreamReply) or not reply.gaps:
+def _without_steady_state(load: Offered, requests: Sequence[Row]) -> Finding | None:
+    """Of a user's file nobody knows before it is read how many prompts a limit per category leaves."""
+    concurrency = load.concurrency or 1
+    if concurrency == 1 or len(requests) >= STEADY_ROUNDS * concurrency:
         return None
-    return 1000 * fmean(gap_s for gap_s, _ in reply.gaps)
+    few = f"{len(requests)} requests have no steady state of {concurrency} at a time: ask {STEADY_ROUNDS} for each"
+    return Finding(Reason.UNSTEADY, "suspect", few)
+
+
+def _paces(served: Cell, load: Offered, requests: Sequence[Row]) -> Paces | None:
+    """Repeats of the whole suite have the same share of every category, so their paces must agree.
+
+    Those of a category are few prompts, which may differ by what they are about. At a rate repeats make what is sent.
+
+    Repeats are different prompts, on which drafts are worth more or less, so a drafting engine's pace is its decoding
+    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell: prompts are dealt
+    to the repeats in turn, which so run through one another, and a window holds all of them. Where it says nothing of
+    some answers (an older vLLM; block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`), nobody
+    can tell a slow repeat from one whose drafts were worth less: it is not judged, and the row says so
+    (`warehouse.loads.rows`).
+    """
+    steps = [*map(steps_of_answer, requests)]
+    told = None not in steps
+    if load.concurrency is None or _without_steady_state(load, requests) or not (told or served.technique.is_baseline):
+        return None
+    made = steps if told else [row["completion_tokens"] for row in requests]
+    windows = windows_of([{**row, "completion_tokens": each} for row, each in zip(requests, made, strict=True)])
+    rates = [row["completion_tokens"] / row["wall_s"] for row in windows if row["condition"] == load.name]
+    return Paces(rates, None, "decoding steps/s" if told else "tokens/s")
+
+
+def _behind(sent: Sequence[Row]) -> Finding | None:
+    """Of an open loop; in a closed one a request is due when it is sent."""
+    due = [row for row in sent if row.get("due_s") is not None]
+    return client_behind([1000 * (row["sent_s"] - row["due_s"]) for row in due], _first_ms(due))
+
+
+def _first_ms(sent: Sequence[Row]) -> list[float]:
+    return [row["ttft_ms"] for row in sent if row["ttft_ms"] is not None]
+
+
+def _together(work: Work) -> list[Row]:
+    """All windows behind a figure as one clock, since a category's window may be short.
+
+    By the clock of a first token where the client was late often enough to be in its 95th percentile, else by that of a
+    mean request: among hundreds of first tokens one late moment of a long load is nothing.
+    """
+    windows, seconds = work.windows, fsum(row["wall_s"] for row in work.windows)
+    if not seconds:
+        return []
+    late = sum(row.get("client_late_moments") or 0 for row in windows)
+    first = _first_ms(work.requests) if late > BEHIND_SHARE * len(work.requests) else []
+    together = {
+        "mode": "stream",
+        "concurrency": work.in_flight,
+        "requests": sum(row["requests"] for row in windows),
+        "wall_s": seconds,
+        "prefill_s": median(first) / 1000 if first else None,
+        "client_late_ms": max(row["client_late_ms"] for row in windows),
+        "client_late_share": fsum((row["client_late_share"] or 0.0) * row["wall_s"] for row in windows) / seconds,
+    }
+    return [together]
 
 
 async def smoke(ctx: StepContext, spec: LoadStep, items: int) -> list[Finding | None]:
     """The first few prompts, one at a time, with short answers."""
     suite = await asyncio.to_thread(suite_of, spec)
-    tried = suite.prompts[:items]
     cap = min(OUTPUT_TOKENS, spec.max_tokens)
-    bodies = [ctx.client.request(each.prompt, cap, fixed=False) for each in tried]
-    load = await timed(
-        ctx,
-        [ctx.client.ready(body, streams=True) for body in bodies],
-        1,
-        lambda ended, _: ctx.tell(Progress(100 * ended / len(tried), f"prompt {ended}/{len(tried)}")),
-    )
-    load.answered.require_all()
-    shape = _shape(Offered(concurrency=1)) | {"condition": "smoke", "output_tokens": cap}
-    rows = [shape | row for row in _rows(load, tried, {})]
-    await ctx.write(LOAD_REQUESTS, rows)
-    return smoke_findings(ctx.cell, rows, load.counted)
+    same = _shape(Offered(concurrency=1)) | {"condition": "smoke", "output_tokens": cap}
+    rows, counted = await tried(ctx, LOAD, _asked(ctx, suite.prompts[:items], cap, lambda _: None), same, "prompt")
+    work = Work(ctx.cell, ctx.planned.gpu, [], rows, 1)
+    return [*work.smoke(counted), work.lumps()]

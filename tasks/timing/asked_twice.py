@@ -59,13 +59,25 @@ async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding
     return [secretly_cached(seen), failed_requests([failed])]
 
 
-async def counted_tokens(ctx: StepContext, prompts: Iterable[tuple[str, Prompt]]) -> dict[str, int]:
-    """Tokens of prompts by name, counted before any clock starts; none at all: the engine doesn't count."""
-    counted: dict[str, int] = {}
-    for name, prompt in prompts:
+class CountedPrompts:
+    """Tokens of prompts, as the engine counts them once in its start, before any clock starts."""
+
+    def __init__(self, prompts: Iterable[tuple[str, Prompt]]) -> None:
+        """`prompts` by what they are called."""
+        self._prompts = [*prompts]
+        self._tokens: dict[str, int] | None = None
+
+    async def count(self, ctx: StepContext) -> bool:
+        """Ask the engine, if it wasn't asked yet; returns whether this is the first time."""
+        if self._tokens is not None:
+            return False
+        self._tokens = {}
         try:
-            counted[name] = await ctx.client.count_tokens(prompt)
+            self._tokens = {name: await ctx.client.count_tokens(prompt) for name, prompt in self._prompts}
         except RequestFailed as error:
             print(f"nobody can tell whether prompts are cut: {error}", flush=True)
-            return {}
-    return counted
+        return True
+
+    def of(self, name: str) -> int | None:
+        """None: the engine doesn't count."""
+        return (self._tokens or {}).get(name)

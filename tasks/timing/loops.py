@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
-from tasks.timing.packing import Packing
 
 T = TypeVar("T")
 
@@ -123,3 +124,45 @@ async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Packs(Protocol):
+    """What can be kept in less room."""
+
+    def packed(self) -> Self:
+        """The same, smaller."""
+        ...
+
+
+P = TypeVar("P", bound=Packs)
+
+
+class Packing(Generic[P]):
+    """Packs entries of a mapping while it is entered; what it didn't come to stays as it is.
+
+    Streams of a load are hundreds of megabytes as they came. Nothing is decoded: that would take Python's lock from the
+    clock. zlib doesn't hold it, so one thread of its own packs what has ended, an answer at a time.
+    """
+
+    def __init__(self, kept: MutableMapping[int, P]) -> None:
+        self._kept = kept
+        self._thread = ThreadPoolExecutor(1, "packing")
+        self._asked: list[Future[None]] = []
+
+    def __enter__(self) -> Packing[P]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        for each in self._asked:
+            if each.done() and not each.cancelled():
+                each.result()  # packing can't fail; if it did, it is told
+
+    def pack(self, place: int) -> None:
+        """Have one entry packed soon. Nobody else may replace it any more."""
+        self._asked.append(self._thread.submit(self._pack, place))
+
+    def _pack(self, place: int) -> None:
+        self._kept[place] = self._kept[place].packed()

@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-from configs.steps.throughput import WARM_UP_LENGTHS
-from tasks.client import Ready
+from tasks.client import Client, Ready, Reply, RequestFailed, StreamReply, reply_of, stream_reply_of
 from tasks.context import StepContext
 from tasks.meters import Counters
 from tasks.power import Looks, Sampler, card_columns
 from tasks.steady import delivered_share
-from tasks.timing.answers import Answered, answers_of
 from tasks.timing.client_watch import ClientWatch, Lateness
 from tasks.timing.loops import Exchange, OnAnswer, closed_loop, open_loop
 from warehouse.statistics.windows import Span
+
+
+class AllFailed(RequestFailed):
+    """No request of a load was answered."""
+
+    def __init__(self, failures: Sequence[str]) -> None:
+        """`failures`: a sentence for each."""
+        super().__init__(f"all {len(failures)} requests failed; {failures[0]}")
+        self.failures = list(failures)
+
+
+class Answered(NamedTuple):
+    """Answers with their places in the load, from 0, and a sentence for each request that failed."""
+
+    places: list[int]
+    each: list[tuple[Span, Reply | StreamReply]]
+    """Its time on the event loop's clock with its tokens, and what was said. The bytes are let go."""
+    failures: list[str]
+
+    def require_all(self) -> None:
+        """Accept no failure.
+
+        Raises:
+            RequestFailed: the first of them.
+        """
+        if self.failures:
+            raise RequestFailed(self.failures[0])
+
+
+async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_fail: bool = False) -> Answered:
+    """Decode the answers.
+
+    Args:
+        client: asks the engine whether it lives, where something failed.
+        exchanges: what the load brought.
+        may_all_fail: nothing is read off them, as of a warm-up: what failed is told with the window that follows.
+
+    Raises:
+        AllFailed: nothing could be used: there is nothing to judge.
+        RequestFailed: something failed, and the engine is gone.
+    """
+    answered = Answered([], [], [])
+    for place, exchange in enumerate(exchanges):
+        await asyncio.sleep(0)  # long streams take seconds to decode: heartbeats get their turn
+        try:
+            if exchange.heard is None:
+                raise RequestFailed(exchange.failure or "no answer")
+            reply = stream_reply_of(exchange.heard) if exchange.ready.streams else reply_of(exchange.heard)
+        except RequestFailed as error:
+            answered.failures.append(f"request {place}: {error}")
+        else:
+            answered.places.append(place)
+            span = Span(exchange.heard.sent_s, exchange.heard.ended_s, reply.completion_tokens)
+            answered.each.append((span, reply))
+    if not answered.each and not may_all_fail:
+        raise AllFailed(answered.failures)
+    if answered.failures:
+        await client.text("/health")  # an engine that died fails the attempt, with the cause from its log
+    return answered
 
 
 class Timed(NamedTuple):
@@ -69,53 +127,37 @@ class Timed(NamedTuple):
 
 
 async def timed(
-    ctx: StepContext, requests: Sequence[Ready], concurrency: int, on_answer: OnAnswer | None = None
+    ctx: StepContext,
+    requests: Sequence[Ready],
+    concurrency: int | None,
+    on_answer: OnAnswer | None = None,
+    moments_s: Sequence[float] = (),
 ) -> Timed:
-    """Send requests in a closed loop, over connections that are open before it starts.
+    """Send requests in a closed loop, or each at its moment, over connections that are open before it starts.
+
+    In an open loop as many are open before as are due within its first second; whoever finds none idle opens one, which
+    is part of its own time.
 
     Args:
         ctx: has the client.
         requests: encoded.
-        concurrency: requests in flight.
+        concurrency: requests in flight; None: an open loop.
         on_answer: is called inside the clock, as by `closed_loop`.
+        moments_s: of an open loop: when each is due, in seconds from the start.
 
     Raises:
         RequestFailed: as for `answers_of`, or the engine is gone.
     """
-
-    async def load() -> list[Exchange]:
-        return await closed_loop(ctx.client.hear, requests, concurrency, on_answer)
-
-    return await _timed(ctx, load, concurrency, concurrency, ())
-
-
-async def timed_at(
-    ctx: StepContext, requests: Sequence[Ready], moments_s: Sequence[float], on_answer: OnAnswer | None = None
-) -> Timed:
-    """The same in an open loop: each request is sent at its moment, in seconds from the start.
-
-    As many connections are open before as are due within its first second; whoever finds none idle opens one, which
-    is part of its own time.
-    """
-
-    async def load() -> list[Exchange]:
-        return await open_loop(ctx.client.hear, requests, moments_s, on_answer)
-
-    rate_s = len(moments_s) / moments_s[-1] if moments_s[-1] else 1.0
-    return await _timed(ctx, load, min(len(requests), ceil(rate_s)), None, moments_s)
-
-
-async def _timed(
-    ctx: StepContext,
-    load: Callable[[], Awaitable[list[Exchange]]],
-    connections: int,
-    concurrency: int | None,
-    moments_s: Sequence[float],
-) -> Timed:
     before = await ctx.counters()
-    await ctx.client.connect(connections)
+    if concurrency is None:
+        rate_s = len(moments_s) / moments_s[-1] if moments_s[-1] else 1.0
+        await ctx.client.connect(min(len(requests), ceil(rate_s)))
+        load = open_loop(ctx.client.hear, requests, moments_s, on_answer)
+    else:
+        await ctx.client.connect(concurrency)
+        load = closed_loop(ctx.client.hear, requests, concurrency, on_answer)
     async with Sampler(ctx.cards) as sampler, ClientWatch() as watch:
-        exchanges = await load()
+        exchanges = await load
     counted = await ctx.counters_after(before, len(exchanges))
     due_s = exchanges[0].scheduled_s
     started_s = None if due_s is None else due_s - moments_s[0]
@@ -142,20 +184,3 @@ async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concur
     answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
     await ctx.counters_after(before, len(answered.each))
     return answered._replace(failures=[f"{what}, {failure}" for failure in answered.failures])
-
-
-async def meet_lengths(ctx: StepContext, made: Callable[[str, int], Awaitable[Sequence[Ready]]]) -> list[str]:
-    """Part of a warm-up: prompts for their lengths' sake; returns a sentence for each that failed.
-
-    Args:
-        ctx: has the client.
-        made: requests for no more than the first token, by the name of their window and their number.
-    """
-    requests = await made("warm-up-lengths", WARM_UP_LENGTHS)
-    return (await untimed(ctx, "warm-up", requests, 1)).failures
-
-
-def with_failures(window: dict[str, Any], beside: Sequence[str]) -> dict[str, Any]:
-    """A window's row, to which what failed beside it belongs: its warm-up, its probes. No engine fails only untimed."""
-    first = window["first_failure"] or next(iter(beside), None)
-    return window | {"failed": window["failed"] + len(beside), "first_failure": first}

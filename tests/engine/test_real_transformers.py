@@ -19,8 +19,8 @@ from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.lease import Leases
 from warehouse.ledger import Ledger
 from warehouse.regrades import rows_in_force
-from warehouse.steps.throughput import REQUESTS
 from warehouse.store import open_store
+from warehouse.timed.tables import REQUESTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(150)]
 

@@ -25,8 +25,8 @@ from tests.warehouse.synthetic import StepWriter, engine_counts, window
 from warehouse.build import consolidate
 from warehouse.ledger import Commit, CommitResult, Ledger
 from warehouse.statistics.speculation.theory import expected_tokens
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import StoreAway, open_store
+from warehouse.timed.tables import WINDOWS
 
 SUITE = """
 name: one-speed

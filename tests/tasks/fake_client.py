@@ -6,23 +6,13 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from configs.schema import PlannedCell
-from configs.steps.throughput import ThroughputStep
-from configs.visits import Measurement
 from tasks.client import Client, Heard, Ready
-from tasks.context import Progress, StepContext
-from tasks.frameworks.process import Frameworks
-from tasks.guards.finding import Judgement
 from tasks.prompts import Prompt
-from tasks.steps.throughput import measure
 from tasks.wire.answer import Arrivals
-from tests.tasks.virtual_time import Clock, run
-from warehouse.ledger import Ledger
-from warehouse.parts import decode
-from warehouse.store import open_store
+from tests.tasks.virtual_time import Clock
 
 Pace = Callable[[int], float]
 """Factor on the seconds of the n-th request of a kind, from 0."""
@@ -191,42 +181,3 @@ def read(body: Mapping[str, Any]) -> int:
 def said(body: Mapping[str, Any], tokens: int) -> str:
     start = sum(body["messages"][-1]["content"].encode()) % 1000
     return " ".join(str(start + 7 * index) for index in range(tokens))
-
-
-class Measured:
-    """What a throughput step brought: judgements by (condition, mode), its rows, and what it told meanwhile."""
-
-    def __init__(self, judgements: list[Judgement], ctx: StepContext, ledger: Ledger, told: list[Progress]) -> None:
-        self.said = {(each.condition, each.mode): each for each in judgements}
-        stored = [(part, ledger.store.get(part.key)) for part in ctx.parts]
-        rows = [(part.table, row) for part, data in stored for row in decode(data or b"", part.key)]
-        self.windows = [row for table, row in rows if table == "windows"]
-        self.requests = [row for table, row in rows if table == "requests"]
-        self.told = told
-
-    def reasons(self, condition: str, mode: str) -> list[str]:
-        return [finding.reason.value for finding in self.said[condition, mode].findings]
-
-
-def throughput(
-    folder: Path,
-    planned: PlannedCell,
-    spec: ThroughputStep,
-    token_s: Sequence[float],
-    prepare: Callable[[FakeClient], None] = lambda client: None,
-    attempt: int = 1,
-) -> Measured:
-    """Measure a throughput step with the real code, against a fake engine of known speed, in virtual time."""
-    told: list[Progress] = []
-
-    async def whole(clock: Clock) -> Measured:
-        ledger = Ledger(open_store(str(folder / "store")), "r1")
-        async with FakeClient(planned, clock, token_s) as client, Frameworks(folder) as frameworks:
-            prepare(client)
-            ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-                attempt=attempt, tell=told.append, frameworks=frameworks,
-            )  # fmt: skip
-            return Measured(await measure(ctx, spec), ctx, ledger, told)
-
-    return run(whole)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +15,19 @@ from configs.expand import expand
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_sweep, load_technique
 from configs.schema import PlannedCell
 from configs.steps.load import LoadStep, Offered
-from configs.steps.smoke import SmokeStep
 from configs.steps.throughput import WARM_UP_LENGTHS
-from configs.visits import Measurement
-from tasks.client import Heard, Ready, RequestFailed, Unanswered
-from tasks.context import Progress, StepContext
-from tasks.frameworks.process import Frameworks
-from tasks.guards.finding import Judgement
-from tasks.prompts import Prompt
-from tasks.steps.load import measure, smoke, suite_of
-from tasks.timing.load_verdict import judge_load
-from tasks.timing.workload_verdict import judge_workload
+from tasks.client import Heard, Ready, Unanswered
+from tasks.steps.load import judge_load, suite_of
+from tasks.steps.prompts import judge_workload
+from tests.tasks import timed_step
 from tests.tasks.fake_client import FakeClient
-from tests.tasks.virtual_time import Clock, run
-from warehouse.ledger import Ledger
-from warehouse.loads.requests import loops
-from warehouse.parts import decode
-from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
-from warehouse.store import open_store
+from tests.tasks.timed_step import dies_after
+from warehouse.loads.windows import loops
 
 PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
 """Of the twin."""
+
+attempt = partial(timed_step.attempt, token_s=(0.01,) * 8)
 
 
 @pytest.fixture
@@ -46,76 +38,6 @@ def mtp() -> PlannedCell:
 def step(*concurrencies: int) -> LoadStep:
     fields = {"step": "load", "dataset": "twin", "concurrencies": concurrencies, "max_tokens": TOKENS}
     return LoadStep.model_validate(fields)
-
-
-class Loaded:
-    """What one attempt at a load step brought."""
-
-    def __init__(self) -> None:
-        self.said: list[Judgement] = []
-        self.told: list[Progress] = []
-        self.rows: dict[str, list[dict[str, Any]]] = {LOAD_REQUESTS.name: [], LOAD_WINDOWS.name: []}
-        self.asked = 0
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        return self.rows[LOAD_REQUESTS.name]
-
-    @property
-    def windows(self) -> list[dict[str, Any]]:
-        return self.rows[LOAD_WINDOWS.name]
-
-
-def attempt(
-    folder: Path,
-    planned: PlannedCell,
-    spec: LoadStep,
-    number: int = 1,
-    machine: str = "here",
-    prepare: Callable[[FakeClient], None] = lambda client: None,
-) -> Loaded:
-    """One attempt with slots of 10 ms a token; what fails in it leaves its rows in the store."""
-    done = Loaded()
-
-    async def whole(clock: Clock) -> Loaded:
-        ledger = Ledger(open_store(str(folder / "store")), "r1")
-        async with FakeClient(planned, clock, [0.01] * 8) as client, Frameworks(folder) as frameworks:
-            client.accepted = lambda _: 0.5
-            prepare(client)
-            ctx = StepContext(
-                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-                attempt=number, tell=done.told.append, frameworks=frameworks,
-            )  # fmt: skip
-            await ctx.begin({"attempt": number, "machine": machine})
-            done.said = await measure(ctx, spec)
-            done.asked = client.asked["stream"]
-            for part in await ctx.end():
-                if part.table in done.rows:
-                    done.rows[part.table] += decode(ledger.store.get(part.key) or b"", part.key)
-        return done
-
-    return run(whole)
-
-
-def dies_after(number: int) -> Callable[[FakeClient], None]:
-    def prepare(client: FakeClient) -> None:
-        hear = client.hear
-
-        async def failing(ready: Ready) -> Heard:
-            if client.asked["stream"] >= number:
-                raise Unanswered("the engine is gone")
-            return await hear(ready)
-
-        client.hear = failing  # type: ignore[method-assign]
-
-    return prepare
-
-
-def test_what_an_engine_counts_late_of_a_warm_up_is_in_no_window(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        client.counted_after_s = 0.5
-
-    assert {each.verdict for each in attempt(tmp_path, mtp, step(1, 4), prepare=prepare).said} == {"ok"}
 
 
 def test_every_prompt_is_asked_at_every_concurrency_and_has_a_row(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -133,22 +55,15 @@ def test_every_prompt_is_asked_at_every_concurrency_and_has_a_row(tmp_path: Path
 def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_are_mixed(
     tmp_path: Path, mtp: PlannedCell
 ) -> None:
-    windows = attempt(tmp_path, mtp, step(1, 4)).windows
+    done = attempt(tmp_path, mtp, step(1, 4))
+    windows = done.windows
     alone = [row for row in windows if row["concurrency"] == 1]
     assert len(alone) == len({row["category"] for row in alone}) == CATEGORIES
     assert {row["requests"] for row in alone} == {PROMPTS // CATEGORIES}
     [mixed] = [row for row in windows if row["concurrency"] == 4]
     assert (mixed["category"], mixed["requests"], mixed["completion_tokens"]) == (None, PROMPTS, PROMPTS * TOKENS)
-    assert all(row["engine_generation_tokens"] == row["completion_tokens"] for row in windows)
-
-
-def test_a_killed_step_goes_on_behind_the_last_finished_load(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(Unanswered):
-        attempt(tmp_path, mtp, step(1, 4), prepare=dies_after(PROMPTS + 30))
-    again = attempt(tmp_path, mtp, step(1, 4), number=2)
-    asked = Counter((row["concurrency"], row["attempt"]) for row in again.requests)
-    assert asked == {(1, 1): PROMPTS, (4, 2): PROMPTS}
-    assert again.asked == PROMPTS + 4, "what is left, and a warm-up per slot"
+    assert len(done.found) == 2 * (1 + CATEGORIES)
+    assert {"load c=1", "load c=4", "load c=4, coding"} <= set(done.found)
 
 
 def test_a_load_that_a_killed_start_began_is_timed_in_one_start(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -156,7 +71,7 @@ def test_a_load_that_a_killed_start_began_is_timed_in_one_start(tmp_path: Path, 
 
     def faster(client: FakeClient) -> None:
         client.token_s = [0.005] * 8
-        dies_after(45)(client)
+        dies_after(5 + 45)(client)
 
     with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1), prepare=faster)
@@ -166,21 +81,6 @@ def test_a_load_that_a_killed_start_began_is_timed_in_one_start(tmp_path: Path, 
     assert sum(map(len, timed)) == PROMPTS
     assert {each.verdict for each in again.said} == {"ok"}
     assert sum(row["attempt"] == 1 for row in again.requests) == 40, "five categories were finished, and can be read"
-
-
-def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(Unanswered):
-        attempt(tmp_path, mtp, step(1), prepare=dies_after(30))
-    again = attempt(tmp_path, mtp, step(1), number=2, machine="elsewhere")
-    assert sum(row["attempt"] == 2 for row in again.requests) == PROMPTS
-
-
-def test_a_window_that_was_lost_is_measured_again_whole(tmp_path: Path, mtp: PlannedCell) -> None:
-    with pytest.raises(Unanswered):
-        attempt(tmp_path, mtp, step(4), prepare=dies_after(60))
-    again = attempt(tmp_path, mtp, step(4), number=2)
-    assert [(row["attempt"], row["requests"]) for row in again.windows] == [(2, PROMPTS)]
-    assert [row["attempt"] for row in again.requests] == [2] * PROMPTS
 
 
 def test_answers_whose_window_was_never_stored_are_asked_for_again(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -218,38 +118,6 @@ def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: Pl
     lengths = ["encoded"] * WARM_UP_LENGTHS + ["sent"] * WARM_UP_LENGTHS
     asked_twice = ["encoded"] * 16 + ["sent"] * 16
     assert done == [*warm_up, *lengths, *["encoded"] * PROMPTS, "4 connected", *["sent"] * PROMPTS, *asked_twice]
-
-
-def test_a_healthy_engine_is_ok_in_every_category(tmp_path: Path, mtp: PlannedCell) -> None:
-    said = {each.condition: each for each in attempt(tmp_path, mtp, step(1, 4)).said}
-    assert len(said) == 2 * (1 + CATEGORIES)
-    assert {each.verdict for each in said.values()} == {"ok"}, [each.findings for each in said.values()]
-    assert {"load c=1", "load c=4", "load c=4, coding"} <= set(said)
-
-
-def test_a_dead_draft_is_rejected_whatever_the_category(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        client.accepted = lambda _: 0.0
-
-    said = attempt(tmp_path, mtp, step(1), prepare=prepare).said
-    assert {each.verdict for each in said} == {"rejected"}
-    assert {finding.reason for each in said for finding in each.findings} == {"dead_draft"}
-
-
-def test_a_smoke_tries_a_few_prompts_and_says_what_the_guards_say(tmp_path: Path, mtp: PlannedCell) -> None:
-    async def whole(clock: Clock) -> list[Any]:
-        ledger = Ledger(open_store(str(tmp_path / "store")), "r1")
-        async with FakeClient(mtp, clock, [0.01]) as client, Frameworks(tmp_path) as frameworks:
-            client.accepted = lambda _: 0.5
-            ctx = StepContext(
-                planned=mtp, served=mtp.cell, client=client, ledger=ledger, attempt=1, tell=lambda _: None,
-                measurement=Measurement(SmokeStep(step="smoke")), frameworks=frameworks,
-            )  # fmt: skip
-            found = await smoke(ctx, step(1), 5)
-            assert client.asked["stream"] == 5
-            return [each for each in found if each is not None]
-
-    assert run(whole) == []
 
 
 def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothing_else(
@@ -359,26 +227,6 @@ def test_a_drafting_engine_whose_repeats_disagree_is_unsteady_where_it_tells_its
     assert all("decoding steps/s" in one.sentence for each in said for one in each.findings)
 
 
-def test_a_request_that_failed_rejects_what_was_measured_beside_it(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        hear = client.hear
-
-        async def failing(ready: Ready) -> Heard:
-            if client.asked["stream"] == 30:
-                client.asked["stream"] += 1
-                raise RequestFailed("cut short")
-            return await hear(ready)
-
-        client.hear = failing  # type: ignore[method-assign]
-
-    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
-    [window] = done.windows
-    assert (window["requests"], window["failed"], len(done.requests)) == (PROMPTS, 1, PROMPTS - 1)
-    assert window["first_failure"] == "request 26: cut short"
-    assert {each.verdict for each in done.said} == {"rejected"}
-    assert {finding.reason for each in done.said for finding in each.findings} == {"request_failed"}
-
-
 def test_a_client_that_was_slow_to_send_makes_the_load_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
         hear = client.hear
@@ -409,25 +257,6 @@ def test_too_few_prompts_for_a_steady_state_are_suspect(tmp_path: Path, mtp: Pla
     assert whole.verdict == "suspect" and "11 requests have no steady state of 8" in whole.findings[0].sentence
 
 
-def test_a_warm_up_that_failed_rejects_the_window_behind_it(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        hear = client.hear
-        asked = iter(range(1, 1000))
-
-        async def failing(ready: Ready) -> Heard:
-            if next(asked) == 2:
-                raise RequestFailed("HTTP 500: out of luck")
-            return await hear(ready)
-
-        client.hear = failing  # type: ignore[method-assign]
-
-    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
-    [window] = done.windows
-    assert (window["failed"], window["first_failure"]) == (1, "warm-up, request 1: HTTP 500: out of luck")
-    assert len(done.requests) == PROMPTS
-    assert {finding.reason for each in done.said for finding in each.findings} == {"request_failed"}
-
-
 def real_ar(planned: PlannedCell, model: str, **changed: Any) -> Cell:
     named = load_model(model).model_copy(update=changed)
     served = {"model": named, "precision": load_precision("fp8"), "engine": load_engine("vllm")}
@@ -450,12 +279,10 @@ def test_a_31b_at_8_8_tokens_per_second_is_too_slow_under_a_load_and_in_prompts(
     names = ("tpot_ms", "ttft_ms", "first_chunk_tokens", "largest_chunk_tokens")
     whole = [{name: value for name, value in row.items() if name not in names} for row in streamed]
     whole = [row | {"wall_s": token_ms * TOKENS / 1000} for row in whole]
-    about = judge_workload(cell, gpu, "qa c=1", "natural", done.windows, whole)
+    about = judge_workload(cell, gpu, "qa c=1", done.windows, whole)
     assert {finding.reason.value for finding in about.findings} == reasons
     long = [row | {"prompt_tokens": 4096, "counted_prompt_tokens": 4096} for row in whole]
-    assert judge_workload(cell, gpu, "qa c=1", "natural", done.windows, long).verdict == "ok", (
-        "a prefill is in its time"
-    )
+    assert judge_workload(cell, gpu, "qa c=1", done.windows, long).verdict == "ok", "a prefill is in its time"
 
 
 @pytest.mark.parametrize(("concurrency", "reasons"), [(1, set()), (4, {"same_experts"})])
@@ -471,27 +298,17 @@ def test_experts_that_made_up_weights_share_are_seen_under_a_load(
     assert {finding.reason.value for each in said for finding in each.findings} == reasons
 
 
-def test_prompts_that_were_read_at_another_length_are_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        count = client.count_tokens
-
-        async def counted(prompt: Prompt) -> int:
-            return 2 * await count(prompt)
-
-        client.count_tokens = counted  # type: ignore[method-assign]
-
-    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
-    assert {each.verdict for each in done.said} == {"suspect"}
-    assert {finding.reason for each in done.said for finding in each.findings} == {"prompt_length"}
+ANSWER_S = 0.1
+"""Of 20 tokens at 10 ms, half of which are drafts."""
 
 
-def test_an_engine_that_counts_no_prompts_is_measured_without_that_guard(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        async def absent(prompt: Prompt) -> int:
-            raise RequestFailed("/tokenize: HTTP 404")
+def test_a_second_start_of_the_engine_compiles_in_its_warm_up_too(tmp_path: Path, mtp: PlannedCell) -> None:
+    def compiles(client: FakeClient) -> None:
+        client.compiles_s = 1.0
 
-        client.count_tokens = absent  # type: ignore[method-assign]
-
-    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
-    assert {row["counted_prompt_tokens"] for row in done.requests} == {None}
-    assert {each.verdict for each in done.said} == {"ok"}
+    with pytest.raises(Unanswered):
+        attempt(tmp_path, mtp, step(1), prepare=lambda client: (compiles(client), dies_after(20)(client))[0])
+    done = attempt(tmp_path, mtp, step(1), number=2, prepare=compiles)
+    assert max(row["wall_s"] for row in done.requests if row["attempt"] == 2) == pytest.approx(ANSWER_S)
+    cold = attempt(tmp_path / "cold", mtp, step(1).model_copy(update={"warmup": 0}), prepare=compiles)
+    assert max(row["wall_s"] for row in cold.requests) == pytest.approx(1 + ANSWER_S), "nor is it asked to, unwarmed"

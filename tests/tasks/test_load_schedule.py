@@ -14,7 +14,8 @@ from configs.steps.load import LoadStep, Offered
 from tasks.client import Heard, Ready
 from tasks.steps.load import schedule
 from tests.tasks.fake_client import FakeClient
-from tests.tasks.test_load import PROMPTS, TOKENS, attempt, dies_after
+from tests.tasks.test_load import PROMPTS, TOKENS, attempt
+from tests.tasks.timed_step import dies_after
 from warehouse.loads.arrivals import Followed, followed
 
 SLOT_S = 0.2
@@ -31,10 +32,6 @@ def step(*rates: float, **more: Any) -> LoadStep:
     return LoadStep.model_validate(fields)
 
 
-def plain(client: FakeClient) -> None:
-    client.accepted = None
-
-
 def known(rows: list[dict[str, Any]]) -> Followed:
     found = followed(rows)
     assert found is not None
@@ -42,7 +39,7 @@ def known(rows: list[dict[str, Any]]) -> Followed:
 
 
 def test_each_request_is_sent_when_it_is_due_and_keeps_its_moment(tmp_path: Path, ar: PlannedCell) -> None:
-    done = attempt(tmp_path, ar, step(10, arrival="constant"), prepare=plain)
+    done = attempt(tmp_path, ar, step(10, arrival="constant"))
     assert [row["due_s"] for row in done.requests] == pytest.approx([number / 10 for number in range(PROMPTS)])
     assert [row["sent_s"] for row in done.requests] == pytest.approx([row["due_s"] for row in done.requests])
     row = done.requests[0]
@@ -62,7 +59,7 @@ def test_a_schedule_is_made_of_the_load_alone_so_every_cell_and_visit_has_the_sa
 
 
 def test_poisson_arrivals_share_an_engine_that_follows(tmp_path: Path, ar: PlannedCell) -> None:
-    done = attempt(tmp_path, ar, step(20), prepare=plain)
+    done = attempt(tmp_path, ar, step(20))
     due = [row["due_s"] for row in done.requests]
     assert due[-1] == pytest.approx(PROMPTS / 20), "as many as asked for in the time that they should take"
     assert due == sorted(due) == schedule(Offered(rate_s=20, arrival="poisson"), PROMPTS)
@@ -73,7 +70,7 @@ def test_poisson_arrivals_share_an_engine_that_follows(tmp_path: Path, ar: Plann
 
 
 def test_an_engine_that_can_not_follow_is_told_from_one_that_can(tmp_path: Path, ar: PlannedCell) -> None:
-    done = attempt(tmp_path, ar, step(80), prepare=plain)
+    done = attempt(tmp_path, ar, step(80))
     found = known(done.requests)
     assert found.is_overloaded and found.answered_s == pytest.approx(40, rel=0.15), "in lumps of eight"
     assert "a second were answered of 80 offered" in found.sentence
@@ -84,7 +81,6 @@ def test_an_engine_that_can_not_follow_is_told_from_one_that_can(tmp_path: Path,
 
 def test_a_client_that_sends_late_is_the_limit_and_says_so(tmp_path: Path, ar: PlannedCell) -> None:
     def prepare(client: FakeClient) -> None:
-        plain(client)
         hear = client.hear
 
         async def dawdling(ready: Ready) -> Heard:
@@ -104,8 +100,8 @@ def test_rates_come_behind_concurrencies_and_a_killed_schedule_is_sent_again_who
 ) -> None:
     both = step(20, concurrencies=[2])
     with pytest.raises(Exception, match="gone"):
-        attempt(tmp_path, ar, both, prepare=lambda client: (plain(client), dies_after(PROMPTS + 40)(client))[0])
-    again = attempt(tmp_path, ar, both, number=2, prepare=plain)
+        attempt(tmp_path, ar, both, prepare=dies_after(6 + PROMPTS + 41))
+    again = attempt(tmp_path, ar, both, number=2)
     assert [(row["condition"], row["attempt"], row["requests"]) for row in again.windows] == [
         ("load c=2", 1, PROMPTS),
         ("load 20/s", 2, PROMPTS),

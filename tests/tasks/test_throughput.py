@@ -15,7 +15,8 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.steps.throughput import WARM_UP_LENGTHS, Condition, Repeats, ThroughputStep
 from tasks.client import Heard, Ready, RequestFailed
-from tests.tasks.fake_client import FakeClient, Measured, throughput
+from tests.tasks.fake_client import FakeClient
+from tests.tasks.timed_step import Measured, attempt, failing
 
 TOKENS = 256
 TOKEN_S = 0.05
@@ -41,7 +42,7 @@ def fixed(measured: Measured) -> list[dict[str, Any]]:
 
 
 def test_a_rate_that_is_steady_is_repeated_as_little_as_allowed(tmp_path: Path, planned: PlannedCell) -> None:
-    measured = throughput(tmp_path, planned, step(NARROW), [TOKEN_S])
+    measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S])
     assert len(fixed(measured)) == 3
     assert measured.reasons("c", "fixed") == []
 
@@ -50,7 +51,7 @@ def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: Pla
     def noisy(client: FakeClient) -> None:
         client.pace = lambda number: 1 + 0.02 * (-1) ** number
 
-    measured = throughput(tmp_path, planned, step(NARROW), [TOKEN_S], noisy)
+    measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S], noisy)
     assert 3 < len(fixed(measured)) < 15
     assert measured.reasons("c", "fixed") == []
     percents = [progress.percent for progress in measured.told]
@@ -62,9 +63,9 @@ def test_what_the_most_repeats_could_not_settle_is_unsteady(tmp_path: Path, plan
     def noisier(client: FakeClient) -> None:
         client.pace = lambda number: 1 + 0.06 * (-1) ** number
 
-    measured = throughput(tmp_path, planned, step(NARROW), [TOKEN_S], noisier)
+    measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S], noisier)
     assert len(fixed(measured)) == 15
-    said = measured.said["c", "fixed"]
+    said = measured.judged("c", "fixed")
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["unsteady"]
     assert "asked was ±2.0%" in said.findings[0].sentence
 
@@ -75,22 +76,10 @@ def test_repeats_of_two_speeds_under_one_name_are_unsteady(tmp_path: Path, plann
     def two_machines(client: FakeClient) -> None:
         client.pace = lambda number: 1.0 if number < 5 else 70 / 48
 
-    measured = throughput(tmp_path, planned, step(9), [1 / 70], two_machines)
+    measured = attempt(tmp_path, planned, step(9), [1 / 70], two_machines)
     assert len(fixed(measured)) == 9
-    assert measured.said["c", "fixed"].verdict == "suspect"
+    assert measured.judged("c", "fixed").verdict == "suspect"
     assert measured.reasons("c", "fixed") == ["unsteady"]
-
-
-def test_no_window_waits_for_a_kernel_that_another_length_of_prompt_needs(tmp_path: Path, planned: PlannedCell) -> None:
-    """Seen on two H200s: the first 8k prompt of an odd number of tokens took .9 to 1.3 s more than the others."""
-
-    def compiles(client: FakeClient) -> None:
-        client.compiles_s = 4.0
-
-    measured = throughput(tmp_path, planned, step(8, warmup=1), [TOKEN_S], compiles)
-    assert {row["prompt_chars"] % 2 for row in measured.requests} == {0, 1}, "windows have prompts of both kinds"
-    assert measured.reasons("c", "fixed") == []
-    assert max(row["wall_s"] for row in fixed(measured)) < TOKENS * TOKEN_S + 0.1
 
 
 ACCEPTED = (0.45, 0.66, 0.52, 0.71, 0.4, 0.6)
@@ -110,7 +99,7 @@ def drafting(planned: PlannedCell, **swings: float) -> tuple[PlannedCell, Callab
 
 def test_acceptance_that_goes_with_the_prompt_is_no_unsteady_machine(tmp_path: Path, planned: PlannedCell) -> None:
     cell, prepare = drafting(planned)
-    measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
+    measured = attempt(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
     rates = [row["completion_tokens"] / row["wall_s"] for row in fixed(measured)]
     assert max(rates) > 1.5 * min(rates) and len(rates) == 3
     assert measured.reasons("c", "fixed") == []
@@ -118,34 +107,9 @@ def test_acceptance_that_goes_with_the_prompt_is_no_unsteady_machine(tmp_path: P
 
 def test_a_machine_that_swings_is_unsteady_whatever_its_draft_does(tmp_path: Path, planned: PlannedCell) -> None:
     cell, prepare = drafting(planned, by=0.35)
-    measured = throughput(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
+    measured = attempt(tmp_path, cell, step(NARROW), [TOKEN_S], prepare)
     assert len(fixed(measured)) == 15 and measured.reasons("c", "fixed") == ["unsteady"]
-    assert "decoding steps" in measured.said["c", "fixed"].findings[0].sentence
-
-
-def test_a_condition_that_a_killed_start_began_is_measured_by_one_start(tmp_path: Path, planned: PlannedCell) -> None:
-    """Repeats of two engine starts under one visit hide what starts differ by."""
-
-    def dies(client: FakeClient) -> None:
-        def pace(number: int) -> float:
-            if number == 5:
-                raise RuntimeError("killed in the third repeat of b")
-            return 1.0
-
-        client.pace = pace
-
-    one = step(3)
-    both = one.model_copy(update={"conditions": [one.conditions[0].model_copy(update={"name": each}) for each in "ab"]})
-    with pytest.raises(RuntimeError):
-        throughput(tmp_path, planned, both, [TOKEN_S], dies)
-    measured = throughput(tmp_path, planned, both, [2 * TOKEN_S], attempt=2)
-    tries = [(row["condition"], row["attempt"], row["repeat"]) for row in fixed(measured)]
-    assert sorted(tries) == [
-        (name, at, repeat) for name, at, most in (("a", 1, 3), ("b", 1, 2), ("b", 2, 3)) for repeat in range(most)
-    ]
-    assert measured.reasons("b", "fixed") == [], "two rows of another start are in the commit, and in no figure"
-    again = throughput(tmp_path, planned, both, [TOKEN_S], attempt=3)
-    assert {row["attempt"] for row in again.windows} == {1, 2}, "what was finished is kept"
+    assert "decoding steps" in measured.judged("c", "fixed").findings[0].sentence
 
 
 def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, planned: PlannedCell) -> None:
@@ -154,7 +118,7 @@ def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Pa
     def noise(client: FakeClient) -> None:
         client.mean_logprob = -12.0
 
-    measured = throughput(tmp_path, planned, step(3, warmup=1), [TOKEN_S], noise)
+    measured = attempt(tmp_path, planned, step(3, warmup=1), [TOKEN_S], noise)
     assert [row["warmup_logprob"] for row in fixed(measured)] == [-12.0, None, None]
     assert measured.reasons("c", "fixed") == ["gibberish"]
     assert all(row["mean_logprob"] is None for row in measured.requests), "no timed request asks"
@@ -162,7 +126,7 @@ def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Pa
 
 def test_streams_in_flight_are_timed_when_they_no_longer_start_in_step(tmp_path: Path, planned: PlannedCell) -> None:
     spec = step(3, concurrency=4, requests=16, stream_requests=3)
-    measured = throughput(tmp_path, planned, spec, [0.05, 0.0575, 0.07, 0.083])
+    measured = attempt(tmp_path, planned, spec, [0.05, 0.0575, 0.07, 0.083])
     streams = [row for row in measured.requests if row["mode"] == "stream"]
     assert [row["ttft_ms"] is None for row in streams] == [True] * 4 + [False] * 12
     assert all((row["ttft_ms"] is None) == (row["tpot_ms"] is None) for row in streams)
@@ -171,7 +135,7 @@ def test_streams_in_flight_are_timed_when_they_no_longer_start_in_step(tmp_path:
 
 def test_only_timed_requests_that_are_no_stream_ask_for_token_ids(tmp_path: Path, planned: PlannedCell) -> None:
     asked: list[tuple[str, bool]] = []
-    measured = throughput(
+    measured = attempt(
         tmp_path,
         planned,
         step(3, warmup=1, stream_requests=3),
@@ -185,7 +149,7 @@ def test_only_timed_requests_that_are_no_stream_ask_for_token_ids(tmp_path: Path
 def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, planned: PlannedCell) -> None:
     token_s = [0.05, 0.0575, 0.07, 0.083]
     truth = sum(1 / each for each in token_s)
-    measured = throughput(tmp_path, planned, step(3, concurrency=4, requests=16), token_s)
+    measured = attempt(tmp_path, planned, step(3, concurrency=4, requests=16), token_s)
     for row in fixed(measured):
         assert row["steady_tokens"] / row["steady_s"] == pytest.approx(truth, rel=0.01)
         assert row["completion_tokens"] / row["wall_s"] < 0.95 * truth, "ramp and tail are in the whole window"
@@ -193,31 +157,18 @@ def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, pl
 
 
 def test_one_at_a_time_has_no_steady_state_of_its_own(tmp_path: Path, planned: PlannedCell) -> None:
-    (row, *_) = fixed(throughput(tmp_path, planned, step(3), [TOKEN_S]))
+    (row, *_) = fixed(attempt(tmp_path, planned, step(3), [TOKEN_S]))
     assert (row["steady_s"], row["steady_tokens"]) == (None, None)
     assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
-
-
-def test_a_window_whose_client_was_starved_is_measured_again(tmp_path: Path, planned: PlannedCell) -> None:
-    def once(client: FakeClient) -> None:
-        client.naps[("fixed", 1)] = 0.3 * TOKENS * TOKEN_S
-
-    measured = throughput(tmp_path, planned, step(3), [TOKEN_S], once)
-    assert [row["tries"] for row in fixed(measured)] == [1, 2, 1]
-    assert measured.reasons("c", "fixed") == []
-    assert measured.told[1].line.endswith("measured 2 times"), "and never silently"
-    names = [row["request_id"] for row in measured.requests]
-    assert len(names) == len(set(names)) == 3
-    assert len({row["text"] for row in measured.requests}) == 3, "with a prompt of its own"
 
 
 def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: PlannedCell) -> None:
     def always(client: FakeClient) -> None:
         client.naps |= {("fixed", number): 0.1 * TOKENS * TOKEN_S for number in range(100)}
 
-    measured = throughput(tmp_path, planned, step(3), [TOKEN_S], always)
+    measured = attempt(tmp_path, planned, step(3), [TOKEN_S], always)
     assert [row["tries"] for row in fixed(measured)] == [3, 3, 3]
-    said = measured.said["c", "fixed"]
+    said = measured.judged("c", "fixed")
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_starved"]
     assert "3 of 3 windows" in said.findings[0].sentence
     assert re.search("12[78]0 ms late", said.findings[0].sentence), "a tick is 10 ms"
@@ -229,8 +180,8 @@ def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
     def asleep(client: FakeClient) -> None:
         client.naps |= {("stream", number): 0.5 * TOKENS * TOKEN_S for number in range(100)}
 
-    measured = throughput(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], asleep)
-    assert measured.said["c", "stream"].verdict == "suspect"
+    measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], asleep)
+    assert measured.judged("c", "stream").verdict == "suspect"
     assert measured.reasons("c", "stream") == ["client_starved"]
     assert measured.reasons("c", "fixed") == []
 
@@ -241,7 +192,7 @@ def test_the_prefill_is_the_least_of_three_probes(tmp_path: Path, planned: Plann
     def compiles_first(client: FakeClient) -> None:
         client.slow_prefills[0] = 0.7 * TOKENS * TOKEN_S
 
-    measured = throughput(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], compiles_first)
+    measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], compiles_first)
     (stream,) = [row for row in measured.windows if row["mode"] == "stream"]
     assert stream["prefill_s"] == pytest.approx(TOKEN_S)
     assert measured.reasons("c", "stream") == []
@@ -268,7 +219,7 @@ def test_the_forecast_counts_every_request_that_is_sent(
 ) -> None:
     asked: list[tuple[str, bool]] = []
     spec = step(3, **load, **more)
-    throughput(tmp_path, planned, spec, [TOKEN_S] * 4, lambda client: setattr(client, "bodies", asked))
+    attempt(tmp_path, planned, spec, [TOKEN_S] * 4, lambda client: setattr(client, "bodies", asked))
     assert sum(each.requests for each in spec.workload(planned.cell)) == len(asked)
 
 
@@ -284,9 +235,9 @@ def test_a_client_that_can_not_keep_up_is_measured_again_and_then_suspect(tmp_pa
         client.rest_s = 0.1 * TOKENS * TOKEN_S
 
     shape = {"requests": 16, "concurrency": 2}
-    measured = throughput(tmp_path, planned, step(2, **shape), [TOKEN_S] * 2, slow)
+    measured = attempt(tmp_path, planned, step(2, **shape), [TOKEN_S] * 2, slow)
     assert [row["tries"] for row in fixed(measured)] == [3, 3]
-    said = measured.said["c", "fixed"]
+    said = measured.judged("c", "fixed")
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_limited"]
     assert "2 of 2 windows had fewer requests in flight than asked: down to 1.8 of 2" in said.findings[0].sentence
 
@@ -308,60 +259,19 @@ def test_requests_that_failed_are_not_measured_away(tmp_path: Path, planned: Pla
 
         client.hear, client.text = hear_or_fail, page  # type: ignore[method-assign]
 
-    measured = throughput(tmp_path, planned, step(2, concurrency=2, requests=8), [TOKEN_S] * 2, third_fails)
+    measured = attempt(tmp_path, planned, step(2, concurrency=2, requests=8), [TOKEN_S] * 2, third_fails)
     first = fixed(measured)[0]
     assert (first["failed"], first["tries"]) == (1, 1) and first["delivered_share"] < 0.95
     assert "request_failed" in measured.reasons("c", "fixed")
 
 
-def failing(at: set[int]) -> Callable[[FakeClient], None]:
-    """An engine that answers HTTP 500 to these of its requests, from 1."""
-
-    def prepare(client: FakeClient) -> None:
-        hear, asked = client.hear, iter(range(1, 1000))
-
-        async def hear_or_fail(ready: Ready) -> Heard:
-            if next(asked) in at:
-                raise RequestFailed("HTTP 500: out of luck")
-            return await hear(ready)
-
-        client.hear = hear_or_fail  # type: ignore[method-assign]
-
-    return prepare
-
-
-@pytest.mark.parametrize(
-    ("at", "mode", "said"),
-    [
-        ({1}, "fixed", "warm-up, request 0: HTTP 500"),
-        ({2}, "fixed", "warm-up, request 0: HTTP 500"),
-        ({3 + WARM_UP_LENGTHS}, "fixed", "request 0: HTTP 500"),
-        ({5 + WARM_UP_LENGTHS}, "stream", "prefill, request 0: HTTP 500"),
-    ],
-    ids=["warm-up", "a length's warm-up", "the only request of a repeat", "probe"],
-)
-def test_a_request_that_failed_beside_the_timed_ones_rejects_them_too(
-    tmp_path: Path, planned: PlannedCell, at: set[int], mode: str, said: str
-) -> None:
-    """An engine that fails one request in twenty fails the same share of those that nobody times."""
+def test_a_probe_that_failed_rejects_the_stream_beside_it(tmp_path: Path, planned: PlannedCell) -> None:
     spec = step(3, warmup=1, stream_requests=3)
-    measured = throughput(tmp_path, planned, spec, [TOKEN_S], failing(at))
-    assert len(fixed(measured)) == 3
-    assert measured.reasons("c", mode) == ["request_failed"]
-    assert said in measured.said["c", mode].findings[0].sentence
-    assert measured.reasons("c", "stream" if mode == "fixed" else "fixed") == []
+    measured = attempt(tmp_path, planned, spec, [TOKEN_S], failing(5 + WARM_UP_LENGTHS))
+    assert measured.reasons("c", "stream") == ["request_failed"] and measured.reasons("c", "fixed") == []
+    assert "prefill, request 0: HTTP 500" in measured.judged("c", "stream").findings[0].sentence
 
 
 def test_an_engine_that_answers_nothing_has_no_rate(tmp_path: Path, planned: PlannedCell) -> None:
     with pytest.raises(RequestFailed, match="all 3 requests failed; request 0: HTTP 500"):
-        throughput(tmp_path, planned, step(3), [TOKEN_S], failing({1, 2, 3}))
-
-
-def test_what_an_engine_counts_late_of_a_warm_up_or_a_probe_is_in_no_window(
-    tmp_path: Path, planned: PlannedCell
-) -> None:
-    def late(client: FakeClient) -> None:
-        client.counted_after_s = 0.5
-
-    measured = throughput(tmp_path, planned, step(3, warmup=1, stream_requests=3), [TOKEN_S], late)
-    assert measured.reasons("c", "fixed") == measured.reasons("c", "stream") == []
+        attempt(tmp_path, planned, step(3), [TOKEN_S], failing(1, 2, 3))

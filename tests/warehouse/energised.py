@@ -14,8 +14,8 @@ from warehouse.display.figures import Row
 from warehouse.ledger import Ledger
 from warehouse.memory.rows import MODE
 from warehouse.steps.memory import MEMORY_STARTS
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
+from warehouse.timed.tables import WINDOWS
 
 GIB = 1024**3
 

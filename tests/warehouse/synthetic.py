@@ -19,9 +19,9 @@ from warehouse.ledger import Commit, CommitResult, Ledger, Part
 from warehouse.parts import Row
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 from warehouse.steps.parity import PARITY_OUTPUTS
-from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store
 from warehouse.tables import PROVENANCE, VERDICTS
+from warehouse.timed.tables import REQUESTS, WINDOWS
 
 WHEN = "2026-11-20T12:00:00.000+00:00"
 

@@ -10,6 +10,7 @@ import pytest
 
 from configs.schema import Plan
 from configs.steps.depth import DepthShape, DepthStep
+from tasks.steps.depth import MODE
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.build import Consolidated, consolidate
@@ -20,9 +21,9 @@ from warehouse.display.figures import Row
 from warehouse.display.speed_sections import acceptance_section, speed_section
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
-from warehouse.steps.depth import DEPTH_WINDOWS, MODE
 from warehouse.store import Store
 from warehouse.tables import PAIRS, RESULTS_CONSOLIDATED
+from warehouse.timed.tables import DEPTH_WINDOWS
 
 SPEC = DepthStep.model_validate({"step": "depth", "prompts": "prose", "depths": [0, 4096]})
 AR, MTP = 0, 3

@@ -19,9 +19,9 @@ from warehouse.owner import owner_name
 from warehouse.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.snapshot import publish, read_current
 from warehouse.steps.eval_tiny import EVAL_ITEMS
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store, StoreError
 from warehouse.tables import SCHEMA_VERSION, VERDICTS
+from warehouse.timed.tables import WINDOWS
 
 NOW = "2026-11-20T12:00:00.000+00:00"
 

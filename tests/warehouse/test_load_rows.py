@@ -20,9 +20,9 @@ from warehouse.ledger import Ledger
 from warehouse.loads.latencies import with_verdicts
 from warehouse.loads.rows import UNJUDGED
 from warehouse.loads.section import category_section, load_section
-from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.store import Store, open_store
 from warehouse.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
+from warehouse.timed.tables import LOAD_REQUESTS, LOAD_WINDOWS
 
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": {"ttft_ms": 35, "tpot_ms": 20}}

@@ -10,6 +10,7 @@ import pytest
 
 from configs.schema import Plan
 from configs.steps.prompts import PromptsStep, condition_name
+from tasks.steps.prompts import MODE
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.build import Consolidated, consolidate
@@ -18,9 +19,9 @@ from warehouse.display.speed_sections import acceptance_section
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
 from warehouse.report.answer import answers
-from warehouse.steps.prompts import MODE, PROMPT_REQUESTS, PROMPT_WINDOWS
 from warehouse.store import Store
 from warehouse.tables import PAIRS, RESULTS_CONSOLIDATED
+from warehouse.timed.tables import PROMPT_REQUESTS, PROMPT_WINDOWS
 from warehouse.workloads.section import workload_section
 
 SPEC = PromptsStep.model_validate(

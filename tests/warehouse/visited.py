@@ -14,8 +14,8 @@ from warehouse.build import Consolidated, consolidate
 from warehouse.clock import Clock
 from warehouse.ledger import Ledger
 from warehouse.parts import Row
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
+from warehouse.timed.tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 

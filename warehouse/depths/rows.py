@@ -7,12 +7,12 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
 from configs.steps.depth import PREFILL
-from warehouse.columns import Table
 from warehouse.consolidate.inputs import CommittedStep, Group
 from warehouse.consolidate.rows import Made, Row
 from warehouse.consolidate.speed.rows import speed_rows
 from warehouse.consolidate.speed.visits import Visited, in_order, visited
 from warehouse.depths.phases import phases_of
+from warehouse.timed.tables import DEPTH_WINDOWS
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     from warehouse.consolidate.raw import Raw
@@ -21,22 +21,16 @@ Place = tuple[str, str | None, str | None, str | None]
 """Cell, machine, condition and mode."""
 
 
-def depth_rows(group: Group, raw: Raw, windows: Table) -> Made:
-    """One row for the prefill and one for the decoding of each depth and concurrency, with their rows of `visits`.
-
-    Args:
-        group: steps that are compared with each other.
-        raw: has their rows.
-        windows: table of runs.
-    """
-    measured = {step.identity: _visited(step, raw, windows) for step in group if step.wrote(windows)}
+def depth_rows(group: Group, raw: Raw) -> Made:
+    """One row for the prefill and one for the decoding of each depth and concurrency, with their rows of `visits`."""
+    measured = {step.identity: _visited(step, raw) for step in group if step.wrote(DEPTH_WINDOWS)}
     made = speed_rows(group, measured, raw)
     runs = _runs_of([visit for visits in measured.values() for visit in visits])
     return made._replace(results=[row | _beside(row, runs.get(_place(row), [])) for row in made.results])
 
 
-def _visited(step: CommittedStep, raw: Raw, windows: Table) -> list[Visited]:
-    parts = [part for run in raw.rows(step, windows, in_order) for part in phases_of(run)]
+def _visited(step: CommittedStep, raw: Raw) -> list[Visited]:
+    parts = [part for run in raw.rows(step, DEPTH_WINDOWS, in_order) for part in phases_of(run)]
     return visited(step, raw, parts, [])
 
 

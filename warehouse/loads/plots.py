@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from warehouse.display.curves import Line, curves
 from warehouse.display.drawing import WIDTH, axis_below, colour, line, svg, text
 from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label, technique_sign
 from warehouse.display.markup import Child, Markup, tag
 from warehouse.display.scale import Scale
+from warehouse.display.section import FEWEST_BARS, plot
 
 IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"
 """What a load is counted in."""
@@ -35,6 +36,28 @@ def against_load(title: str, unit: str, lines: Sequence[Line], loads: str, *, ha
     first = 1 if len(numbers) == 1 else 0  # a single load stands beside its names
     places = {number: float(at) for at, number in enumerate(numbers, first)}
     return curves(title, unit, loads, places, lines, has_bound=has_bound)
+
+
+def speedup_plots(
+    rows: Sequence[Row], what: str, name_of: Callable[[Row], str], names: Sequence[str], loads: Sequence[int], note: str
+) -> list[Markup]:
+    """Speedups by `what` at each of some loads.
+
+    Args:
+        rows: with a speedup, of one bench.
+        what: a group of bars is.
+        name_of: the group of a row.
+        names: groups, in their order.
+        loads: requests in flight.
+        note: what the plots are of.
+    """
+    made = []
+    for number in loads:
+        here = [row for row in rows if row["concurrency"] == number]
+        groups = [(name, found) for name in names if (found := [row for row in here if name_of(row) == name])]
+        if len(here) >= FEWEST_BARS:
+            made.append(plot(f"Speedup by {what}, {number} in flight", note, category_bars(groups, what)))
+    return made
 
 
 def category_bars(categories: Sequence[tuple[str, Sequence[Row]]], what: str = "category") -> Markup:

@@ -2,160 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from math import fsum
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from configs.cell import Cell
 from configs.steps.load import LoadStep, category_of, whole_of
-from warehouse.columns import Table
-from warehouse.consolidate.inputs import CommittedStep, Group, Identity
+from warehouse.consolidate.costs import placed
+from warehouse.consolidate.inputs import STEP, CommittedStep, Group
 from warehouse.consolidate.rows import Made, Row, verdict_columns, verdict_of
 from warehouse.consolidate.speed.bandwidth import decoding_steps, total
 from warehouse.consolidate.speed.energy import energy_of
 from warehouse.consolidate.speed.rows import acceptance_of, speed_rows
-from warehouse.consolidate.speed.visits import Visited, visited
-from warehouse.loads.acceptance import counts_of
+from warehouse.consolidate.speed.visits import Visited, machine_of, visited
 from warehouse.loads.arrivals import Followed, followed
 from warehouse.loads.latencies import load_row
-from warehouse.loads.requests import Machine, by_machine, loops, timed, without_texts
-from warehouse.loads.windows import windows_of
+from warehouse.loads.windows import loops, timed, windows_of
+from warehouse.timed.tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.verdicts import Reason
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
+    import polars as pl
+
     from warehouse.consolidate.raw import Raw
 
 UNJUDGED = "steadiness not judged: the engine doesn't say what it drafted for each request"
 """Of rows whose repeats are other prompts, on which drafts are worth more or less."""
 
+KEPT = (
+    "attempt", "condition", "mode", "concurrency", "rate_s", "arrival", "due_s", "category", "prompt_id", "repeat",
+    "sent_s", "wall_s", "prompt_tokens", "completion_tokens", "finish_reason", "output_tokens", "ttft_ms", "tpot_ms",
+    "first_chunk_tokens", "chunk_ms", "itl_histogram", "engine_draft_steps", "engine_draft_tokens",
+    "engine_accepted_tokens", "engine_accepted_histogram",
+)  # fmt: skip
+
+Machine = str | None
+
 Place = tuple[str, Machine]
 """Cell and machine."""
 
 
-class Measured:
-    """Requests and windows of all visits of a group's cells, by machine."""
+class Told(NamedTuple):
+    """What a cell's own visits told on one machine."""
 
-    def __init__(self) -> None:
-        self.visits: dict[Identity, list[Visited]] = {}
-        self.requests: dict[Place, list[Row]] = {}
-        self.windows: dict[Place, list[Row]] = {}
-        self.schedules: dict[Place, list[tuple[str, Followed]]] = {}
-        """With the load's name."""
+    requests: list[Row]
+    """`timed`."""
+    windows: list[Row]
+    schedules: list[tuple[str, Followed]]
+    """With the load's name."""
 
+    def asked(self, condition: str) -> list[Row]:
+        """The requests that a row is of."""
+        load, category = whole_of(condition), category_of(condition)
+        return [row for row in self.requests if row["condition"] == load and category in (None, row["category"])]
 
-def load_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
-    """One row per load, and one per load and category, with their rows of `visits` and `load`.
-
-    Args:
-        group: steps that are compared with each other.
-        raw: has their rows.
-        requests: table of what was asked.
-        windows: table of what the engine counted meanwhile.
-    """
-    found = Measured()
-    for step in group:
-        if step.wrote(requests):
-            _collect(step, raw, requests, windows, found)
-    made = speed_rows(group, found.visits, raw)
-    results = _charged([_told(_with_counts(row, group, found), group, found) for row in made.results])
-    return made._replace(results=results, visits=_charged(made.visits), load=_latencies(results, group, found))
+    def followed(self, condition: str) -> list[Followed]:
+        """The schedules that its load was sent on; none: closed loops."""
+        return [each for name, each in self.schedules if name == whole_of(condition)]
 
 
-def _collect(step: CommittedStep, raw: Raw, requests: Table, windows: Table, found: Measured) -> None:
-    asked = by_machine(step, raw, raw.rows(step, requests, without_texts))
-    counted = by_machine(step, raw, raw.rows(step, windows))
-    told = {machine: _of_starts(loops(rows), counted.get(machine, ())) for machine, rows in asked.items()}
-    rates = [window for rows in asked.values() for window in windows_of(rows)]
-    visits = visited(step, raw, rates, [])
-    loads = [_of_load(visit.shape[0], told.get(visit.machine, ())) for visit in visits]
-    found.visits[step.identity] = [
-        visit._replace(powered=_alone(category_of(visit.shape[0]), load))
-        for visit, load in zip(visits, loads, strict=True)
-    ]
-    if step.visit.role == "control":
-        return
+def load_rows(group: Group, raw: Raw) -> Made:
+    """One row per load, and one per load and category, with their rows of `visits` and `load`."""
+    told: defaultdict[Place, Told] = defaultdict(lambda: Told([], [], []))
+    visits = {step.identity: _visits(step, raw, told) for step in group if step.wrote(LOAD_REQUESTS)}
+    made = speed_rows(group, visits, raw)
+    steps = {step.cell_key: step for step in group}
+    results, load = [], []
+    for row in made.results:
+        step, there = steps[row["cell_key"]], told[row["cell_key"], row.get("machine")]
+        results.append(_with_told(row, step.planned.cell, there) if row.get("condition") else row)
+    results = _charged(results)
+    for row in results:
+        step, there = steps[row["cell_key"]], told[row["cell_key"], row.get("machine")]
+        condition = row.get("condition") or ""
+        if asked := there.asked(condition):
+            limits = step.spec.limits if isinstance(step.spec, LoadStep) else None
+            load.append(load_row(row, category_of(condition), asked, limits, there.followed(condition)))
+    return made._replace(results=results, visits=_charged(made.visits), load=load)
+
+
+def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> list[Visited]:
+    """What a commit measured; `told` gets what it tells of the cell itself."""
+    asked = _by_machine(step, raw, raw.rows(step, LOAD_REQUESTS, _without_texts))
+    counted = _by_machine(step, raw, raw.rows(step, LOAD_WINDOWS))
+    windows: dict[Machine, list[Row]] = {}
     for machine, rows in asked.items():
-        place = step.cell_key, machine
-        found.requests.setdefault(place, []).extend(timed(rows))
-        found.windows.setdefault(place, []).extend(told[machine])
-        schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
-        found.schedules.setdefault(place, []).extend((name, each) for name, each in schedules if each is not None)
+        starts = {(loop[0]["condition"], loop[0]["attempt"]) for loop in loops(rows)}
+        windows[machine] = [row for row in counted.get(machine, ()) if (row["condition"], row["attempt"]) in starts]
+        if step.visit.role != "control":
+            there = told[step.cell_key, machine]
+            there.requests.extend(timed(rows))
+            there.windows.extend(windows[machine])
+            schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
+            there.schedules.extend((name, each) for name, each in schedules if each is not None)
+    visits = visited(step, raw, [window for rows in asked.values() for window in windows_of(rows)], [])
+    return [visit._replace(powered=_alone(visit.shape[0], windows.get(visit.machine, ()))) for visit in visits]
 
 
-def _of_starts(asked: Sequence[Sequence[Row]], windows: Sequence[Row]) -> list[Row]:
-    """Windows of the attempts that these loops are of."""
-    starts = {(loop[0]["condition"], loop[0]["attempt"]) for loop in asked}
-    return [row for row in windows if (row["condition"], row["attempt"]) in starts]
+def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Times and tokens, in the order in which they were asked."""
+    return frame.select(*STEP, *KEPT).sort("condition", "attempt", "sent_s", "prompt_id")
 
 
-def _of_load(condition: str, windows: Sequence[Row]) -> list[Row]:
-    return [row for row in windows if row["condition"] == whole_of(condition)]
+def _by_machine(step: CommittedStep, raw: Raw, rows: Iterable[Row]) -> dict[Machine, list[Row]]:
+    """Rows of one commit by the machine that measured them; attempts that named none are the committing one's."""
+    machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
+    home = machines.get(step.commit.attempt)
+    found: dict[Machine, list[Row]] = {}
+    for row in rows:
+        found.setdefault(machines.get(row["attempt"]) or home, []).append(row)
+    return found
 
 
-def _alone(category: str | None, windows: Sequence[Row]) -> list[Row]:
+def _alone(condition: str, windows: Sequence[Row]) -> list[Row]:
     """Windows of a load; of a category those that had nothing else in them."""
-    return [row for row in windows if category in (None, row["category"])]
+    load, category = whole_of(condition), category_of(condition)
+    return [row for row in windows if row["condition"] == load and category in (None, row["category"])]
 
 
-def _with_counts(row: Row, group: Group, found: Measured) -> Row:
-    """The row with how long its answers were, and what engine and cards told meanwhile.
+def _with_told(row: Row, cell: Cell, told: Told) -> Row:
+    """The row with how long its answers were, what engine and cards told meanwhile, and what became of its schedule.
 
     Null where nobody can tell it, or nothing drafts. Bandwidth is left out: it needs the steps of the very seconds of
-    which the rate is.
+    which the rate is. Too much of a schedule is a fact, and no fault, of the row. It says that nobody judged its
+    repeats where the node could not (`tasks.steps.load`).
     """
-    if row.get("condition") is None:
-        return row
-    windows = _of_load(row["condition"], found.windows.get(_place(row), ()))
-    category = category_of(row["condition"])
-    asked = _asked(row, found)
-    counts = counts_of(category, asked, windows)
-    cell = _cell(row, group)
-    drafts = cell.technique.drafts
+    condition, drafts = row["condition"], cell.technique.drafts
+    asked, alone = told.asked(condition), _alone(condition, told.windows)
+    each_told = bool(asked) and all(each["engine_draft_steps"] is not None for each in asked)
+    # with categories mixed only the requests can tell whose drafts were accepted; the whole suite's the engine counts
+    counts = [*map(_counts_of_request, asked)] if category_of(condition) is not None and each_told else alone
     tokens = total(counts, "completion_tokens") if counts else None
     steps = decoding_steps(cell, counts) if counts and drafts else None
+    verdict = verdict_of(row)
+    is_judged = row.get("concurrency") is None or Reason.UNSTEADY in verdict.reasons or cell.technique.is_baseline
+    if asked and not each_told and not is_judged:
+        verdict = verdict.noting(UNJUDGED)
+    for schedule in told.followed(condition):
+        if schedule.is_overloaded and schedule.sentence not in verdict.details:
+            verdict = verdict.noting(schedule.sentence)
     return row | {
+        **verdict_columns(verdict),
         "mbu": None,
         "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
         "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and drafts else {}),
         "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
-        **energy_of(_alone(category, windows)),
+        **energy_of(alone),
     }
 
 
-def _cell(row: Row, group: Group) -> Cell:
-    return next(step.planned.cell for step in group if step.cell_key == row["cell_key"])
+def _counts_of_request(request: Row) -> Row:
+    """One answer's drafts, as a window would have counted them.
 
-
-def _told(row: Row, group: Group, found: Measured) -> Row:
-    """The row with what became of its schedule, if it has one: too much of it is a fact, and no fault, of the row.
-
-    And that nobody judged its repeats, where the node could not (`tasks.timing.load_verdict`).
+    No more than counters: what a request's last step accepted behind its end is in both (tasks/guards/drafting.py). At
+    least i tokens were accepted in as many steps as accepted i, i + 1, ..., K.
     """
-    verdict = verdict_of(row)
-    if _is_unjudged(row, group, found):
-        verdict = verdict.noting(UNJUDGED)
-    for schedule in _schedules(row, found):
-        if schedule.is_overloaded and schedule.sentence not in verdict.details:
-            verdict = verdict.noting(schedule.sentence)
-    return row | verdict_columns(verdict)
-
-
-def _is_unjudged(row: Row, group: Group, found: Measured) -> bool:
-    """Whether its repeats differ by what drafts were worth on their prompts, and nobody says by how much.
-
-    A node of before would have judged them all the same, by tokens/s.
-    """
-    if row.get("concurrency") is None or Reason.UNSTEADY in verdict_of(row).reasons:
-        return False
-    untold = any(each["engine_draft_steps"] is None for each in _asked(row, found))
-    return untold and not _cell(row, group).technique.is_baseline
-
-
-def _schedules(row: Row, found: Measured) -> list[Followed]:
-    load = whole_of(row.get("condition") or "")
-    return [each for name, each in found.schedules.get(_place(row), ()) if name == load]
+    histogram = request["engine_accepted_histogram"]
+    positions = None if histogram is None else [sum(histogram[place:]) for place in range(1, len(histogram))]
+    return {
+        "requests": 1,
+        "completion_tokens": request["completion_tokens"],
+        "engine_drafts": request["engine_draft_steps"],
+        "engine_draft_tokens": request["engine_draft_tokens"],
+        "engine_accepted_tokens": request["engine_accepted_tokens"],
+        "engine_accepted_by_position": positions,
+        "engine_denoising_steps": None,
+    }
 
 
 def _charged(rows: Sequence[Row]) -> list[Row]:
@@ -170,7 +185,7 @@ def _charged(rows: Sequence[Row]) -> list[Row]:
 
 
 def _charged_one(rows: Sequence[Row]) -> list[Row]:
-    whole = [row for row in rows if row.get("condition") is None or category_of(row["condition"]) is None]
+    whole = [row for row in rows if not row.get("condition") or category_of(row["condition"]) is None]
     done = []
     for row in rows:
         is_whole = any(row is each for each in whole)
@@ -184,30 +199,3 @@ def _amount(row: Row, name: str, rows: Sequence[Row], whole: Sequence[Row]) -> f
         return None
     own, everything = fsum(each[name] or 0.0 for each in whole), fsum(each[name] or 0.0 for each in rows)
     return float(row[name] * everything / own) if own else float(row[name])
-
-
-def _latencies(results: Sequence[Row], group: Group, found: Measured) -> list[Row]:
-    specs = {step.cell_key: step.spec for step in group if isinstance(step.spec, LoadStep)}
-    rows = []
-    for row in results:
-        asked = _asked(row, found)
-        if asked:
-            spec = specs.get(row["cell_key"])
-            limits = spec.limits if spec else None
-            rows.append(load_row(row, category_of(row["condition"]), asked, limits, _schedules(row, found)))
-    return rows
-
-
-def _asked(row: Row, found: Measured) -> list[Row]:
-    """The requests that a row is of; none for a row of nothing that was measured."""
-    condition = row.get("condition") or ""
-    load, category = whole_of(condition), category_of(condition)
-    return [
-        each
-        for each in found.requests.get(_place(row), ())
-        if each["condition"] == load and category in (None, each["category"])
-    ]
-
-
-def _place(row: Row) -> Place:
-    return row["cell_key"], row.get("machine")

@@ -22,11 +22,11 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from configs.steps.prompts import PromptsStep, workload_of
-from warehouse.columns import Table
 from warehouse.consolidate.inputs import STEP, Group, Identity
 from warehouse.consolidate.rows import Made, Row, verdict_columns, verdict_of
 from warehouse.consolidate.speed.rows import speed_rows
 from warehouse.consolidate.speed.visits import Visited, in_order, visited
+from warehouse.timed.tables import PROMPT_REQUESTS, PROMPT_WINDOWS
 
 if TYPE_CHECKING:  # nodes import this file and have no polars
     import polars as pl
@@ -45,22 +45,15 @@ MOST_REASONS = 3
 """Different reasons that a row's details name; all of them are in `prompt_requests`."""
 
 
-def prompt_rows(group: Group, raw: Raw, requests: Table, windows: Table) -> Made:
-    """One row per workload and concurrency, with their rows of `visits`.
-
-    Args:
-        group: steps that are compared with each other.
-        raw: has their rows.
-        requests: table of what was asked.
-        windows: table of what the engine counted meanwhile.
-    """
+def prompt_rows(group: Group, raw: Raw) -> Made:
+    """One row per workload and concurrency, with their rows of `visits`."""
     measured = {
-        step.identity: visited(step, raw, raw.rows(step, windows, in_order), [])
+        step.identity: visited(step, raw, raw.rows(step, PROMPT_WINDOWS, in_order), [])
         for step in group
-        if step.wrote(windows)
+        if step.wrote(PROMPT_WINDOWS)
     }
     answers = {
-        step.identity: [dict(row) for row in raw.rows(step, requests, _without_texts)]
+        step.identity: [dict(row) for row in raw.rows(step, PROMPT_REQUESTS, _without_texts)]
         for step in group
         if step.identity in measured and step.visit.role == "cell"
     }

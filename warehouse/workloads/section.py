@@ -9,11 +9,12 @@ from warehouse.display.figures import NOTHING, Row, figure, rate, span, techniqu
 from warehouse.display.groups import benches_of
 from warehouse.display.markup import Markup, tag
 from warehouse.display.rate_columns import share
-from warehouse.display.section import FEWEST_BARS, plot, section
+from warehouse.display.section import section
 from warehouse.display.speed_sections import claim_cell, plots_of
 from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
 from warehouse.display.view import PROMPTS_STEP, View, bench
-from warehouse.loads.plots import category_bars
+from warehouse.loads.plots import speedup_plots
+from warehouse.loads.section import note_of
 
 LEAD = (
     "Named prompts, each asked by itself and several at once: copies of one prompt are sent together, answers end by "
@@ -48,7 +49,7 @@ def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
     asks_programs = any(row["programs"] is not None for row in rows)
     columns = [
         *naming(view.rows),
-        Heading("workload", lambda row: workload_of(row["condition"]), ""),
+        Heading("workload", _workload, ""),
         Heading("language", lambda row: row["language"] or NOTHING, ""),
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
         *([Heading("programs correct", _programs, "")] if asks_programs else []),
@@ -89,20 +90,14 @@ def _positions(row: Row) -> str:
 
 def _bars(rows: Sequence[Row]) -> list[Markup]:
     known = [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
-    made = []
-    for number in sorted({row["concurrency"] for row in known}):
-        here = [row for row in known if row["concurrency"] == number]
-        names = dict.fromkeys(workload_of(row["condition"]) for row in rows)
-        workloads = [(name, found) for name in names if (found := _of(here, name))]
-        first = rows[0]
-        note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
-        if len(here) >= FEWEST_BARS:
-            made.append(plot(f"Speedup by workload, {number} in flight", note, category_bars(workloads, "workload")))
-    return made
+    names = [*dict.fromkeys(map(_workload, rows))]
+    return speedup_plots(
+        known, "workload", _workload, names, sorted({row["concurrency"] for row in known}), note_of(rows)
+    )
 
 
-def _of(rows: Sequence[Row], workload: str) -> list[Row]:
-    return [row for row in rows if workload_of(row["condition"]) == workload]
+def _workload(row: Row) -> str:
+    return workload_of(row["condition"])
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:

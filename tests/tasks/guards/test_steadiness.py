@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tasks.guards.finding import Finding, judge
-from tasks.guards.steadiness import client_behind, client_starved, half_width, unsteady, with_steadiness
+from tasks.guards.finding import Finding
+from tasks.guards.steadiness import client_behind, client_starved, half_width, unsteady
+from tasks.timing.verdict import verdict
 from warehouse.verdicts import Reason
 
 TWO_MACHINES = [70.0, 70.1, 70.2, 70.3, 70.4, 48.5, 48.6, 48.7, 48.8]
@@ -88,20 +89,10 @@ def test_a_schedule_is_kept_to_a_share_of_the_time_to_a_first_token(late_ms: flo
     assert client_behind([45.0] * 20, [1000.0] * 20) is None and client_behind([9.0], []) is None
 
 
-@pytest.mark.parametrize(("mode", "reasons"), [("natural", []), ("fixed", [Reason.UNSTEADY])])
-def test_answers_that_end_by_themselves_do_not_judge_a_machine(mode: str, reasons: list[Reason]) -> None:
-    """10 ms a step behind a prefill of half a second: answers of 60 to 512 tokens are at 55 to 91 tokens/s."""
-    lengths = (60, 120, 512)
-    windows = [window(2.0, wall_s=0.5 + 0.01 * each, mode=mode, completion_tokens=each) for each in lengths]
-    said = with_steadiness(judge("c", mode, []), windows)
-    assert [each.reason for each in said.findings] == reasons
-
-
 def test_a_starved_client_explains_a_burst_and_nothing_else() -> None:
     burst = Finding(Reason.STREAM_BURST, "rejected", "in one burst")
     short = Finding(Reason.SHORT_OUTPUT, "rejected", "too short")
-    said = judge("c", "stream", [short, burst])
-    calm = with_steadiness(said, [window(2.0, mode="stream")])
-    starved = with_steadiness(said, [window(400.0, mode="stream")])
+    calm = verdict("c", "stream", [short, burst], [window(2.0, mode="stream")])
+    starved = verdict("c", "stream", [short, burst], [window(400.0, mode="stream")])
     assert [each.reason for each in calm.findings] == [Reason.SHORT_OUTPUT, Reason.STREAM_BURST]
     assert [each.reason for each in starved.findings] == [Reason.SHORT_OUTPUT, Reason.CLIENT_STARVED]

@@ -9,8 +9,10 @@ import pytest
 from configs.cell import Cell, Draft, Model, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.steps.throughput import Condition
-from tasks.meters import parse
-from tasks.timing.condition_verdict import judge_condition, smoke_findings
+from tasks.guards.finding import Finding
+from tasks.meters import Counters, parse
+from tasks.steps.throughput import judge_condition
+from tasks.timing.verdict import Work
 from warehouse.statistics.windows import rate_of
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)
@@ -57,6 +59,10 @@ def measured(
 def reasons(cell: Cell, rows: tuple[Rows, Rows], mode: str = "fixed", gpu: str = "h100") -> list[str]:
     (found,) = [each for each in judge_condition(cell, load_gpu(gpu), LOAD, *rows) if each.mode == mode]
     return [finding.reason.value for finding in found.findings]
+
+
+def smoked(cell: Cell, rows: Rows, counted: Counters) -> list[Finding | None]:
+    return Work(cell, load_gpu("h100"), [], rows, 1, LOAD.context_tokens, TOKENS).smoke(counted)
 
 
 DRAFTS = {"engine_drafts": 160, "engine_draft_tokens": 640, "engine_accepted_tokens": 350}
@@ -133,7 +139,7 @@ def test_made_up_weights_are_not_asked_for_sense() -> None:
     assert reasons(cell_of(weights="dummy"), (windows, loops)) == []
     counted = parse("")._replace(generation_tokens=3 * TOKENS, prefix_hits=0, preemptions=0)
     said = [row for row in loops if row["mode"] == "fixed"]
-    found = [smoke_findings(cell_of(weights=weights), TOKENS, said, counted) for weights in ("real", "dummy")]
+    found = [smoked(cell_of(weights=weights), said, counted) for weights in ("real", "dummy")]
     assert [[each.reason.value for each in one if each] for one in found] == [["blank_output", "looping_text"], []]
 
 
@@ -179,7 +185,7 @@ def test_a_prompt_that_is_too_long_is_known_before_hours_are_spent() -> None:
     _, requests = measured(68)
     said = [row | {"prompt_tokens": 80} for row in requests if row["mode"] == "fixed"]
     counted = parse("")._replace(generation_tokens=3 * TOKENS, prefix_hits=0, preemptions=0)
-    found = smoke_findings(cell_of(), TOKENS, said, counted)
+    found = smoked(cell_of(), said, counted)
     assert [finding.reason.value for finding in found if finding] == ["prompt_length"]
     of_one_token = [row | {"prompt_tokens": 65} for row in said]
-    assert not any(smoke_findings(cell_of(), TOKENS, of_one_token, counted)), "1 % of 64 is no token at all"
+    assert not any(smoked(cell_of(), of_one_token, counted)), "1 % of 64 is no token at all"

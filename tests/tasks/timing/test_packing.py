@@ -7,8 +7,7 @@ import json
 
 from tasks.client import Heard, Ready, stream_reply_of
 from tasks.client.replies import PACK_FROM_BYTES
-from tasks.timing.loops import closed_loop, constant_moments, open_loop
-from tasks.timing.packing import Packing
+from tasks.timing.loops import Packing, closed_loop, constant_moments, open_loop
 from tasks.wire.answer import Arrivals
 from tasks.wire.patience import Patience
 from tests.tasks.test_cell import wait_until

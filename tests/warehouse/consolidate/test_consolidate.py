@@ -24,9 +24,9 @@ from warehouse.parts import arrow_schema, encode, sha256_hex
 from warehouse.snapshot import publish, read_current
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 from warehouse.steps.parity import PARITY_OUTPUTS
-from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store, StoreError
 from warehouse.tables import RESULTS_CONSOLIDATED
+from warehouse.timed.tables import REQUESTS, WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurrency=4, requests=16)

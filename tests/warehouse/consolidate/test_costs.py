@@ -13,9 +13,9 @@ from warehouse.consolidate.costs import Spent, shared
 from warehouse.ledger import Ledger
 from warehouse.regrades import Grading, write_regrade
 from warehouse.steps.eval_tiny import EVAL_ITEMS
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
 from warehouse.tables import VERDICTS
+from warehouse.timed.tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 LONG = Condition(name="long c=1", context_tokens=640, output_tokens=100)

@@ -9,9 +9,9 @@ from tests.warehouse.synthetic import StepWriter, window
 from tests.warehouse.visited import SHORT, VisitedRun, only
 from warehouse.build import Consolidated
 from warehouse.display.rate_columns import condition_cell
-from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store
 from warehouse.tables import RESULTS_CONSOLIDATED
+from warehouse.timed.tables import REQUESTS, WINDOWS
 
 ANSWERS = (40, 60, 100)
 """Tokens; the last is the cap."""

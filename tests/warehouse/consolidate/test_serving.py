@@ -9,8 +9,8 @@ from tests.warehouse.graded import GPQA, Graded, answers, only
 from tests.warehouse.synthetic import demo_plan, item, window
 from warehouse.consolidate.serving import arguments, differences
 from warehouse.steps.eval_tiny import EVAL_ITEMS
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
+from warehouse.timed.tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 

@@ -10,8 +10,8 @@ from tests.warehouse.visited import SHORT, VisitedRun, only, served
 from warehouse import build
 from warehouse.consolidate.baseline import baseline_among
 from warehouse.steps.parity import PARITY_OUTPUTS
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
+from warehouse.timed.tables import WINDOWS
 
 QUIET = (("mtp", 1), ("mtp", 2), ("mtp", 4), ("ngram", 4), ("draft_model", 4), ("dflash", 7), ("suffix", 8))
 

@@ -12,8 +12,8 @@ from warehouse.consolidate.inputs import take_inventory
 from warehouse.consolidate.raw import Raw
 from warehouse.consolidate.rows import plain_row
 from warehouse.steps.parity import PARITY_OUTPUTS
-from warehouse.steps.throughput import WINDOWS
 from warehouse.store import Store
+from warehouse.timed.tables import WINDOWS
 
 
 def test_a_speedup_without_a_placebo_is_no_claim_and_its_pair_keeps_what_was_seen(local: Store) -> None:

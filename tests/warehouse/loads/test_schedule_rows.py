@@ -15,12 +15,11 @@ from warehouse.consolidate.rows import Row
 from warehouse.display.view import View
 from warehouse.ledger import Ledger
 from warehouse.loads.arrivals import followed
-from warehouse.loads.rate_section import rate_section
-from warehouse.loads.section import load_section
+from warehouse.loads.section import load_section, rate_section
 from warehouse.statistics.histogram import counted_gaps
-from warehouse.steps.load import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.store import Store
 from warehouse.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
+from warehouse.timed.tables import LOAD_REQUESTS, LOAD_WINDOWS
 
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "rates": [2, 8], "limits": {"ttft_ms": 60, "e2e_s": 2}}

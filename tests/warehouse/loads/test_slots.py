@@ -9,8 +9,7 @@ import pytest
 from configs.steps.throughput import NATURAL
 from warehouse.consolidate.rows import Row
 from warehouse.loads.latencies import NAMED, load_row
-from warehouse.loads.requests import timed
-from warehouse.loads.windows import windows_of
+from warehouse.loads.windows import timed, windows_of
 
 SLOTS, EACH, GAP_S = 64, 20, 0.03
 """Seconds that a busy client leaves a slot empty behind each answer: assumed, the same beside AR and its draft."""

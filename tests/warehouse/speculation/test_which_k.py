@@ -24,9 +24,9 @@ from warehouse.speculation.theory import steps_of
 from warehouse.statistics.speculation.theory import expected_tokens
 from warehouse.statistics.visits import Components
 from warehouse.steps.parity import PARITY_OUTPUTS
-from warehouse.steps.throughput import REQUESTS, WINDOWS
 from warehouse.store import Store
 from warehouse.tables import K_CURVES
+from warehouse.timed.tables import REQUESTS, WINDOWS
 
 AR = ("ar", None)
 K1, K2, K4 = ("mtp", 1), ("mtp", 2), ("mtp", 4)

@@ -1,0 +1,181 @@
+"""The timed steps through the whole node runner, against a fake HTTP engine: measured, killed, continued, lied to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tasks.client import CLIENT_VERSION
+from tasks.sandbox.run import why_no_sandbox
+from tests.busy_machine import KEPT_WAITING
+from tests.fake_run import FakeRun
+from tests.tasks.test_cell import kill, wait_until
+
+SMOKE = "  - {step: smoke, items: 5}\n"
+THROUGHPUT = """
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short, context_tokens: 64, output_tokens: 96, repeats: 2, stream_requests: 0, natural: true}
+"""
+LOAD = """
+  - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [1, 2], max_tokens: 32}
+"""
+SCHEDULE = """
+  - {step: load, dataset: twin, requests_per_category: 2, rates: [20], max_tokens: 32}
+"""
+DEPTH = """
+  - {step: depth, prompts: prose, depths: [0, 256], pp_tokens: 128, tg_tokens: 64, repeats: 2, peak_window_s: 0.1}
+"""
+LONG_RUNS = """
+  - {step: depth, prompts: prose, depths: [0, 128, 256, 384], pp_tokens: 128, tg_tokens: 256, repeats: 1, warmup: 0,
+     concurrencies: [2]}
+"""
+"""Each of a depth's verdicts is of one run of seconds, so that a neighbour who takes the processor can't spoil all."""
+
+PROMPTS = """
+  - step: prompts
+    concurrencies: [1, 2]
+    repeats: 3
+    workloads:
+      - {name: qa, language: English, prompt: "What is this?", max_tokens: 64}
+      - name: code
+        language: Python
+        prompt: Write a Python program that reads numbers and prints their sum.
+        max_tokens: 64
+        check: {cases: [{stdin: 1 2 3, stdout: "6"}, {stdin: "40 2", stdout: "42"}]}
+"""
+TABLES = {"throughput": "windows", "load": "load_windows", "depth": "depth_windows", "prompts": "prompt_windows"}
+
+
+def suite(*steps: str) -> str:
+    return f"name: fake-suite\nsteps:\n{''.join(steps)}"
+
+
+def measured(run: FakeRun, python: Path, lie: str = "honest", token_s: str = "0.004") -> FakeRun:
+    code, said = run.finish(python, lie, FAKE_ENGINE_TOKEN_S=token_s)
+    assert code == 0, said
+    return run
+
+
+def is_ok(run: FakeRun, step: str) -> None:
+    """Beside whatever else this machine does: of windows of a tenth of a second the client may say that it waited."""
+    assert set(run.commit(step).reasons) <= KEPT_WAITING, run.rows(step, "verdicts")
+    windows = run.rows(step, TABLES[step])
+    assert all(row["completion_tokens"] == row["engine_generation_tokens"] for row in windows)
+
+
+def test_a_suite_and_depths_are_measured_through_the_runner_and_committed(tmp_path: Path, node_python: Path) -> None:
+    run = measured(FakeRun(tmp_path, "mtp", suite=suite(SMOKE, LOAD, DEPTH)), node_python)
+    for step in ("load", "depth"):
+        is_ok(run, step)
+    requests = run.rows("load", "load_requests")
+    assert Counter(row["concurrency"] for row in requests) == {1: 22, 2: 22}
+    assert {row["finish_reason"] for row in requests} == {"stop"}
+    assert all(row["ttft_ms"] for row in requests)
+    timed = [row for row in requests if row["tpot_ms"] and row["chunk_ms"]]  # what a waiting client read at once isn't
+    assert len(timed) > len(requests) / 2
+    assert run.rows("load", "provenance")[-1]["dataset_revision"] == "twin-1"
+    windows = run.rows("depth", "depth_windows")
+    assert Counter(row["depth_tokens"] for row in windows) == {0: 2, 256: 2}
+    for row in windows:
+        assert row["completion_tokens"] == 64
+        assert row["prompt_tokens"] == pytest.approx(row["depth_tokens"] + 128, abs=1)
+        assert row["prefill_s"] and row["decode_s"] and row["peak_tok_s"] and row["door_ms"]
+    modes = [(row["condition"], row["mode"]) for row in run.rows("depth", "verdicts")]
+    assert modes == [("pp128", "prefill"), ("tg64", "decode"), ("pp128 @ d256", "prefill"), ("tg64 @ d256", "decode")]
+
+
+@pytest.mark.slow(5)
+def test_a_schedule_and_natural_answers_are_measured_through_the_runner(tmp_path: Path, node_python: Path) -> None:
+    run = measured(FakeRun(tmp_path, "mtp", suite=suite(THROUGHPUT, SCHEDULE)), node_python)
+    is_ok(run, "load")
+    requests, [window] = run.rows("load", "load_requests"), run.rows("load", "load_windows")
+    assert len(requests) == 22 and {row["mode"] for row in requests} == {"open"}
+    assert all(row["sent_s"] >= row["due_s"] for row in requests), "nothing is sent before it is due"
+    assert (window["condition"], window["rate_s"], window["arrival"]) == ("load 20/s", 20.0, "poisson")
+    windows = run.rows("throughput", "windows")
+    assert [(row["mode"], row["completion_tokens"]) for row in windows] == [
+        ("fixed", 96), ("fixed", 96), ("natural", 12), ("natural", 12),
+    ]  # fmt: skip
+    assert not {"short_output", "token_mismatch", "blank_output"} & set(run.commit("throughput").reasons)
+    assert run.rows("throughput", "provenance")[-1]["client_version"] == CLIENT_VERSION
+
+
+@pytest.mark.parametrize(
+    ("lie", "technique", "program"),
+    [
+        ("honest", "mtp", ("correct", "all of 2 cases")),
+        pytest.param("wrong_program", "ar", ("wrong", "case 1: printed '7', right is '6'"), marks=pytest.mark.slow(4)),
+    ],
+)
+def test_programs_in_answers_are_run_and_a_wrong_one_is_a_result_and_no_fault(
+    tmp_path: Path, node_python: Path, lie: str, technique: str, program: tuple[str, str]
+) -> None:
+    if (missing := why_no_sandbox()) is not None:
+        pytest.skip(missing)
+    run = measured(FakeRun(tmp_path, technique, suite=suite(SMOKE, PROMPTS)), node_python, lie)
+    is_ok(run, "prompts")
+    windows = Counter(row["condition"] for row in run.rows("prompts", "prompt_windows"))
+    assert windows == dict.fromkeys(("qa c=1", "qa c=2", "code c=1", "code c=2"), 3)
+    requests = run.rows("prompts", "prompt_requests")
+    assert Counter((row["workload"], row["program"], row["program_reason"]) for row in requests) == {
+        ("qa", None, None): 9, ("code", *program): 9,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "parts", "first", "second"),
+    [
+        pytest.param("load", LOAD, 3, None, ("load c=1", 11), marks=pytest.mark.slow(8)),
+        pytest.param("depth", DEPTH, 3, ("pp128+tg64", 2), ("pp128+tg64 @ d256", 2), marks=pytest.mark.slow(6)),
+        ("prompts", PROMPTS, 4, ("qa c=1", 3), ("code c=2", 3)),
+    ],
+)
+def test_a_killed_runner_keeps_what_was_finished_and_measures_the_rest_whole(
+    tmp_path: Path,
+    node_python: Path,
+    step: str,
+    steps: str,
+    parts: int,
+    first: tuple[str, int] | None,
+    second: tuple[str, int],
+) -> None:
+    run = FakeRun(tmp_path, suite=suite(SMOKE, steps))
+    folder = tmp_path / f"store/runs/r1/cells/{run.key}/steps/{step}/parts"
+    started = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.02")
+    wait_until(lambda: len(list(folder.glob(f"{TABLES[step]}-*"))) >= parts, "windows of the first attempt")
+    kill(started)
+    windows = measured(run, node_python).rows(step, TABLES[step])
+    tries = {name: [row["attempt"] for row in windows if row["condition"] == name] for name in (first or ("",))[:1]}
+    assert first is None or tries[first[0]] == [1] * first[1], "what was finished is not measured again"
+    again = [row["attempt"] for row in windows if row["condition"] == second[0]]
+    assert again.count(2) == second[1], "one start of the engine is in a figure"
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "lie", "reason"),
+    [
+        ("load", LOAD, "bursts", "stream_burst"),
+        ("prompts", PROMPTS, "miscount", "token_mismatch"),
+        *(
+            pytest.param("depth", LONG_RUNS, lie, reason, marks=pytest.mark.slow(5))
+            for lie, reason in (
+                ("bursts", "stream_burst"), ("short", "short_output"), ("miscount", "token_mismatch"),
+                ("cuts", "request_failed"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_an_engine_that_lies_is_rejected_in_every_condition(
+    tmp_path: Path, node_python: Path, step: str, steps: str, lie: str, reason: str
+) -> None:
+    run = measured(FakeRun(tmp_path, suite=suite(steps)), node_python, lie, "0.01" if lie == "bursts" else "0.004")
+    verdicts = run.rows(step, "verdicts")
+    assert len(verdicts) == {"load": 2 * 12, "prompts": 4, "depth": 2 * 4}[step]
+    # beside a busy neighbour a client may have waited even so: then it accuses nobody of bursts
+    told = [row for row in verdicts if lie != "bursts" or "client_starved" not in row["reasons"]]
+    assert told and {row["verdict"] for row in told} == {"rejected"}
+    assert all(reason in row["reasons"] for row in told)

@@ -1,0 +1,1 @@
+"""What the timed steps keep: raw tables of requests and windows. Nodes import it."""
