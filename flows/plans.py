@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 
 from configs.cell import Technique
 from configs.checkout import ROOT
-from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
 from configs.schema import Plan, PlannedCell, Sweep
+from configs.steps.eval import EvalStep
 from flows.clusters.accelerators import require_cards
 from flows.clusters.skypilot.task_file import load_task
 from tasks.engine.command import overlay_name

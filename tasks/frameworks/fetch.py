@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tasks.frameworks.serve import one_line
+from tasks.frameworks.job import one_line
 
 CONVERTED = "refs/convert/parquet"
 """Branch on which the hub keeps Parquet copies of datasets that are made by a script, which is not run any more."""

@@ -8,11 +8,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from configs.evals.records import DatasetUnavailable, from_file
 from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, TWIN
 from configs.steps.load import BETWEEN, LoadStep
-from tasks.evals.data.files import from_file
-from tasks.evals.data.hub import fetched
-from tasks.evals.data.unavailable import DatasetUnavailable
+from tasks.evals.hub import fetched
 from tasks.prompt_suites.twin import TWIN_REVISION, twin_prompts
 from tasks.prompts import Prompt
 

@@ -42,7 +42,7 @@ from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.smoke import OUTPUT_TOKENS
 from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.evals.run import DATASETS
+from tasks.evals.hub import DATASETS
 from tasks.guards.finding import Finding, Judgement
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.checkout import ROOT
-from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import ConfigError, load_suite, load_sweep
+from configs.steps.eval import EvalStep
 
 Write = Callable[..., str]
 
@@ -34,7 +34,7 @@ def refused(write: Write, sweep_text: str, fields: str) -> str:
         ("dataset: /nowhere/gone.parquet", ["steps[0].dataset: no file '/nowhere/gone.parquet'"]),
         ("dataset: hubb", ["steps[0].dataset", "did you mean 'hub'?", ".jsonl, .json, .csv, .parquet"]),
         ("dataset: items.txt", ["'items.txt' is no dataset; accepted: hub, twin", ".jsonl"]),
-        ("'looks': [0.5, 0.9]", ["steps[0].looks", "must rise to 1"]),
+        ("'looks': [0.5, 1]", ["steps[0].looks"]),
         ("items: 5, params: {}", ["steps[0].params: unknown key; accepted: ", "margin"]),
         ("margin: 5", ["steps[0].margin", "5", "less than 1"]),
     ],

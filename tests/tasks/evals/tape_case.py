@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
 from typing import Any
 
 import aiohttp
 
 from configs.cell import Cell, Model, Precision, Technique
 from configs.engine import Engine, Serving
-from configs.steps.eval_gpqa import EvalGpqaStep
+from configs.steps.eval import EvalStep
 from tasks.evals.policy import Policy, policy_of
 from tasks.evals.tape import Tape
 from tests.tasks.evals.fake_upstream import FakeUpstream
 from warehouse.parts import Row
 
 SUITE = "eval-gpqa"
+
+
+def played(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @wraps(story)
+    def test(*args: Any, **fields: Any) -> None:
+        asyncio.run(story(*args, **fields))
+
+    return test
 
 
 def cell(model: str = "m", *, greedy: bool = True, technique: str = "ar", max_num_seqs: int | None = None) -> Cell:
@@ -37,8 +49,8 @@ def cell(model: str = "m", *, greedy: bool = True, technique: str = "ar", max_nu
     )
 
 
-def spec(**fields: Any) -> EvalGpqaStep:
-    return EvalGpqaStep(step="eval-gpqa", **fields)
+def spec(**fields: Any) -> EvalStep:
+    return EvalStep(step="eval-gpqa", **fields)
 
 
 POLICY = policy_of(cell(), spec(seed=7))

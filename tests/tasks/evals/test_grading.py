@@ -7,21 +7,17 @@ from typing import Any
 
 import pytest
 
-from configs.steps.eval_gpqa import EvalGpqaStep
-from configs.steps.eval_gpqa_inspect import EvalGpqaInspectStep
-from configs.steps.eval_haerae import EvalHaeraeStep
-from configs.steps.eval_ifeval import EvalIfevalStep
-from tasks.evals.grading import clustered, sample_row, score_rows
-from tasks.evals.metrics import MetricMissing, default_score, metric_of
+from configs.steps.eval import EvalStep
+from tasks.evals.grading import MetricMissing, clustered, default_score, sample_row, score_rows
 from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Score
 from tests.tasks.evals.graded import exchange, graded, item, result
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.parts import encode
 
-GPQA = EvalGpqaStep(step="eval-gpqa")
-HAERAE = EvalHaeraeStep(step="eval-haerae")
-IFEVAL = EvalIfevalStep(step="eval-ifeval")
+GPQA = EvalStep(step="eval-gpqa")
+HAERAE = EvalStep(step="eval-haerae")
+IFEVAL = EvalStep(step="eval-ifeval")
 STRICT = "exact_match,strict-match"
 IDENTITY = {"run_id": "r", "cell_key": "c", "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22T00:00:00Z"}
 
@@ -127,19 +123,12 @@ def test_trap_the_first_letter_of_the_thinking_is_below_chance_and_ours_is_right
     assert scored["last-in-body"] == 1.0
 
 
-def test_trap_the_metric_is_named_final_acc() -> None:
-    """inspect's IFEval reports five accuracies and no `accuracy`; whoever reads that name publishes nothing."""
-    reported = [Score("prompt_strict_acc", 0.75, 0.1, 20), Score("final_acc", 0.792, 0.072, 20)]
-    assert {score.metric: score.value for score in reported}.get("accuracy") is None
-    assert metric_of("ifeval", "inspect") == "final_acc"
-    assert default_score("ifeval", "inspect", reported).value == 0.792
-
-
 def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
-    with pytest.raises(MetricMissing, match="reported no metric 'accuracy' for gpqa; it reported: mean, final_acc"):
-        default_score("gpqa", "inspect", [Score("mean", 0.5, None, 4), Score("final_acc", 0.5, None, 4)])
-    spec = EvalGpqaInspectStep(step="eval-gpqa-inspect")
+    """inspect's IFEval reports five accuracies and no `accuracy`; whoever reads that name publishes nothing."""
+    inspect = EvalStep(step="eval-gpqa-inspect")
+    reported = [Score("prompt_strict_acc", 0.75, 0.1, 20), Score("final_acc", 0.792, 0.072, 20)]
+    said = "reported no metric 'accuracy' for gpqa; it reported: prompt_strict_acc, final_acc"
+    with pytest.raises(MetricMissing, match=said):
+        default_score(inspect.evaluation, reported)
     with pytest.raises(MetricMissing, match="it reported: none at all"):
-        score_rows([row_of(1, "C", "(C)")], [result([], [], "inspect")], spec, None)
-    with pytest.raises(MetricMissing, match="what lm-eval calls its metric of hae-rae is not known"):
-        metric_of("hae-rae", "lm-eval")
+        score_rows([row_of(1, "C", "(C)")], [result([], [], "inspect")], inspect, None)

@@ -1,17 +1,17 @@
-"""The base of every evaluation step: which items, how they are sampled, and what the result must be able to show."""
+"""Every evaluation of the table: which items, how they are sampled, and what the result must be able to show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from configs.cell import Cell
 from configs.checkout import ROOT
 from configs.evals.records import file_problems, records_in
-from configs.evals.suites import Framework, SuiteFacts
+from configs.evals.suites import EVALUATIONS, EvalName, Evaluation, Framework, SuiteFacts
 from configs.files.document import Loc
 from configs.step import Load, MeasuredStep, says_nothing
 
@@ -28,6 +28,7 @@ MOST_AT_ONCE = 256
 class EvalStep(MeasuredStep):
     """One suite through one framework, thinking on."""
 
+    step: EvalName
     items: int | None = Field(None, gt=0, description="how many, drawn with `seed`; none: all")
     samples: int = Field(1, gt=0, le=64, description="answers per item, each with a seed of its own")
     seed: int = Field(0, ge=0, description="draws the items; sample i of an item is asked for with seed + i")
@@ -40,18 +41,31 @@ class EvalStep(MeasuredStep):
     answer_tokens: int | None = Field(None, gt=0, description="expected answer, for the forecast; none: the suite's")
     margin: float = Field(0.05, gt=0, lt=1, description="loss of score that still counts as none")
     discordance: float = Field(0.15, gt=0, lt=1, description="share of items on which two arms will differ, for power")
-    looks: tuple[float, ...] = Field((1.0,), description="shares of the items after which it may stop; the last is 1")
+    looks: tuple[Annotated[float, Field(ge=1, le=1)]] = Field((1.0,), description="once, at its end; kept for plans")
 
     forecast_only: ClassVar[frozenset[str]] = frozenset({"answer_tokens", "discordance"})
-    framework: ClassVar[Framework]
-    suite: ClassVar[SuiteFacts]
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Its entry of the table."""
+        return EVALUATIONS[self.step]
+
+    @property
+    def suite(self) -> SuiteFacts:
+        """Whose items."""
+        return self.evaluation.suite
+
+    @property
+    def framework(self) -> Framework:
+        """Who asks and scores."""
+        return self.evaluation.framework
 
     @property
     def items_there(self) -> int:
         """How many items there are to draw from; the suite's figure for a file that is on another machine.
 
         Raises:
-            Uncountable: the user's file is not what its name says.
+            DatasetUnavailable: the user's file is not what its name says.
         """
         if self.dataset == TWIN:
             return TWIN_ITEMS
@@ -76,13 +90,7 @@ class EvalStep(MeasuredStep):
         return None if self.dataset in (HUB, TWIN) else ROOT / Path(self.dataset).expanduser()
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """A file that can't be read as a dataset, and looks that don't rise to 1."""
-        yield from self._file_problems()
-        rising = all(a < b for a, b in zip(self.looks, self.looks[1:], strict=False))
-        if not (rising and self.looks and self.looks[0] > 0 and self.looks[-1] == 1.0):
-            yield ("looks",), f"{list(self.looks)} must rise to 1; accepted: e.g. [0.5, 0.75, 1]"
-
-    def _file_problems(self) -> Iterator[tuple[Loc, str]]:
+        """A file that can't be read as a dataset, or has too few items."""
         file = self.dataset_file
         if file is None:
             return

@@ -13,12 +13,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from configs.checkout import ROOT
+from configs.evals.records import DatasetUnavailable
 from configs.evals.suites import Framework
 from configs.secrets.held import TOKEN, secret, without_secrets
-from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
 from tasks.host.hub_token import token_variables
+
+DATASETS = "datasets"
+"""Folder of the user's cache in which fetched records are kept."""
 
 NEWEST = "newest"
 """Folder of a dataset whose commit nobody pinned: what was the newest when this node first asked."""
