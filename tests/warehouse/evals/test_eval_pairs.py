@@ -13,8 +13,6 @@ from warehouse.evals.tables import EVAL_SAMPLES
 from warehouse.statistics.paired import compare_counts
 from warehouse.store import Store
 
-EVERYTHING = range(1000)
-
 
 def test_two_arms_are_compared_over_the_items_that_both_answered(local: Store) -> None:
     run = Graded(local)
@@ -110,30 +108,6 @@ def test_checked_answers_are_compared_by_their_strict_metric(local: Store) -> No
     run.answered("mtp", 4, checked(100, range(79)), step="eval-ifeval")
     pair = only(run.built().pairs)
     assert (pair["metric"], pair["extractor"], pair["lost"]) == ("prompt_level_strict_acc", "checker", 1)
-
-
-def test_an_evaluation_that_ended_early_says_at_which_look_and_pays_for_it(local: Store) -> None:
-    looks = GPQA.model_copy(update={"looks": (0.5, 1.0)})  # of the twin's 192 items
-    run = Graded(local, looks)
-    run.answered("ar", None, answers(192, EVERYTHING))
-    run.answered("mtp", 4, answers(96, range(10, 96)))
-    run.answered("mtp", 2, answers(192, range(15, 192)))
-    built = run.built()
-    early, late = only(built.pairs, k=4), only(built.pairs, k=2)
-    assert (early["n"], early["look"], late["n"], late["look"]) == (96, 1, 192, 2)
-    assert early["mcnemar_p_holm"] > 5 * early["mcnemar_p"], "half of the items may spend little of the error"
-    assert late["mcnemar_p_holm"] < 3 * late["mcnemar_p"], "at the end almost all of it is left"
-    plain = compare_counts(96, 0, 10, 0.05, "any")
-    assert early["delta_lo"] < plain.delta_lo and early["delta_hi"] > plain.delta_hi
-
-
-def test_the_look_is_told_by_what_ar_answered_because_no_plan_knows_how_many_items_a_file_has(local: Store) -> None:
-    looks = GPQA.model_copy(update={"looks": (0.5, 1.0), "dataset": "more-than-198-items.jsonl"})
-    run = Graded(local, looks)
-    run.answered("ar", None, answers(400, EVERYTHING))
-    run.answered("mtp", 4, answers(200, range(20, 200)))
-    pair = only(run.built().pairs)
-    assert (pair["n"], pair["look"]) == (200, 1)
 
 
 @pytest.mark.parametrize("verdict", ["suspect", "rejected"])
