@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from configs.errors import SpecsweepError
-from configs.evals.suites import Evaluation, SuiteFacts
+from configs.evals.suites import SuiteFacts
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION, letter_of, read
 from tasks.evals.pairing import Paired
@@ -26,6 +26,10 @@ READERS = {
     "first": "first",
 }
 """Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""
+
+
+class MetricMissing(SpecsweepError):
+    """A framework did not report its default metric: one that is not there is an error, never a 0."""
 
 
 def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
@@ -129,10 +133,12 @@ def right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[st
 
 def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: str | None) -> list[dict[str, Any]]:
     """The framework's own figures. Over several samples they are means; such a mean's error is not the framework's."""
+    default, by_metric = spec.evaluation.metric, dict[str, list[Score]]()
     for result in results:
-        default_score(spec.evaluation, result.scores)
-    by_metric: dict[str, list[Score]] = {}
-    for result in results:
+        names = [score.metric for score in result.scores]
+        if default not in names:
+            there = ", ".join(names) or "none at all"
+            raise MetricMissing(f"{spec.step}: {spec.framework} reported no metric {default!r}; it reported: {there}")
         for score in result.scores:
             by_metric.setdefault(score.metric, []).append(score)
     return [
@@ -142,7 +148,7 @@ def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: s
             "framework_version": results[0].version,
             "dataset_revision": dataset_revision,
             "source": "framework",
-            "extractor": "framework" if metric == spec.evaluation.metric else None,
+            "extractor": "framework" if metric == default else None,
             "metric": metric,
             "value": sum(score.value for score in scores) / len(scores),
             "stderr": scores[0].stderr if len(scores) == 1 else None,
@@ -168,23 +174,3 @@ def clustered(right: Sequence[tuple[str, bool]]) -> tuple[float, float | None, i
         return mean, None, 1
     spread = sum(value * value for value in off.values())
     return mean, math.sqrt(items / (items - 1) * spread) / len(right), items
-
-
-class MetricMissing(SpecsweepError):
-    """A framework did not report the metric that it was expected to report."""
-
-
-def default_score(evaluation: Evaluation, scores: Sequence[Score]) -> Score:
-    """The framework's default score among those that it reported, by its name: one that is missing is never a 0.
-
-    Raises:
-        MetricMissing: there is none of that name; the text has the names that were there.
-    """
-    found = next((score for score in scores if score.metric == evaluation.metric), None)
-    if found is None:
-        there = ", ".join(score.metric for score in scores) or "none at all"
-        raise MetricMissing(
-            f"{evaluation.framework} reported no metric {evaluation.metric!r} for {evaluation.suite.name}; "
-            f"it reported: {there}"
-        )
-    return found

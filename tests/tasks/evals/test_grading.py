@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from configs.steps.eval import EvalStep
-from tasks.evals.grading import MetricMissing, clustered, default_score, sample_row, score_rows
+from tasks.evals.grading import MetricMissing, clustered, sample_row, score_rows
 from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Score
 from tests.tasks.evals.graded import exchange, graded, item, result
@@ -123,12 +123,12 @@ def test_trap_the_first_letter_of_the_thinking_is_below_chance_and_ours_is_right
     assert scored["last-in-body"] == 1.0
 
 
-def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [(["prompt_strict_acc", "final_acc"], "prompt_strict_acc, final_acc"), ([], "none at all")],
+)
+def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are(reported: list[str], said: str) -> None:
     """inspect's IFEval reports five accuracies and no `accuracy`; whoever reads that name publishes nothing."""
-    inspect = EvalStep(step="eval-gpqa-inspect")
-    reported = [Score("prompt_strict_acc", 0.75, 0.1, 20), Score("final_acc", 0.792, 0.072, 20)]
-    said = "reported no metric 'accuracy' for gpqa; it reported: prompt_strict_acc, final_acc"
-    with pytest.raises(MetricMissing, match=said):
-        default_score(inspect.evaluation, reported)
-    with pytest.raises(MetricMissing, match="it reported: none at all"):
-        score_rows([row_of(1, "C", "(C)")], [result([], [], "inspect")], inspect, None)
+    scores = [Score(name, 0.792, 0.072, 20) for name in reported]
+    with pytest.raises(MetricMissing, match=f"inspect reported no metric 'accuracy'; it reported: {said}"):
+        score_rows([row_of(1, "C", "(C)")], [result([], scores, "inspect")], EvalStep(step="eval-gpqa-inspect"), None)
