@@ -61,7 +61,7 @@ class SuiteFacts(NamedTuple):
     answer_tokens: int
     """Usual length of an answer with thinking on."""
     columns: Columns | None = None
-    """None: no question has options; `tasks/evals/items.py` knows how its records are read."""
+    """None: no multiple choice; `tasks/evals/shapes.py` has a function for its records."""
     checked: str = ""
     """Where an answer is no letter: the detail of a framework's sample that says whether it passed."""
 
@@ -190,11 +190,6 @@ KMMLU: Final = SuiteFacts(
 )  # fmt: skip
 """Son et al., arXiv 2402.11548; the revision is the one that lighteval's port of the task pins (main on 2026-10-08)."""
 
-SUITES: Final = {facts.name: facts for facts in (GPQA, MMLU_PRO, IFEVAL, HAE_RAE, KMMLU)}
-"""All suites by name. Lengths are our assumptions, until a run has measured them: the usual ones for the forecast, the
-longest prompts for the room that a cell must have. KMMLU's questions are short, MMLU-Pro's have up to ten options, and
-HAE-RAE's reading comprehension, GPQA and IFEval may bring a page of text."""
-
 
 class Evaluation(NamedTuple):
     """One step: a suite through one framework."""
@@ -238,6 +233,11 @@ EVALUATIONS: Final = {
 """All evaluations by step. Metrics are as the sources of lm-eval 0.4.13, inspect-ai 0.3.285 and HRET 0.1.0 have them.
 MMLU-Pro's system message is that of its fourteen subject tasks, with the subject filled in per document. It is asked
 zero-shot: its stock five examples need another split, and show a model that thinks how to think otherwise."""
+
+SUITES: Final = {entry.suite.name: entry.suite for entry in EVALUATIONS.values()}
+"""All suites by name. Lengths are our assumptions, until a run has measured them: the usual ones for the forecast, the
+longest prompts for the room that a cell must have. KMMLU's questions are short, MMLU-Pro's have up to ten options, and
+HAE-RAE's reading comprehension, GPQA and IFEval may bring a page of text."""
 
 if TYPE_CHECKING:
     SuiteName = str

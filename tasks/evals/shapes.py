@@ -92,7 +92,7 @@ def _multiple_choice(suite: SuiteFacts, columns: Columns, record: Record, subset
     kept, options = _options(suite, columns, record)
     kept |= {columns.question: question, columns.category: category}
     letters = suite.letters[: len(options)] if options else suite.letters
-    shown = [text.replace(*columns.replaced) if columns.replaced[0] else text for text in options]
+    shown = [text.replace(*columns.replaced) for text in options]
     if columns.answer:
         kept[columns.answer], gold = _answer(record, columns, letters)
         item_id = _content_id(suite, question, *([options] if options else []), gold)
