@@ -12,8 +12,19 @@ import pytest
 from tasks.evals.exchange import prompt_hash
 from tasks.evals.policy import policy_of
 from tasks.evals.tape import WrongTape
-from tests.tasks.evals.fake_upstream import FakeUpstream, answer
-from tests.tasks.evals.tape_case import POLICY, FakeStore, ask, cell, played, post, question, spec, tape
+from tests.tasks.evals.tape_case import (
+    POLICY,
+    FakeStore,
+    FakeUpstream,
+    answer,
+    ask,
+    cell,
+    played,
+    post,
+    question,
+    spec,
+    tape,
+)
 from warehouse.evals.tables import EXCHANGES
 from warehouse.parts import decode, encode
 

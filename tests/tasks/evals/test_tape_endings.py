@@ -12,8 +12,7 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.evals.watch import Standstill
-from tests.tasks.evals.fake_upstream import FakeUpstream
-from tests.tasks.evals.tape_case import FakeStore, ask, played, post, question, tape
+from tests.tasks.evals.tape_case import FakeStore, FakeUpstream, ask, played, post, question, tape
 from warehouse.parts import Row, decode
 from warehouse.store import StoreError
 
