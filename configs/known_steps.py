@@ -1,4 +1,4 @@
-"""Which steps there are: every file in `configs/steps/` is one; nothing is registered."""
+"""Which steps there are: each file in `configs/steps/` is one, or several that differ in data; none is registered."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from configs.cell import Technique
 from configs.checkout import ROOT
-from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
 from configs.schema import Plan, PlannedCell, Sweep
+from configs.steps.eval import EvalStep
 from flows.clusters.skypilot.task_file import TaskFile, load_task
 from tasks.engine.command import overlay_name
 from tasks.engine.program import is_ours, serves_on_cards, without_module

@@ -10,10 +10,10 @@ from typing import Protocol, runtime_checkable
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
-from configs.evals.spec import HUB, EvalStep
 from configs.prompt_suites import OURS, PREPARE, SPEED_BENCH
 from configs.schema import Plan
 from configs.step import MeasuredStep
+from configs.steps.eval import HUB, EvalStep
 from configs.steps.load import LoadStep
 from flows.clusters.skypilot.task_file import load_task
 from flows.plans import is_rejected

@@ -8,7 +8,7 @@ to everybody's questions is read by `tasks.evals.extractors`.
 from __future__ import annotations
 
 from tasks.evals.extractors import first_bracketed, last_bracketed
-from tasks.frameworks.thoughts import THOUGHT
+from tasks.frameworks.job import THOUGHT
 
 CHOICE_CHANCE = 0.25
 """Score of guessing among four options."""

@@ -9,8 +9,8 @@ from functools import partial
 
 from configs.cell import Cell
 from configs.errors import SpecsweepError
-from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
+from configs.steps.eval import EvalStep
 from configs.visits import Measurement, Start, unmeasured, without
 from tasks import power
 from tasks.client import Client, RequestFailed

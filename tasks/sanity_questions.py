@@ -13,7 +13,7 @@ from configs.steps.smoke import SANITY_AT_ONCE, SANITY_QUESTIONS, sanity_tokens
 from tasks.client import Reply
 from tasks.context import Progress, StepContext
 from tasks.family.words import KINDS, Question, questions
-from tasks.frameworks.thoughts import without_thoughts
+from tasks.frameworks.job import without_thoughts
 from tasks.grading import last_letter
 from tasks.guards.answers import cut_off_sanity, failed_sanity
 from tasks.guards.finding import Finding

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from configs.evals.spec import EvalStep
 from configs.schema import Plan, PlannedCell
-from configs.steps.eval_gpqa import EvalGpqaStep
-from configs.steps.eval_ifeval import EvalIfevalStep
+from configs.steps.eval import EvalStep
 from configs.steps.eval_tiny import EvalTinyStep
 from tasks.evals.extractors import read
 from tasks.evals.grading import sample_row, score_rows
-from tasks.evals.metrics import metric_of
 from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Result, Score
 from tests.tasks.evals.graded import exchange, graded, item
@@ -22,8 +19,8 @@ from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger import Ledger
 from warehouse.steps.eval_tiny import EVAL_ITEMS
 
-GPQA = EvalGpqaStep(step="eval-gpqa", items=8)
-IFEVAL = EvalIfevalStep(step="eval-ifeval", items=2)
+GPQA = EvalStep(step="eval-gpqa", items=8)
+IFEVAL = EvalStep(step="eval-ifeval", items=2)
 TINY = EvalTinyStep(step="eval-tiny", items=5)
 
 RIGHT = 6
@@ -96,5 +93,5 @@ def _write(step: StepWriter, spec: EvalStep, answers: Sequence[Paired], rows: Se
     for some in (answers[:half], answers[half:]):
         step.write(EXCHANGES, [{**each.exchange, "suite": spec.step} for each in some])
     step.write(EVAL_SAMPLES, rows)
-    reported = Score(metric_of(spec.suite.name, spec.framework), 0.0, 0.0, len(rows))
+    reported = Score(spec.evaluation.metric, 0.0, 0.0, len(rows))
     step.write(EVAL_SCORES, score_rows(rows, [Result("lm-eval", "0.4.13", scores=(reported,))], spec, "633f5ee5"))

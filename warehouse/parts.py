@@ -85,15 +85,6 @@ def facts_of(data: bytes, key: str) -> dict[str, str]:
     return {name.decode(): text.decode() for name, text in said.items()}
 
 
-def parquet_rows(data: bytes) -> list[dict[str, Any]]:
-    """The rows of any Parquet file.
-
-    Raises:
-        pyarrow.ArrowException: the bytes are none.
-    """
-    return _rows(_file(data))
-
-
 def _opened(data: bytes, key: str) -> Any:
     try:
         return _file(data)

@@ -1,4 +1,6 @@
-"""Facts of the evaluation suites: where their items live, at which revision, and what guessing scores.
+"""The table of evaluations: whose items, through which framework, as which of its tasks, and how they are read.
+
+A further suite of a framework that is known is one entry here, and its records in `odd_records` of the tests.
 
 Items are never part of this repository: GPQA's authors ask not to reveal them in plain text, HAE-RAE and KMMLU may not
 be changed. A node fetches them by the pinned revision, or takes a file of the user's.
@@ -6,18 +8,39 @@ be changed. A node fetches them by the pinned revision, or takes a file of the u
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 Framework = Literal["lm-eval", "inspect", "hret"]
 """Who asks and scores; also the name of its environment."""
 
-SuiteName = Literal["gpqa", "mmlu-pro", "ifeval", "hae-rae", "kmmlu"]
+
+class Columns(NamedTuple):
+    """Where records of a multiple-choice dataset have what; text from CSV files is read as what it stands for."""
+
+    question: str
+    options: str | tuple[str, ...] = ()
+    """One column with a list of them, or a column for each; (): they are part of the question's text."""
+    answer: str = ""
+    """The right one; "": it is the first of `options`, and the order in which they are shown follows from the item."""
+    first: int | None = None
+    """Number of the first option, where `answer` is a number; None: it is a letter."""
+    category: str = "category"
+    cut: str = ""
+    """What the framework takes out of a question, wherever it stands."""
+    replaced: tuple[str, str] = ("", "")
+    """A text that the framework replaces in options, and what it shows instead."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Columns without which a record is no question."""
+        options = (self.options,) if isinstance(self.options, str) else self.options
+        return tuple(name for name in (self.question, *options, self.answer) if name)
 
 
 class SuiteFacts(NamedTuple):
-    """One suite. Token figures are for planning only; what was really used is measured."""
+    """One dataset. Token figures are for planning only; what was really used is measured."""
 
-    name: SuiteName
+    name: str
     title: str
     hub_id: str
     subsets: tuple[str, ...]
@@ -30,19 +53,35 @@ class SuiteFacts(NamedTuple):
     items: int
     """How many the split has, all subsets together."""
     letters: str
-    """Answer letters, in order; "" where an answer is no letter."""
+    """Answer letters, in order; "" where an answer is no letter, and a program checks it."""
     prompt_tokens: int
     """Usual length of a prompt."""
     longest_prompt_tokens: int
     """What no prompt is taken to exceed: must fit into a cell beside the longest answer."""
     answer_tokens: int
     """Usual length of an answer with thinking on."""
+    columns: Columns | None = None
+    """None: no multiple choice; `tasks/evals/shapes.py` has a function for its records."""
+    checked: str = ""
+    """Where an answer is no letter: the detail of a framework's sample that says whether it passed."""
 
     @property
     def chance(self) -> float | None:
         """Score of guessing; None where nobody can guess."""
         return 1 / len(self.letters) if self.letters else None
 
+    @property
+    def counting(self) -> tuple[str, str]:
+        """Metric and extractor of the score that counts: the last answer of the body, or a program's word.
+
+        The metric is never guessed from what a framework printed: IFEval has four accuracies and frameworks that
+        average them; only the strict one, by prompts, is comparable between them.
+        """
+        return ("accuracy", "last-in-body") if self.letters else (f"{self.checked}_acc", "checker")
+
+
+ANSWER_HEADING: Final = "### 정답"
+"""What HRET takes out of a question; a colon behind it stays."""
 
 GPQA: Final = SuiteFacts(
     name="gpqa",
@@ -57,6 +96,12 @@ GPQA: Final = SuiteFacts(
     prompt_tokens=300,
     longest_prompt_tokens=1500,
     answer_tokens=8000,
+    columns=Columns(
+        "Question",
+        ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
+        category="High-level domain",
+        replaced=(" [title]", ". "),  # lm-eval takes it for a mark of WikiHow's; inspect gets the same
+    ),
 )
 """Rein et al., arXiv 2311.12022."""
 
@@ -73,6 +118,7 @@ MMLU_PRO: Final = SuiteFacts(
     prompt_tokens=350,
     longest_prompt_tokens=2000,
     answer_tokens=3000,
+    columns=Columns("question", "options", "answer"),
 )
 """Wang et al., arXiv 2406.01574; the revision is the one that inspect_evals 0.26.0 pins."""
 
@@ -89,6 +135,7 @@ IFEVAL: Final = SuiteFacts(
     prompt_tokens=80,
     longest_prompt_tokens=1200,
     answer_tokens=2000,
+    checked="prompt_level_strict",
 )
 """Zhou et al., arXiv 2311.07911; the revision is the one that inspect_evals 0.26.0 pins."""
 
@@ -112,6 +159,7 @@ HAE_RAE: Final = SuiteFacts(
     prompt_tokens=300,
     longest_prompt_tokens=1500,
     answer_tokens=1500,
+    columns=Columns("query", answer="answer", cut=ANSWER_HEADING),
 )
 """Son et al., arXiv 2309.02706: the six tasks of its first version."""
 
@@ -138,10 +186,62 @@ KMMLU: Final = SuiteFacts(
     prompt_tokens=250,
     longest_prompt_tokens=800,
     answer_tokens=2000,
+    columns=Columns("question", ("A", "B", "C", "D"), "answer", first=1, category="Category", cut=ANSWER_HEADING),
 )  # fmt: skip
 """Son et al., arXiv 2402.11548; the revision is the one that lighteval's port of the task pins (main on 2026-10-08)."""
 
-SUITES: Final = {facts.name: facts for facts in (GPQA, MMLU_PRO, IFEVAL, HAE_RAE, KMMLU)}
+
+class Evaluation(NamedTuple):
+    """One step: a suite through one framework."""
+
+    step: str
+    suite: SuiteFacts
+    framework: Framework
+    metric: str
+    """What the framework calls its default metric of this task; of several filters, lm-eval's first."""
+    task: str = ""
+    """lm-eval: YAML below lm_eval/tasks. HRET: name in its registry. inspect has one task for all letters."""
+    system: str = ""
+    """System message, rendered for each of lm-eval's documents."""
+
+
+EVALUATIONS: Final = {
+    entry.step: entry
+    for entry in (
+        Evaluation(
+            "eval-gpqa",
+            GPQA,
+            "lm-eval",
+            "exact_match,strict-match",
+            "gpqa/cot_zeroshot/gpqa_diamond_cot_zeroshot.yaml",
+        ),
+        Evaluation("eval-gpqa-inspect", GPQA, "inspect", "accuracy"),
+        Evaluation("eval-haerae", HAE_RAE, "hret", "accuracy", "haerae_bench"),
+        Evaluation("eval-ifeval", IFEVAL, "lm-eval", "prompt_level_strict_acc,none", "ifeval/ifeval.yaml"),
+        Evaluation("eval-kmmlu", KMMLU, "hret", "accuracy", "kmmlu"),
+        Evaluation(
+            "eval-mmlu-pro",
+            MMLU_PRO,
+            "lm-eval",
+            "exact_match,custom-extract",
+            "mmlu_pro/_default_template_yaml",
+            "The following are multiple choice questions (with answers) about {{category}}. Think step by step and "
+            'then finish your answer with "the answer is (X)" where X is the correct letter choice.\n',
+        ),
+    )
+}
+"""All evaluations by step. Metrics are as the sources of lm-eval 0.4.13, inspect-ai 0.3.285 and HRET 0.1.0 have them.
+MMLU-Pro's system message is that of its fourteen subject tasks, with the subject filled in per document. It is asked
+zero-shot: its stock five examples need another split, and show a model that thinks how to think otherwise."""
+
+SUITES: Final = {entry.suite.name: entry.suite for entry in EVALUATIONS.values()}
 """All suites by name. Lengths are our assumptions, until a run has measured them: the usual ones for the forecast, the
 longest prompts for the room that a cell must have. KMMLU's questions are short, MMLU-Pro's have up to ten options, and
 HAE-RAE's reading comprehension, GPQA and IFEval may bring a page of text."""
+
+if TYPE_CHECKING:
+    SuiteName = str
+    EvalName = str
+else:
+    SuiteName = Literal[tuple(SUITES)]
+    EvalName = Literal[tuple(EVALUATIONS)]

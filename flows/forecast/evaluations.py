@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from configs.evals.spec import HUB, TWIN, EvalStep
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
+from configs.steps.eval import HUB, TWIN, EvalStep
 from flows.forecast.estimates import step_s
 from warehouse.clock import HOUR_S
 from warehouse.price import usd_of

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.checkout import git_head
-from configs.evals.spec import EvalStep
 from configs.schema import PlannedCell
+from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES

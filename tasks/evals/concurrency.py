@@ -6,7 +6,7 @@ More would not be wrong, but slower: vLLM throws out what does not fit any more 
 from __future__ import annotations
 
 from configs.cell import Cell
-from configs.evals.spec import MOST_AT_ONCE, EvalStep
+from configs.steps.eval import MOST_AT_ONCE, EvalStep
 from tasks.meters import samples
 
 UNKNOWN_AT_ONCE = 8

@@ -11,20 +11,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from configs.evals.spec import EvalStep
+from configs.errors import SpecsweepError
 from configs.evals.suites import SuiteFacts
+from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION, letter_of, read
-from tasks.evals.metrics import default_score
 from tasks.evals.pairing import Paired
-from tasks.frameworks.job import Result, Score
-from tasks.frameworks.thoughts import without_thoughts
+from tasks.frameworks.job import Result, Score, without_thoughts
 from warehouse.parts import Row
-
-CHECKED = "prompt_level_strict"
-"""The detail that decides where an answer is no letter: IFEval's instructions were all followed, strictly."""
-
-CHECKER = "checker"
-"""Extractor of such a score: no letter is read, a program checks the answer."""
 
 READERS = {
     "last-in-body": "last_in_body",
@@ -33,6 +26,10 @@ READERS = {
     "first": "first",
 }
 """Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""
+
+
+class MetricMissing(SpecsweepError):
+    """A framework did not report its default metric: one that is not there is an error, never a 0."""
 
 
 def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
@@ -76,10 +73,11 @@ def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], excha
     readings = read(suite.letters, exchange["reasoning"] or "", body)
     if suite.letters:
         correct = readings.last_in_body is not None and readings.last_in_body == gold
-    elif isinstance(details.get(CHECKED), bool):
-        correct = details[CHECKED]
+    elif isinstance(details.get(suite.checked), bool):
+        correct = details[suite.checked]
     else:
-        raise ValueError(f"a graded answer to {suite.title} has no detail {CHECKED!r}; it has: {', '.join(details)}")
+        has = ", ".join(details)
+        raise ValueError(f"a graded answer to {suite.title} has no detail {suite.checked!r}; it has: {has}")
     return {
         **readings._asdict(),
         "correct": correct,
@@ -103,8 +101,7 @@ def score_rows(
     Raises:
         MetricMissing: a result lacks the framework's default metric.
     """
-    version = results[0].version
-    ours = our_scores(rows, spec, version, dataset_revision)
+    ours = our_scores(rows, spec, results[0].version, dataset_revision)
     return [*ours, *_their_scores(results, spec, dataset_revision)]
 
 
@@ -114,20 +111,19 @@ def our_scores(
     """The score by every reader, over the same answers."""
     common = {
         "suite": spec.step, "framework": spec.framework, "framework_version": framework_version,
-        "dataset_revision": dataset_revision, "source": "ours", "samples": _samples(rows),
+        "dataset_revision": dataset_revision, "source": "ours", "metric": spec.suite.counting[0],
+        "samples": 1 + max(int(row["sample"]) for row in rows),
     }  # fmt: skip
-    found = []
-    for extractor, right in right_by_reader(rows, spec.suite):
-        value, stderr, n = clustered(right)
-        metric = "accuracy" if spec.suite.letters else CHECKED + "_acc"
-        found.append({**common, "extractor": extractor, "metric": metric, "value": value, "stderr": stderr, "n": n})
-    return found
+    return [
+        {**common, "extractor": extractor, **dict(zip(("value", "stderr", "n"), clustered(right), strict=True))}
+        for extractor, right in right_by_reader(rows, spec.suite)
+    ]
 
 
 def right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[str, list[tuple[str, bool]]]]:
     """Per reader: which answers to which items it holds for right. A reader that finds nothing is wrong."""
     if not suite.letters:
-        yield CHECKER, [(row["item_id"], row["correct"]) for row in rows]
+        yield suite.counting[1], [(row["item_id"], row["correct"]) for row in rows]
     for extractor, column in READERS.items() if suite.letters else ():
         yield extractor, [(row["item_id"], row[column] is not None and row[column] == row["gold"]) for row in rows]
     judged = [(row["item_id"], row["framework_correct"]) for row in rows if row["framework_correct"] is not None]
@@ -137,9 +133,12 @@ def right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[st
 
 def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: str | None) -> list[dict[str, Any]]:
     """The framework's own figures. Over several samples they are means; such a mean's error is not the framework's."""
-    default = {default_score(spec.suite.name, spec.framework, result.scores).metric for result in results}
-    by_metric: dict[str, list[Score]] = {}
+    default, by_metric = spec.evaluation.metric, dict[str, list[Score]]()
     for result in results:
+        names = [score.metric for score in result.scores]
+        if default not in names:
+            there = ", ".join(names) or "none at all"
+            raise MetricMissing(f"{spec.step}: {spec.framework} reported no metric {default!r}; it reported: {there}")
         for score in result.scores:
             by_metric.setdefault(score.metric, []).append(score)
     return [
@@ -149,7 +148,7 @@ def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: s
             "framework_version": results[0].version,
             "dataset_revision": dataset_revision,
             "source": "framework",
-            "extractor": "framework" if metric in default else None,
+            "extractor": "framework" if metric == default else None,
             "metric": metric,
             "value": sum(score.value for score in scores) / len(scores),
             "stderr": scores[0].stderr if len(scores) == 1 else None,
@@ -175,7 +174,3 @@ def clustered(right: Sequence[tuple[str, bool]]) -> tuple[float, float | None, i
         return mean, None, 1
     spread = sum(value * value for value in off.values())
     return mean, math.sqrt(items / (items - 1) * spread) / len(right), items
-
-
-def _samples(rows: Sequence[Row]) -> int:
-    return 1 + max(int(row["sample"]) for row in rows)

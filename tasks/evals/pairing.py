@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from configs.errors import SpecsweepError
-from tasks.evals.data.alike import right_answer
-from tasks.evals.hashes import prompt_hash
-from tasks.frameworks.job import Item, Result, Sample
-from tasks.frameworks.thoughts import without_thoughts
+from tasks.evals.exchange import prompt_hash
+from tasks.evals.items import right_answer
+from tasks.frameworks.job import Item, Result, Sample, without_thoughts
 from warehouse.parts import Row
 
 EXCERPT_CHARS = 80

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from configs.cell import Cell
 from configs.errors import SpecsweepError
-from configs.evals.spec import EvalStep
+from configs.steps.eval import EvalStep
 
 TEMPLATE_KWARGS = "chat_template_kwargs"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tasks.context import Progress
-from tasks.evals.recording.answers import Count
+from tasks.evals.exchange import Count
 from warehouse.clock import duration
 
 WINDOW_S = 120.0

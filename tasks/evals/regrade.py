@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from configs.errors import SpecsweepError
-from configs.evals.spec import EvalStep
+from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.grading import READERS, clustered, marks, our_scores, right_by_reader
 from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings

@@ -7,21 +7,20 @@ items are looked at, is answered from the tape until the first request that nobo
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import NamedTuple
 
+import aiohttp
 from aiohttp import web
 
 from configs.errors import SpecsweepError
+from tasks.evals.exchange import Answers, AnswerUnusable, Count, Sent, Turn, answer_of, row_of, sent
 from tasks.evals.policy import Policy, RequestRefused
 from tasks.evals.policy import apply as apply_policy
-from tasks.evals.recording.answers import Answers, Count, Turn
-from tasks.evals.recording.exchange import Sent, answer_of, sent
-from tasks.evals.recording.parts import Parts, Write
-from tasks.evals.recording.upstream import HttpAnswer, Upstream, error_answer
-from tasks.evals.recording.watch import POLL_S, STALLED_S, EngineWatch
+from tasks.evals.watch import POLL_S, STALLED_S, EngineWatch
 from warehouse.parts import Row
 
 FLUSH_S = 60.0
@@ -35,6 +34,18 @@ LARGEST_REQUEST_BYTES = 64 * 2**20
 
 LEAVE_S = 1.0
 """How long clients have to take their last answers when the tape ends."""
+
+IDLE_S = 2.0
+"""Connections idle for longer are closed on our side: vLLM closes them after 5 s, and what is sent at that moment is
+lost. To use them again at all halves the tape's own time."""
+
+IN_ONE_PIECE_BYTES = 2**20
+"""Longer requests are read by a thread, piece by piece, so that they don't hold the loop up; it costs a millisecond."""
+
+_JSON = {"content-type": "application/json"}
+
+Write = Callable[[Sequence[Row]], Awaitable[None]]
+"""Stores rows of `exchanges`; may be slow."""
 
 
 class WrongTape(SpecsweepError):
@@ -76,13 +87,20 @@ class Tape:
         strangers = {row.get("cell_key", policy.cell_key) for row in known} - {policy.cell_key}
         if strangers:
             raise WrongTape(f"known: answers of cell {min(strangers)} on the tape of cell {policy.cell_key}")
-        self._policy = policy
-        self._refusal: str | None = None
-        self._answers = Answers(row for row in known if row["suite"] == suite)
+        self.refusal: str | None = None
+        """The first request that will never be answered, on one line: an engine's 4xx, or refused by the policy."""
+        self.trouble: str | None = None
+        """The last request that was not answered, but may be if it is asked again, on one line."""
+        self._policy, self._url, self._suite = policy, upstream, suite
+        self.answers = Answers(row for row in known if row["suite"] == suite)
         self._parts = Parts(write, flush_s, flush_items)
-        self._upstream = Upstream(upstream, suite, lambda why: self._watch.suspect(why))
         self._watch = EngineWatch(
-            upstream, lambda: self._upstream.session, self._work_so_far, policy.max_tokens, stalled_s, poll_s
+            upstream,
+            lambda: self._session,
+            lambda: (len(self.answers), len(self._asking)),
+            policy.max_tokens,
+            stalled_s,
+            poll_s,
         )
         self._asking: dict[tuple[str, int], asyncio.Task[Row | HttpAnswer]] = {}
         self._asked = self._replayed = self._fresh_tokens = 0
@@ -97,7 +115,9 @@ class Tape:
         await self._server.setup()
         await web.TCPSite(self._server, "127.0.0.1", 0).start()
         self._port = int(self._server.addresses[0][1])
-        self._upstream.open()
+        # an answer may take as long as it takes; see `IDLE_S`
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         self._flushing = asyncio.create_task(self._parts.keep_flushing())
         self._watching = asyncio.create_task(self._watch.until_it_ends())
         self._flushing.add_done_callback(lambda _: self._end_requests("answers can't be stored"))
@@ -124,7 +144,7 @@ class Tape:
         finally:
             await asyncio.wait({self._watching})
             await self._server.cleanup()
-            await self._upstream.session.close()
+            await self._session.close()
         if not self._watching.cancelled():
             self._watching.result()
 
@@ -132,32 +152,10 @@ class Tape:
         """Base address for an OpenAI client that asks for answer number `sample` to each item."""
         return f"http://127.0.0.1:{self._port}/sample/{sample}/v1"
 
-    def begin(self) -> None:
-        """A framework job begins: equal requests are counted from 0 again, so what is known is replayed to it."""
-        self._answers.begin()
-
-    def recorded(self) -> list[Row]:
-        """All answers known so far; fresh ones lack the columns that say who measured them."""
-        return self._answers.rows()
-
-    def answers_to(self, prompt_hash: str, sample: int) -> list[Row]:
-        """Answers to a prompt, in order of occurrence."""
-        return self._answers.to(prompt_hash, sample)
-
-    @property
-    def refusal(self) -> str | None:
-        """The first request that will never be answered, on one line: an engine's 4xx, or refused by the policy."""
-        return self._refusal or self._upstream.refusal
-
-    @property
-    def trouble(self) -> str | None:
-        """The last request that was not answered, but may be if it is asked again, on one line."""
-        return self._upstream.trouble
-
     @property
     def count(self) -> Count:
         """What was done so far."""
-        answers = self._answers
+        answers = self.answers
         return Count(
             asked=self._asked,
             replayed=self._replayed,
@@ -170,10 +168,6 @@ class Tape:
             blank=answers.blank,
         )
 
-    async def flush(self) -> None:
-        """Store all answers that are not stored yet."""
-        await self._parts.flush()
-
     async def failed(self) -> str:
         """Wait until the work can't go on; returns why the engine can't be asked any more. To be raced with the work.
 
@@ -185,9 +179,6 @@ class Tape:
             await self._flushing
         return await asyncio.shield(self._watching)
 
-    def _work_so_far(self) -> tuple[int, int]:
-        return len(self._answers), len(self._asking)
-
     def _end_requests(self, why: str) -> None:
         """From now on nothing is asked; what is in flight is cancelled, which frees the engine, too."""
         self._over = self._over or why
@@ -195,27 +186,34 @@ class Tape:
             task.cancel()
 
     async def _models(self, _: web.Request) -> web.Response:
-        return _respond(await self._upstream.models())
+        """The engine's list of models, as it is."""
+        try:
+            async with self._session.get(f"{self._url}/v1/models") as response:
+                return _respond(HttpAnswer(response.status, await response.read()))
+        except aiohttp.ClientError as broken:
+            return _respond(error_answer(503, f"no answer from the engine: {broken!r}"))
 
     async def _chat(self, request: web.Request) -> web.Response:
         try:
             asked = self._request(await request.read(), int(request.match_info["sample"]))
         except RequestRefused as refused:
-            self._refusal = self._refusal or str(refused)
+            self.refusal = self.refusal or str(refused)
             return _respond(error_answer(400, str(refused)))
-        turn = self._answers.take(asked.request_hash)
+        turn = self.answers.take(asked.request_hash)
         answer: Row | HttpAnswer | None = None
         try:
             answer = await self._answered(asked, turn)
         finally:
             if answer is None or isinstance(answer, HttpAnswer):
-                self._answers.give_back(turn)
+                self.answers.give_back(turn)
         return _respond(answer) if isinstance(answer, HttpAnswer) else web.json_response(answer_of(answer))
 
     def _request(self, body: bytes, sample: int) -> Sent:
         try:
-            fields, dropped = apply_policy(self._policy, _json_object(body), sample)
-            return sent(fields, dropped, sample)
+            said = json.loads(body)
+            if not isinstance(said, dict):
+                raise ValueError(f"it is a {type(said).__name__}")
+            return sent(*apply_policy(self._policy, said, sample), sample)
         except ValueError as wrong:
             raise RequestRefused(f"the request is no JSON object in Unicode: {wrong}") from wrong
 
@@ -225,7 +223,7 @@ class Tape:
         A client that hangs up does not stop the engine. The answer is recorded when it comes; a client that asks again,
         because it had less patience than an answer takes, waits for the same answer and does not start a second.
         """
-        known = self._answers.known(turn)
+        known = self.answers.known(turn)
         if known is not None:
             self._replayed += 1
             return known
@@ -239,22 +237,104 @@ class Tape:
     async def _ask(self, asked: Sent, turn: Turn) -> Row | HttpAnswer:
         self._asked += 1
         try:
-            answer = await self._upstream.ask(asked, turn.occurrence)
+            answer = await self._engine_says(asked, turn.occurrence)
         except asyncio.CancelledError:
             return error_answer(503, self._over or "the tape ends")  # nobody else cancels: the client hears why
         if not isinstance(answer, HttpAnswer):
-            self._answers.add(answer)
+            self.answers.add(answer)
             self._parts.add(answer)
             self._fresh_tokens += answer["completion_tokens"]
         return answer
 
+    async def _engine_says(self, asked: Sent, occurrence: int) -> Row | HttpAnswer:
+        """The answer as a row, if it is a whole one. An error of the request's own is handed on as it is."""
+        clock = asyncio.get_running_loop().time
+        started, document = clock(), asked.document
+        data = document if len(document) < IN_ONE_PIECE_BYTES else io.BytesIO(document)
+        try:
+            async with self._session.post(f"{self._url}/v1/chat/completions", data=data, headers=_JSON) as response:
+                status, document = response.status, await response.read()
+            if status == 200:
+                return row_of(self._suite, asked, occurrence, json.loads(document), clock() - started)
+        except aiohttp.ClientError as broken:
+            await self._watch.suspect(repr(broken))
+            return self._troubled(f"no answer from the engine: {broken!r}")
+        except (AnswerUnusable, ValueError) as unusable:
+            return self._troubled(str(unusable))
+        said = f"the engine answered HTTP {status}: {' '.join(document.decode(errors='replace').split())[:300]}"
+        if 400 <= status < 500:  # it would say so again
+            self.refusal = self.refusal or said
+            return HttpAnswer(status, document)
+        await self._watch.suspect(said)
+        return self._troubled(said)
 
-def _json_object(body: bytes) -> dict[str, Any]:
-    value = json.loads(body)
-    if not isinstance(value, dict):
-        raise ValueError(f"it is a {type(value).__name__}")
-    return value
+    def _troubled(self, why: str) -> HttpAnswer:
+        self.trouble = why
+        return error_answer(503, why)
 
 
 def _respond(answer: HttpAnswer) -> web.Response:
     return web.Response(body=answer.document, status=answer.status, content_type="application/json")
+
+
+class Parts:
+    """Rows that wait to be stored. `write` may be slow; meanwhile rows are added."""
+
+    def __init__(self, write: Write, every_s: float, most_rows: int) -> None:
+        self._write = write
+        self._every_s = every_s
+        self._most_rows = most_rows
+        self._waiting: list[Row] = []
+        self._due = asyncio.Event()
+        self._leaving = False
+
+    def add(self, row: Row) -> None:
+        """Store this row with the next part."""
+        self._waiting.append(row)
+        if len(self._waiting) >= self._most_rows:
+            self._due.set()
+
+    async def flush(self) -> None:
+        """Store all rows that wait now; a row leaves the queue only when its part is written.
+
+        Raises:
+            Exception: whatever `write` raised; the rows still wait.
+        """
+        self._due.clear()
+        while self._waiting:
+            part = self._waiting[: self._most_rows]
+            await self._write(part)
+            del self._waiting[: len(part)]
+
+    async def keep_flushing(self) -> None:
+        """Flush when enough rows wait and every so often, until `leave`.
+
+        Raises:
+            Exception: whatever `write` raised.
+        """
+        while not self._leaving:
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._due.wait()
+            except TimeoutError:
+                pass  # time for what waits, however little
+            await self.flush()
+
+    def leave(self) -> None:
+        """End `keep_flushing`, after the part that it is writing: cancelling it could lose that part's name."""
+        self._leaving = True
+        self._due.set()
+
+
+class HttpAnswer(NamedTuple):
+    """A JSON document for the client that is no recorded answer: an error in OpenAI's shape, or a list of models."""
+
+    status: int
+    document: bytes
+
+
+def error_answer(status: int, message: str) -> HttpAnswer:
+    """An error of the tape's own. 503 is one that OpenAI's clients ask again after."""
+    kind = "BadRequestError" if status == 400 else "ServiceUnavailableError"
+    fields = {"message": f"specsweep's tape: {message}", "type": kind, "param": None, "code": status}
+    return HttpAnswer(status, json.dumps({"error": fields}).encode())

@@ -11,9 +11,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tasks.frameworks.serve import one_line
+from tasks.frameworks.job import one_line
 
 CONVERTED = "refs/convert/parquet"
 """Branch on which the hub keeps Parquet copies of datasets that are made by a script, which is not run any more."""
@@ -71,17 +71,11 @@ def _fetch(folder: Path, hub_id: str, commit: str, split: str, subset: str) -> N
     path = folder / f"{subset}.jsonl"
     if path.exists():
         return
-    as_it_stands = _as_it_stands(hub_id, subset, commit)
+    reader = datasets.load_dataset_builder(hub_id, subset, revision=commit).config
+    # of CSV files: "None", "NULL" and "nan" are options there, not missing values
+    as_it_stands = {"keep_default_na": False} if hasattr(reader, "keep_default_na") else {}
     rows = datasets.load_dataset(hub_id, subset, split=split, revision=commit, **as_it_stands)
     _write(path, "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows))
-
-
-def _as_it_stands(hub_id: str, subset: str, commit: str) -> dict[str, Any]:
-    """Settings for a dataset of CSV files: "None", "NULL" and "nan" are options there, not missing values."""
-    import datasets
-
-    reader = datasets.load_dataset_builder(hub_id, subset, revision=commit).config
-    return {"keep_default_na": False} if hasattr(reader, "keep_default_na") else {}
 
 
 def _write(path: Path, text: str) -> None:

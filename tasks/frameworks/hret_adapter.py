@@ -1,4 +1,4 @@
-"""HAE-RAE and KMMLU through HRET: its own prompts, its own default evaluator. Runs inside the `hret` environment.
+"""Korean suites through HRET: its own prompts, its own default evaluator. Runs inside the `hret` environment.
 
 The model backend is ours. HRET 0.1.0 pairs answers with questions in the order in which the answers arrive, gives an
 item 30 s, and counts what failed as a wrong answer; it reports a failed run as a metric.
@@ -10,17 +10,13 @@ import asyncio
 from typing import Any, Final
 
 from llm_eval import PipelineRunner
-from llm_eval.datasets import register_dataset
+from llm_eval.datasets import DATASET_REGISTRY
 from llm_eval.datasets.base import BaseDataset
-from llm_eval.datasets.haerae import HaeraeDataset
-from llm_eval.datasets.kmmlu import KMMLUDataset
 from llm_eval.models import register_model
 from llm_eval.models.base import BaseModel
 from llm_eval.models.openai_backend import OpenAIModel
 
-from tasks.frameworks.job import Item, Job, Result, Sample, Score
-from tasks.frameworks.serve import one_line, serve, version_of
-from tasks.frameworks.thoughts import without_thoughts
+from tasks.frameworks.job import Item, Job, Result, Sample, Score, one_line, serve, version_of, without_thoughts
 
 FRAMEWORK: Final = "hret"
 
@@ -30,6 +26,9 @@ ORDERED: Final = "specsweep-ordered"
 RECALLED: Final = "specsweep-recalled"
 """Another, which gives answers that are there already."""
 
+ITEMS: Final = "specsweep-items"
+"""The job's items in HRET's registry of datasets."""
+
 LONGEST_ANSWER_S: Final = 7 * 86400
 """Timeout of a request. The tape ends what makes no progress; a long thought is no failure."""
 
@@ -38,12 +37,6 @@ MAX_RETRIES: Final = 2
 
 ENDINGS: Final = ("stop", "length")
 """Finish reasons of a real answer."""
-
-FIELDS: Final = {"hae-rae": ("query", "answer"), "kmmlu": ("question", "A", "B", "C", "D", "answer")}
-"""What HRET reads of a record; of one that lacks a field it makes a question without it."""
-
-LETTERS: Final = {"hae-rae": "ABCDE", "kmmlu": "ABCD"}
-"""Options that HRET accepts, whatever the question offers."""
 
 Said = dict[str, Any]
 """A sample as HRET hands it around."""
@@ -105,46 +98,25 @@ def _graded(text: str) -> Said:
     return {"prediction": without_thoughts(text), "response": text}
 
 
-class _HaeRae(HaeraeDataset):  # type: ignore[misc]
-    """HRET's dataset over the job's items."""
-
-    def __init__(self, job: Job, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.job = job
-
-    def load(self) -> list[Said]:
-        return _questions(self, self.job)
-
-
-class _Kmmlu(KMMLUDataset):  # type: ignore[misc]
-    """HRET's dataset over the job's items."""
-
-    def __init__(self, job: Job, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.job = job
-
-    def load(self) -> list[Said]:
-        return _questions(self, self.job)
-
-
-DATASETS: Final = {"hae-rae": "specsweep-hae-rae", "kmmlu": "specsweep-kmmlu"}
-"""Our datasets in HRET's registry."""
-
 register_model(ORDERED)(_OrderedBackend)
 register_model(RECALLED)(_Recalled)
-register_dataset(DATASETS["hae-rae"])(_HaeRae)
-register_dataset(DATASETS["kmmlu"])(_Kmmlu)
 
 
 def run(job: Job, backend: str = ORDERED) -> Result:
     """Ask or grade; an error of any item is the error of the job."""
-    if job.suite not in DATASETS:
-        raise ValueError(f"HRET is asked for suite {job.suite!r}; accepted: {', '.join(DATASETS)}")
+    connection = {
+        "model_name": job.model,
+        "api_base": job.base_url,
+        "api_key": "none",
+        "max_tokens": job.max_tokens,
+        "batch_size": job.concurrency,
+    }
+    stock = DATASET_REGISTRY[job.task.name]
+    DATASET_REGISTRY[ITEMS] = type("Items", (stock,), {"load": lambda dataset: _questions(dataset, job)})
     done = PipelineRunner(
-        dataset_name=DATASETS[job.suite],
-        dataset_params={"job": job},
+        dataset_name=ITEMS,
         model_backend_name=RECALLED if job.do == "grade" else backend,
-        model_backend_params={"answers": job.answers} if job.do == "grade" else _connection(job),
+        model_backend_params={"answers": job.answers} if job.do == "grade" else connection,
         evaluation_method_name="string_match",
         language_penalize=False,  # it looks for Korean in what the evaluator has cut down to a letter
     ).run()
@@ -156,16 +128,6 @@ def run(job: Job, backend: str = ORDERED) -> Result:
     return Result(FRAMEWORK, version_of(FRAMEWORK), samples=samples, scores=scores)
 
 
-def _connection(job: Job) -> dict[str, Any]:
-    return {
-        "model_name": job.model,
-        "api_base": job.base_url,
-        "api_key": "none",
-        "max_tokens": job.max_tokens,
-        "batch_size": job.concurrency,
-    }
-
-
 def _questions(dataset: BaseDataset, job: Job) -> list[Said]:
     return [{**_question(dataset, job, item), "item_id": item.item_id} for item in job.items]
 
@@ -173,10 +135,10 @@ def _questions(dataset: BaseDataset, job: Job) -> list[Said]:
 def _question(dataset: BaseDataset, job: Job, item: Item) -> Said:
     reference = f"({item.gold})"
     if job.plain:
-        options = [f"({letter})" for letter in LETTERS[job.suite]]
+        options = [f"({letter})" for letter in job.task.letters]
         return {"input": item.question, "reference": reference, "options": options, "_subset_name": item.category}
-    missing = [field for field in FIELDS[job.suite] if item.record.get(field) in (None, "")]
-    if missing:
+    missing = [field for field in job.task.needed if item.record.get(field) in (None, "")]
+    if missing:  # HRET would make a question without it
         raise UnusableItem(f"item {item.item_id}: its record has no {', '.join(missing)}")
     (said,) = dataset._convert_to_list([item.record], item.category)
     if said["reference"] != reference:

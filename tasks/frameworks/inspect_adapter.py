@@ -1,4 +1,4 @@
-"""GPQA through inspect_ai: its own prompt, its own scorer. Runs inside the `inspect` environment.
+"""Multiple choice through inspect_ai: its own prompt, its own scorer. Runs inside the `inspect` environment.
 
 inspect says in its log's status, not in an exit code or an exception, whether it succeeded. A request that it gives up
 may become an output with another stop reason, which its scorer would count as a wrong answer: both are errors here.
@@ -19,8 +19,7 @@ from inspect_ai.model import Model, ModelOutput, get_model
 from inspect_ai.scorer import CORRECT, NOANSWER, answer, choice
 from inspect_ai.solver import Generate, Solver, TaskState, generate, multiple_choice, solver
 
-from tasks.frameworks.job import Item, Job, Result, Sample, Score
-from tasks.frameworks.serve import serve, version_of
+from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, version_of
 
 FRAMEWORK: Final = "inspect"
 
@@ -39,27 +38,19 @@ _EXCEPTION: Final = re.compile(r"^[\w.]*(Error|Exception)\b.*$", re.MULTILINE)
 
 def run(job: Job) -> Result:
     """Ask or grade; an error of any item is the error of the job."""
-    if job.suite != "gpqa":
-        raise ValueError(f"inspect is asked for suite {job.suite!r}; accepted: gpqa")
-    log = _evaluated(job)
-    error = _failure(log, len(job.items))
-    if error is not None:
-        return Result(FRAMEWORK, version_of(FRAMEWORK), error=error)
-    return Result(FRAMEWORK, version_of(FRAMEWORK), samples=tuple(map(_sample, log.samples or ())), scores=_scores(log))
-
-
-def _evaluated(job: Job) -> EvalLog:
+    if not job.task.letters:
+        raise ValueError(f"inspect is asked for suite {job.task.suite!r}; accepted: those whose answers are letters")
     asked = generate() if job.plain else multiple_choice(cot=True)
     task = Task(
         dataset=MemoryDataset([_question(item, plain=job.plain) for item in job.items]),
         solver=_given(asked, job.answers) if job.do == "grade" else asked,
         # a plain question says nothing about the form of the answer; inspect's letter scorer still looks for its own
         scorer=answer("letter") if job.plain else choice(),
-        name=job.suite,
+        name=job.task.suite,
     )
     (log,) = eval(
         task,
-        model=_model(job),
+        model=get_model("mockllm/model") if job.do == "grade" else _model(job),  # the mock is never asked
         max_connections=job.concurrency,
         max_samples=job.concurrency,
         max_tokens=job.max_tokens,
@@ -71,7 +62,10 @@ def _evaluated(job: Job) -> EvalLog:
         log_realtime=False,
         ctl_server=False,
     )
-    return log
+    error = _failure(log, len(job.items))
+    if error is not None:
+        return Result(FRAMEWORK, version_of(FRAMEWORK), error=error)
+    return Result(FRAMEWORK, version_of(FRAMEWORK), samples=tuple(map(_sample, log.samples or ())), scores=_scores(log))
 
 
 def _question(item: Item, *, plain: bool) -> Question:
@@ -80,8 +74,6 @@ def _question(item: Item, *, plain: bool) -> Question:
 
 
 def _model(job: Job) -> Model:
-    if job.do == "grade":
-        return get_model("mockllm/model")  # never asked
     return get_model(
         f"openai-api/tape/{job.model}",
         base_url=job.base_url,

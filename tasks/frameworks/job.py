@@ -1,14 +1,28 @@
 """What the node runner and a framework's adapter tell each other: one job in, one result out, as JSON files.
 
-Standard library only: both sides import it, in different environments.
+Both sides import it, in different environments: standard library only. An adapter's loop gets a job's path on stdin,
+and says `done <path>` when its result lies beside it. It stays alive over many jobs, because importing a framework
+takes tens of seconds.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, TextIO
+
+PACKAGES: Final = {"lm-eval": "lm-eval", "inspect": "inspect-ai", "hret": "haerae-evaluation-toolkit"}
+"""The package whose version is the framework's version."""
+
+LONGEST_ERROR = 500
+"""Characters: an error is one line in a terminal; the traceback in the adapter's log has the rest."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,22 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Task:
+    """What a framework must know of a suite, from its entry in `configs/evals/suites.py`.
+
+    `name` is the framework's own name of its task, `metric` that of its default metric. `needed` are the columns
+    without which a record is no question.
+    """
+
+    suite: str
+    name: str = ""
+    metric: str = ""
+    system: str = ""
+    letters: str = ""
+    needed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Job:
     """Ask items of a suite (`ask`), or score answers that are already there (`grade`, no engine needed).
 
@@ -38,7 +68,7 @@ class Job:
     """
 
     do: Literal["ask", "grade"]
-    suite: str
+    task: Task
     items: tuple[Item, ...]
     base_url: str
     model: str
@@ -98,7 +128,8 @@ def read_job(path: Path) -> Job:
     """A job as the runner wrote it."""
     said = json.loads(path.read_text(encoding="utf-8"))
     items = tuple(Item(**{**item, "choices": tuple(item["choices"])}) for item in said.pop("items"))
-    return Job(**said, items=items)
+    task = said.pop("task")
+    return Job(**said, task=Task(**{**task, "needed": tuple(task["needed"])}), items=items)
 
 
 def read_result(path: Path) -> Result:
@@ -107,3 +138,58 @@ def read_result(path: Path) -> Result:
     samples = tuple(Sample(**sample) for sample in said.pop("samples"))
     scores = tuple(Score(**score) for score in said.pop("scores"))
     return Result(**said, samples=samples, scores=scores)
+
+
+def serve(framework: str, run: Callable[[Job], Result]) -> None:
+    """Run jobs until stdin ends. What the framework prints goes to stderr; stdout has one `done` line per job."""
+    answers = _own_stdout()
+    for line in sys.stdin:
+        if path := line.strip():
+            write(result_of(Path(path)), _outcome(framework, run, Path(path)))
+            print(f"done {path}", file=answers, flush=True)
+
+
+def result_of(job: Path) -> Path:
+    """Where the result of `<name>.json` lies: `<name>.result.json` in the same folder."""
+    return job.with_suffix(".result.json")
+
+
+def version_of(framework: str) -> str:
+    """Version of the framework's installed package; "none" if it is not installed."""
+    try:
+        return version(PACKAGES[framework])
+    except PackageNotFoundError:
+        return "none"
+
+
+def one_line(error: BaseException) -> str:
+    """Type and message of an error on one line, and of what caused it where the message itself is empty."""
+    said = " ".join(str(error).split())
+    if not said and error.__cause__ is not None:
+        return f"{type(error).__name__} from {one_line(error.__cause__)}"
+    return f"{type(error).__name__}: {said}"[:LONGEST_ERROR]
+
+
+def _own_stdout() -> TextIO:
+    """The stdout that the process was started with; from here on the process's stdout is its stderr."""
+    sys.stdout.flush()
+    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return kept
+
+
+def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result:
+    try:
+        return run(read_job(path))
+    except (Exception, SystemExit) as error:  # a framework that gives up by sys.exit has failed too
+        traceback.print_exc()
+        return Result(framework, version_of(framework), error=one_line(error))
+
+
+THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+"""Thoughts that the engine left in the body; those that were cut off have no end."""
+
+
+def without_thoughts(body: str) -> str:
+    """The body without thoughts that the engine left in it, also those whose opening tag was part of the prompt."""
+    return THOUGHT.sub("", body).rsplit("</think>", 1)[-1]

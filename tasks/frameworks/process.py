@@ -19,8 +19,7 @@ from typing import Final, Self
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.evals.suites import Framework as FrameworkName
-from tasks.frameworks.job import Job, Result, read_result, write
-from tasks.frameworks.serve import result_of
+from tasks.frameworks.job import Job, Result, read_result, result_of, write
 from tasks.host import environments, process_group
 from tasks.host.environment_spec import user_cache
 

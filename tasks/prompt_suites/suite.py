@@ -9,11 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from configs.evals.records import DatasetUnavailable, from_file
 from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, SUITE_SIZES, TWIN
 from configs.steps.load import BETWEEN, LoadStep
-from tasks.evals.data.files import from_file
-from tasks.evals.data.hub import fetched
-from tasks.evals.data.unavailable import DatasetUnavailable
+from tasks.evals.hub import fetched
 from tasks.family import words
 from tasks.prompts import Prompt, prompt_seed
 

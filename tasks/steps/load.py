@@ -44,7 +44,7 @@ from configs.steps.smoke import OUTPUT_TOKENS
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.client import Ready
 from tasks.context import Progress, StepContext
-from tasks.evals.run import DATASETS
+from tasks.evals.hub import DATASETS
 from tasks.guards.finding import Finding, Judgement
 from tasks.guards.steadiness import BEHIND_SHARE, client_behind
 from tasks.host import environments

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.checkout import ROOT
-from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import ConfigError, load_suite, load_sweep
+from configs.steps.eval import EvalStep
 
 Write = Callable[..., str]
 

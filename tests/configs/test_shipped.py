@@ -6,7 +6,6 @@ import pytest
 from pydantic import BaseModel
 
 from configs.cell import Technique
-from configs.evals.spec import EvalStep
 from configs.expand import default_run_id, expand
 from configs.files.library import Folder
 from configs.load import (
@@ -23,6 +22,7 @@ from configs.load import (
     names,
 )
 from configs.schema import Plan
+from configs.steps.eval import EvalStep
 from configs.steps.throughput import ThroughputStep
 from flows.forecast.forecast import forecast
 from tasks.engine.command import speculative_config

@@ -31,9 +31,8 @@ from flows.flow_heartbeat import BEAT_EVERY_S, HeldCells
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import download_s, measurement_s, start_s
 from flows.forecast.forecast import forecast
-from flows.launch_slots import Slots
 from flows.renting.site import PolicySite
-from flows.run_context import CLOUD_POLL_S, RunContext
+from flows.run_context import CLOUD_POLL_S, RunContext, Slots
 from tasks.heartbeat import INTERVAL_S
 from tasks.runner import todo
 from warehouse.lease import Attempt, Heartbeat, Leases

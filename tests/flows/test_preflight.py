@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan
+from configs.steps.eval import EvalStep
 from configs.steps.load import LoadStep
 from flows.plans import framework_environments
 from flows.preflight import DatasetUnreachable, require_datasets

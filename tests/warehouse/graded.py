@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from configs.evals.spec import EvalStep
 from configs.schema import Plan, PlannedCell
-from configs.steps.eval_gpqa import EvalGpqaStep
-from configs.steps.eval_ifeval import EvalIfevalStep
+from configs.steps.eval import EvalStep
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from warehouse.build import Consolidated, consolidate
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
@@ -16,8 +14,8 @@ from warehouse.ledger import Ledger
 from warehouse.parts import Row
 from warehouse.store import Store
 
-GPQA = EvalGpqaStep(step="eval-gpqa", dataset="twin")
-IFEVAL = EvalIfevalStep(step="eval-ifeval", dataset="twin")
+GPQA = EvalStep(step="eval-gpqa", dataset="twin")
+IFEVAL = EvalStep(step="eval-ifeval", dataset="twin")
 
 WRONG_READING = {"strict": None, "flexible": "B", "first": "D", "framework_answer": "B", "framework_correct": False}
 """What the seed's readers made of a right answer that names other options on its way."""

@@ -14,7 +14,7 @@ from configs.checkout import ROOT
 
 READERS = {
     "decode": "from warehouse.parts import decode; read = lambda file: decode(file.read_bytes(), file.name)",
-    "from_file": "from tasks.evals.data.files import from_file; read = lambda file: from_file(str(file))",
+    "from_file": "from configs.evals.records import from_file; read = lambda file: from_file(str(file))",
 }
 """Both ways of the product to read a file of rows."""
 

@@ -1,6 +1,6 @@
 """Rows of an evaluation step: the score that counts, what other readers made of the same answers, the comparison.
 
-Nodes import this file through `warehouse/steps/eval_*.py` and have no polars.
+Nodes import this file through `warehouse/steps/eval.py` and have no polars.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from configs.evals.spec import EvalStep
+from configs.steps.eval import EvalStep
 from warehouse.consolidate.acceptance import counted_acceptance
 from warehouse.consolidate.costs import step_seconds
 from warehouse.consolidate.inputs import CommittedStep, Group, baseline_of
@@ -57,15 +57,6 @@ def rows(group: Group, raw: Raw) -> Made:
     return made
 
 
-def counting(spec: EvalStep) -> tuple[str, str]:
-    """Metric and extractor of the score that counts: the last answer of the body, or a program that checks the answer.
-
-    The metric is never guessed from what a framework printed: IFEval has four accuracies and frameworks that average
-    them; only the strict one, by prompts, is comparable between them.
-    """
-    return ("accuracy", "last-in-body") if spec.suite.letters else ("prompt_level_strict_acc", "checker")
-
-
 def _arm(step: CommittedStep, raw: Raw) -> Arm:
     spec = _spec(step)
     return Arm(step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_SAMPLES, answered), spec.margin)
@@ -79,7 +70,7 @@ def _spec(step: CommittedStep) -> EvalStep:
 def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) -> list[Row]:
     """The row that counts, then the diagnostics: one per reader of letters, and what the framework said itself."""
     spec, reported = _spec(step), _reported(step, raw)
-    metric, extractor = counting(spec)
+    metric, extractor = spec.suite.counting
     row = base_row(step, raw, verdict) | {
         "metric": metric,
         "samples": counts["samples"],

@@ -8,10 +8,10 @@ import json
 import pytest
 from rich.console import Console
 
-from configs.evals.spec import EvalStep
 from configs.expand import expand
 from configs.load import load_gpu, load_precision, load_sweep
 from configs.schema import Plan
+from configs.steps.eval import EvalStep
 from flows.forecast.decoding import at_once, carried_requests, decode_tok_s, gain_at
 from flows.forecast.estimates import step_s
 from flows.forecast.evaluations import EvalForecast

@@ -1,4 +1,4 @@
-"""Made-up items, answers on a tape, and what a framework makes of them."""
+"""Steps, made-up items, answers on a tape, and what a framework makes of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tasks.evals.hashes import prompt_hash, request_hash
+from configs.evals.suites import EVALUATIONS, SuiteFacts
+from configs.steps.eval import EvalStep
+from tasks.evals.exchange import prompt_hash, request_hash
 from tasks.frameworks.job import Item, Result, Sample, Score
 
 OPTIONS = ("gold", "teal", "rose", "grey")
+
+
+def step_of(suite: SuiteFacts, **fields: Any) -> EvalStep:
+    """A step of this suite with these fields, as a sweep's YAML would make it."""
+    name = next(entry.step for entry in EVALUATIONS.values() if entry.suite is suite)
+    return EvalStep.model_validate({"step": name, **fields})
 
 
 def item(number: int, gold: str = "C", **changed: Any) -> Item:

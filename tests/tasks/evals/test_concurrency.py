@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tasks.evals.concurrency import UNKNOWN_AT_ONCE, at_once, kv_tokens
 from tests.tasks.evals.tape_case import cell, spec
 
@@ -14,45 +16,39 @@ def page(engine: int = 0, **labels: object) -> str:
     return f"# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{{said}}} 1.0\n"
 
 
-def test_the_cache_carries_as_many_as_fit_with_answers_of_full_length() -> None:
-    text = page(kv_cache_size_tokens=10 * LONGEST + 5, num_gpu_blocks=9, block_size=16)
-    number, said = at_once(STEP, cell(), text)
-    assert number == 10
-    assert (
-        said
-        == f"10 at a time: a KV cache of {10 * LONGEST + 5} tokens carries 10 answers of {LONGEST} tokens with"
-        + (" their prompts")
-    )
+BLOCKS = {"num_gpu_blocks": 1000, "block_size": 16}
+LARGE = page(kv_cache_size_tokens=10**9)
 
 
-def test_an_older_engine_is_read_by_its_blocks() -> None:
-    assert kv_tokens(page(num_gpu_blocks=1000, block_size=16)) == 16000
-    assert kv_tokens(page(kv_cache_size_tokens=None, num_gpu_blocks=1000, block_size=16)) == 16000
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        (page(**BLOCKS), 16000),
+        (page(kv_cache_size_tokens=None, **BLOCKS), 16000),
+        (page(0, kv_cache_size_tokens=500) + page(1, kv_cache_size_tokens=500), 1000),
+        (page(0, **BLOCKS) + page(1, **BLOCKS), 16000),
+    ],
+    ids=["older", "none-said", "two-engines", "summed-already"],
+)
+def test_the_caches_tokens_are_each_engines_own_or_the_blocks_of_all(text: str, tokens: int) -> None:
+    assert kv_tokens(text) == tokens
 
 
-def test_engines_that_share_the_work_add_up_but_their_blocks_are_summed_already() -> None:
-    assert kv_tokens(page(0, kv_cache_size_tokens=500) + page(1, kv_cache_size_tokens=500)) == 1000
-    both = page(0, num_gpu_blocks=1000, block_size=16) + page(1, num_gpu_blocks=1000, block_size=16)
-    assert kv_tokens(both) == 16000
-
-
-def test_a_cache_too_small_for_one_answer_still_gets_one() -> None:
-    assert at_once(STEP, cell(), page(kv_cache_size_tokens=100))[0] == 1
-
-
-def test_neither_the_engine_nor_the_tape_is_asked_for_more_than_it_takes() -> None:
-    large = page(kv_cache_size_tokens=10**9)
-    assert at_once(STEP, cell(max_num_seqs=12), large)[0] == 12
-    assert at_once(STEP, cell(max_num_seqs=4096), large)[0] == 256
+@pytest.mark.parametrize(
+    ("max_num_seqs", "text", "number"),
+    [
+        (None, page(kv_cache_size_tokens=10 * LONGEST + 5, num_gpu_blocks=9, block_size=16), 10),
+        (None, page(kv_cache_size_tokens=100), 1),
+        (12, LARGE, 12),
+        (4096, LARGE, 256),
+        (12, "", 12),
+        (None, page(num_gpu_blocks=None), UNKNOWN_AT_ONCE),
+    ],
+    ids=["as-many-as-fit", "too-small-for-one", "the-cells-limit", "ours", "nothing-said", "nor-a-limit"],
+)
+def test_so_many_are_asked_at_a_time(max_num_seqs: int | None, text: str, number: int) -> None:
+    assert at_once(STEP, cell(max_num_seqs=max_num_seqs), text)[0] == number
 
 
 def test_the_step_has_the_last_word() -> None:
-    assert at_once(spec(concurrency=3), cell(), page(kv_cache_size_tokens=10**9)) == (
-        3,
-        "3 at a time, as the step says",
-    )
-
-
-def test_an_engine_that_says_nothing_gets_its_limit_or_a_few() -> None:
-    assert at_once(STEP, cell(max_num_seqs=12), "")[0] == 12
-    assert at_once(STEP, cell(), page(num_gpu_blocks=None))[0] == UNKNOWN_AT_ONCE
+    assert at_once(spec(concurrency=3), cell(), LARGE) == (3, "3 at a time, as the step says")

@@ -10,11 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from configs.evals.spec import EvalStep
-from configs.steps.eval_ifeval import EvalIfevalStep
+from configs.steps.eval import EvalStep
 from flows.terminal.regrade import regrade
-from tasks.evals.data.twins import TWIN_REVISION
-from tasks.evals.hashes import canonical
+from tasks.evals.exchange import canonical
+from tasks.evals.shapes import TWIN_REVISION
 from tasks.sanity_questions import GENERAL
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import processes_with
@@ -93,18 +92,10 @@ def test_each_framework_publishes_its_own_score_beside_ours_under_a_metric_that_
         assert (ours["source"], ours["value"], ours["n"]) == ("ours", 1.0, spec.n_items)
         (own,) = (row for row in scores if row["source"] == "framework" and row["extractor"] == "framework")
         named[spec.step] = own["metric"]
-    assert EvalIfevalStep.framework == "lm-eval", "inspect's IFEval can't be installed"
     assert {row["metric"] for row in measured.rows("eval-ifeval", "eval_scores") if row["source"] == "ours"} == {
         "prompt_level_strict_acc"
     }
-    assert named == {
-        "eval-gpqa": "exact_match,strict-match",
-        "eval-mmlu-pro": "exact_match,custom-extract",
-        "eval-ifeval": "prompt_level_strict_acc,none",
-        "eval-gpqa-inspect": "accuracy",
-        "eval-haerae": "accuracy",
-        "eval-kmmlu": "accuracy",
-    }
+    assert named == {spec.step: spec.evaluation.metric for spec in measured.evals}
 
 
 def test_whatever_a_framework_says_the_engine_hears_the_steps_sampling_and_no_stop_string(measured: Measured) -> None:

@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 
-from configs.steps.eval_gpqa import EvalGpqaStep
-from configs.steps.eval_gpqa_inspect import EvalGpqaInspectStep
-from configs.steps.eval_haerae import EvalHaeraeStep
-from configs.steps.eval_ifeval import EvalIfevalStep
-from tasks.evals.grading import clustered, sample_row, score_rows
-from tasks.evals.metrics import MetricMissing, default_score, metric_of
+from configs.steps.eval import EvalStep
+from tasks.evals.grading import MetricMissing, clustered, sample_row, score_rows
 from tasks.evals.pairing import Paired
+from tasks.evals.regrade import Regraded, RegradeError, regraded
 from tasks.frameworks.job import Score
+from tests.graded_run import GPQA as GRADED_GPQA
+from tests.graded_run import gpqa_answers
 from tests.tasks.evals.graded import exchange, graded, item, result
 from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger import Commit
 from warehouse.parts import encode
+from warehouse.tables import VERDICTS
 
-GPQA = EvalGpqaStep(step="eval-gpqa")
-HAERAE = EvalHaeraeStep(step="eval-haerae")
-IFEVAL = EvalIfevalStep(step="eval-ifeval")
+GPQA = EvalStep(step="eval-gpqa")
+HAERAE = EvalStep(step="eval-haerae")
+IFEVAL = EvalStep(step="eval-ifeval")
 STRICT = "exact_match,strict-match"
 IDENTITY = {"run_id": "r", "cell_key": "c", "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22T00:00:00Z"}
 
@@ -127,19 +128,65 @@ def test_trap_the_first_letter_of_the_thinking_is_below_chance_and_ours_is_right
     assert scored["last-in-body"] == 1.0
 
 
-def test_trap_the_metric_is_named_final_acc() -> None:
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [(["prompt_strict_acc", "final_acc"], "prompt_strict_acc, final_acc"), ([], "none at all")],
+)
+def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are(reported: list[str], said: str) -> None:
     """inspect's IFEval reports five accuracies and no `accuracy`; whoever reads that name publishes nothing."""
-    reported = [Score("prompt_strict_acc", 0.75, 0.1, 20), Score("final_acc", 0.792, 0.072, 20)]
-    assert {score.metric: score.value for score in reported}.get("accuracy") is None
-    assert metric_of("ifeval", "inspect") == "final_acc"
-    assert default_score("ifeval", "inspect", reported).value == 0.792
+    scores = [Score(name, 0.792, 0.072, 20) for name in reported]
+    with pytest.raises(MetricMissing, match=f"inspect reported no metric 'accuracy'; it reported: {said}"):
+        score_rows([row_of(1, "C", "(C)")], [result([], scores, "inspect")], EvalStep(step="eval-gpqa-inspect"), None)
 
 
-def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
-    with pytest.raises(MetricMissing, match="reported no metric 'accuracy' for gpqa; it reported: mean, final_acc"):
-        default_score("gpqa", "inspect", [Score("mean", 0.5, None, 4), Score("final_acc", 0.5, None, 4)])
-    spec = EvalGpqaInspectStep(step="eval-gpqa-inspect")
-    with pytest.raises(MetricMissing, match="it reported: none at all"):
-        score_rows([row_of(1, "C", "(C)")], [result([], [], "inspect")], spec, None)
-    with pytest.raises(MetricMissing, match="what lm-eval calls its metric of hae-rae is not known"):
-        metric_of("hae-rae", "lm-eval")
+# Graded again from the tape alone: what it says of a step's verdict, and what it refuses.
+
+
+def again(verdict: Any, reasons: list[str], details: list[str] | None, tape: int = 8, **changed: Any) -> Regraded:
+    """Eight answers graded again: six right. `changed` is what the older readers made of each."""
+    answers = gpqa_answers()
+    samples = [sample_row(each, GRADED_GPQA, 0) | changed for each in answers]
+    commit = Commit(
+        step="eval-gpqa", attempt=1, owner="o", verdict=verdict, reasons=tuple(reasons), wall_s=1.0,
+        committed_at="2026-11-22T00:00:00Z", parts=(),
+    )  # fmt: skip
+    row = {"condition": None, "mode": None, "verdict": verdict, "reasons": reasons, "details": details}
+    return regraded(GRADED_GPQA, commit, samples, [each.exchange for each in answers[:tape]], [], [row])
+
+
+def test_nothing_changes_where_todays_readers_agree_with_what_is_there() -> None:
+    assert not again("ok", [], []).changed
+    other = again("ok", [], None, extractor_version=0)
+    assert (other.changed, other.outdated, other.is_due) == (False, 8, True), "another version that reads the same"
+    assert {row["extractor_version"] for row in other.grading.tables[EVAL_SAMPLES]} == {1}
+
+
+def test_a_new_bound_changes_the_verdict_though_every_reading_stands() -> None:
+    found = again("suspect", ["truncated"], ["3 of 8 answers were cut off"])
+    assert found.changed and not found.changes
+    assert (found.grading.verdict, found.grading.reasons) == ("ok", ())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"), [("suspect", "suspect"), ("rejected", "rejected")], ids=["of-two", "not-explained"]
+)
+def test_what_other_guards_said_stands(verdict: str, expected: str) -> None:
+    found = again(verdict, ["argv_differs"], ["max_model_len differs"])
+    assert (found.grading.verdict, found.grading.reasons) == (expected, ("argv_differs",))
+    assert not found.changed
+
+
+def test_a_rejection_that_bad_readings_explain_falls_with_them() -> None:
+    said = ["5 of 8 answers name no answer", "max_model_len differs"]
+    found = again("rejected", ["unreadable_answers", "argv_differs"], said, last_in_body=None, correct=False)
+    assert (found.grading.verdict, found.grading.reasons) == ("suspect", ("argv_differs",))
+    (row,) = found.grading.tables[VERDICTS]
+    assert row["details"] == ["max_model_len differs"]
+    assert [(change.reader, change.before, change.after, change.items) for change in found.changes] == [
+        ("last-in-body", 0.0, 0.75, 8)
+    ]
+
+
+def test_an_answer_that_is_not_on_the_tape_is_refused() -> None:
+    with pytest.raises(RegradeError, match=r"3 of 8 graded answers of eval-gpqa are not on its tape, e.g. of item-5"):
+        again("ok", [], [], tape=5)

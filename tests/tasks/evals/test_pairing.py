@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from tasks.evals.pairing import PairingError, paired
-from tasks.frameworks.job import Result
+from tasks.frameworks.job import Item, Result, Sample
 from tests.tasks.evals.graded import Recorded, exchange, graded, item, result
 
 ITEMS = [item(1, "A"), item(2, "B"), item(3, "C")]
@@ -13,83 +16,86 @@ BODIES = ["The answer is (A).", "The answer is (B).", "The answer is (D)."]
 TAPE = Recorded([exchange(asked, body) for asked, body in zip(ITEMS, BODIES, strict=True)])
 
 
+def gradings(*bodies: str | None, items: Sequence[Item] = ITEMS) -> list[Sample]:
+    return [graded(asked, body) for asked, body in zip(items, bodies, strict=True)]
+
+
 def test_every_item_gets_its_own_exchange_whatever_order_the_framework_returns() -> None:
-    gradings = [graded(asked, body) for asked, body in zip(ITEMS, BODIES, strict=True)]
-    found = paired(result(gradings[::-1]), ITEMS, TAPE, 0)
-    assert [(each.item.item_id, each.exchange["body"]) for each in found] == [
-        (asked.item_id, body) for asked, body in zip(ITEMS, BODIES, strict=True)
-    ]
+    found = paired(result(gradings(*BODIES)[::-1]), ITEMS, TAPE, 0)
+    assert [(each.item, each.exchange["body"]) for each in found] == [*zip(ITEMS, BODIES, strict=True)]
 
 
-def test_answers_in_the_order_in_which_they_came_are_refused() -> None:
-    """HRET 0.1.0: zip(inputs, asyncio.as_completed(...)). The items, prompts and scores all look right."""
-    swapped = [graded(asked, body) for asked, body in zip(ITEMS, [BODIES[1], BODIES[0], BODIES[2]], strict=True)]
+SWAPPED_BODIES = gradings(BODIES[1], BODIES[0], BODIES[2])
+"""HRET 0.1.0: zip(inputs, asyncio.as_completed(...)). The items, prompts and scores all look right."""
+
+SWAPPED_NAMES = [
+    graded(ITEMS[1], BODIES[1], item_id="item-1"),
+    graded(ITEMS[0], BODIES[0], item_id="item-2"),
+    graded(ITEMS[2], BODIES[2]),
+]
+"""Prompt and answer belong together, but the right answer that they are compared with is another item's."""
+
+GIVEN_UP = gradings(*BODIES[:2], "")
+
+REFUSED = {
+    "swapped": (
+        SWAPPED_BODIES,
+        {},
+        "2 of 3 items were graded on a response that is not the engine's answer to them, e.g. item-1: the framework "
+        "graded 'The answer is (B).', the tape has 'The answer is (A).'; nothing of it is scored",
+    ),
+    "swapped, gated": (SWAPPED_BODIES, {"quoted": False}, "item-1: the framework graded 18 characters (a gated"),
+    "another's name": (SWAPPED_NAMES, {}, "2 of 3 items were asked with a prompt that has not their question"),
+    "another's name, gated": (SWAPPED_NAMES, {"quoted": False}, "characters (a gated suite's, not shown)"),
+    "timed out": (
+        GIVEN_UP,
+        {"answers_to": Recorded(TAPE.rows[:2])},
+        "1 of 3 items have no answer on the tape (timed out?), e.g. item-3",
+    ),
+    "given up": (GIVEN_UP, {}, "item-3: the framework graded nothing, the tape has 'The answer is"),
+    "another sample": (gradings(*BODIES), {"sample": 1}, "3 of 3 items have no answer on the tape"),
+    "lost": ([graded(ITEMS[0], BODIES[0])], {"items": ITEMS[:2]}, "is not once in both"),
+    "doubled": ([graded(ITEMS[0], BODIES[0])] * 2, {"items": ITEMS[:2]}, "is not once in both"),
+    "unheard of": (
+        [graded(ITEMS[0], BODIES[0], item_id=name) for name in ("item-1", "item-2", "item-9")],
+        {"items": ITEMS[:2]},
+        "is not once in both",
+    ),
+}
+
+
+@pytest.mark.parametrize(("samples", "changed", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_the_engines_answer_to_the_items_own_prompt_is_refused(
+    samples: list[Sample], changed: dict[str, Any], said: str
+) -> None:
     with pytest.raises(PairingError) as refused:
-        paired(result(swapped, framework="hret"), ITEMS, TAPE, 0)
-    assert str(refused.value) == (
-        "hret 0.4.13: 2 of 3 items were graded on a response that is not the engine's answer to them, e.g. item-1: "
-        "the framework graded 'The answer is (B).', the tape has 'The answer is (A).'; nothing of it is scored"
-    )
+        paired(result(samples, framework="hret"), **{"items": ITEMS, "answers_to": TAPE, "sample": 0} | changed)
+    assert said in str(refused.value) and str(refused.value).startswith("hret 0.4.13")
+    assert changed.get("quoted", True) or "answer is" not in str(refused.value)
 
 
-def test_the_text_of_a_gated_suite_is_not_quoted() -> None:
-    swapped = [graded(asked, body) for asked, body in zip(ITEMS, [BODIES[1], BODIES[0], BODIES[2]], strict=True)]
-    with pytest.raises(
-        PairingError, match=r"item-1: the framework graded 18 characters .*, the tape has 18"
-    ) as refused:
-        paired(result(swapped), ITEMS, TAPE, 0, quoted=False)
-    assert "answer is" not in str(refused.value)
-    others = [graded(ITEMS[1], BODIES[1], item_id="item-1"), graded(ITEMS[0], BODIES[0], item_id="item-2")]
-    with pytest.raises(PairingError, match=r"item-1: the prompt ends \d+ characters \(a gated suite's, not shown\)"):
-        paired(result([*others, graded(ITEMS[2], BODIES[2])]), ITEMS, TAPE, 0, quoted=False)
+def twins(other_gold: str) -> tuple[list[Item], Recorded]:
+    """Two items that are asked alike, and an answer to each."""
+    alike = [item(1, "A"), item(1, other_gold, item_id="item-1b")]
+    rows = [
+        exchange(asked, body, occurrence=place)
+        for place, (asked, body) in enumerate(zip(alike, BODIES[:2], strict=True))
+    ]
+    return alike, Recorded(rows)
 
 
-def test_a_whole_exchange_under_anothers_name_is_refused() -> None:
-    """Prompt and answer belong together, but the right answer that they are compared with is another item's."""
-    swapped = [graded(ITEMS[1], BODIES[1], item_id="item-1"), graded(ITEMS[0], BODIES[0], item_id="item-2")]
-    with pytest.raises(PairingError, match="2 of 3 items were asked with a prompt that has not their question"):
-        paired(result([*swapped, graded(ITEMS[2], BODIES[2])]), ITEMS, TAPE, 0)
-
-
-def test_a_timed_out_item_is_refused_not_wrong() -> None:
-    tape = Recorded(TAPE.rows[:2])
-    gradings = [graded(asked, body) for asked, body in zip(ITEMS, [*BODIES[:2], ""], strict=True)]
-    with pytest.raises(PairingError, match=r"1 of 3 items have no answer on the tape \(timed out\?\), e.g. item-3"):
-        paired(result(gradings), ITEMS, tape, 0)
-
-
-def test_an_item_given_up_before_its_answer_came_is_refused() -> None:
-    gradings = [graded(asked, body) for asked, body in zip(ITEMS, [*BODIES[:2], ""], strict=True)]
-    with pytest.raises(PairingError, match="item-3: the framework graded nothing, the tape has 'The answer is"):
-        paired(result(gradings), ITEMS, TAPE, 0)
-
-
-def test_another_samples_answer_is_no_answer() -> None:
-    gradings = [graded(asked, body) for asked, body in zip(ITEMS, BODIES, strict=True)]
-    with pytest.raises(PairingError, match="3 of 3 items have no answer on the tape"):
-        paired(result(gradings), ITEMS, TAPE, 1)
+def test_equal_items_share_out_the_answers_to_their_prompt_each_once() -> None:
+    alike, tape = twins("A")
+    swapped = result(gradings(BODIES[1], BODIES[0], items=alike))
+    assert [each.exchange["occurrence"] for each in paired(swapped, alike, tape, 0)] == [1, 0]
+    with pytest.raises(PairingError, match=r"item-1b: .* the tape has fewer answers"):
+        paired(result(gradings(BODIES[0], BODIES[0], items=alike)), alike, Recorded(tape.rows[:1]), 0)
 
 
 def test_one_prompt_with_two_right_answers_is_refused() -> None:
-    twins = [item(1, "A"), item(1, "B", item_id="item-1b")]
-    tape = Recorded([exchange(twins[0], BODIES[0]), exchange(twins[1], BODIES[1], occurrence=1)])
-    gradings = [graded(asked, body) for asked, body in zip(twins, BODIES[:2], strict=True)]
+    alike, tape = twins("B")
     with pytest.raises(PairingError, match=r"1 of 2 items share a prompt .*: item-1 says A, it says B"):
-        paired(result(gradings), twins, tape, 0)
-
-
-def test_equal_items_share_out_the_answers_to_their_prompt() -> None:
-    twins = [item(1, "A"), item(1, "A", item_id="item-1b")]
-    tape = Recorded([exchange(twins[0], BODIES[0]), exchange(twins[1], BODIES[1], occurrence=1)])
-    gradings = [graded(asked, body) for asked, body in zip(twins, [BODIES[1], BODIES[0]], strict=True)]
-    assert [each.exchange["occurrence"] for each in paired(result(gradings), twins, tape, 0)] == [1, 0]
-
-
-def test_an_answer_may_be_used_only_once() -> None:
-    twins = [item(1, "A"), item(1, "A", item_id="item-1b")]
-    tape = Recorded([exchange(twins[0], BODIES[0])])
-    with pytest.raises(PairingError, match=r"item-1b: .* the tape has fewer answers"):
-        paired(result([graded(asked, BODIES[0]) for asked in twins]), twins, tape, 0)
+        paired(result(gradings(*BODIES[:2], items=alike)), alike, tape, 0)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +109,6 @@ def test_an_answer_may_be_used_only_once() -> None:
 def test_thoughts_and_white_space_are_no_difference(recorded: str | None, seen: str) -> None:
     tape = Recorded([exchange(ITEMS[0], recorded)])
     assert paired(result([graded(ITEMS[0], seen)]), ITEMS[:1], tape, 0)[0].exchange["body"] == recorded
-
-
-@pytest.mark.parametrize("names", [["item-1"], ["item-1", "item-1"], ["item-1", "item-2", "item-9"]])
-def test_items_that_are_lost_doubled_or_unheard_of_are_refused(names: list[str]) -> None:
-    gradings = [graded(ITEMS[0], BODIES[0], item_id=name) for name in names]
-    with pytest.raises(PairingError, match="is not once in both"):
-        paired(result(gradings), ITEMS[:2], TAPE, 0)
 
 
 def test_a_failed_job_has_nothing_to_pair() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tasks.evals.exchange import Count
 from tasks.evals.progress import Pace, mean_tokens, progress, tokens_left
-from tasks.evals.recording.answers import Count
 
 NOTHING = Count(0, 0, 0, 0, None, 0, 0, 0, 0)
 MAX_TOKENS = 32768

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tasks.evals.data.twins import twin
+from configs.evals.suites import GPQA
+from tasks.evals.shapes import twin
 from tasks.host.environment_spec import cache_folder
 from tests.fake_hub import FakeHub, fake_hub
 from tests.fake_run import FakeRun, ended
@@ -36,7 +37,7 @@ class Trouble(NamedTuple):
 
 def without(column: str) -> Callable[[Path], object]:
     def remove(file: Path) -> None:
-        records = twin("gpqa")
+        records = twin(GPQA)
         del records[2][column]
         write(file, records)
 
@@ -84,7 +85,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path, hub: Fa
     for name, trouble in TROUBLES.items():
         folder = tmp_path_factory.mktemp(name)
         file = folder / "items.jsonl"
-        write(file, twin("gpqa"))
+        write(file, twin(GPQA))
         dataset = str(file) if trouble.dataset == "file" else trouble.dataset
         runs[name] = FakeRun(folder, suite=SUITE.format(step=trouble.step, dataset=dataset))
         trouble.happens(file)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evals.data.twins import twin
+from configs.evals.suites import GPQA
+from tasks.evals.shapes import twin
 from tests.fake_run import FakeRun
 
 ITEMS = 96
@@ -30,7 +31,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> list[F
     """AR; one that loses half of its answers, with AR's state folder; a third one."""
     folder = tmp_path_factory.mktemp("same")
     file = folder / "gpqa.jsonl"
-    file.write_text("".join(json.dumps(record) + "\n" for record in twin("gpqa")), encoding="utf-8")
+    file.write_text("".join(json.dumps(record) + "\n" for record in twin(GPQA)), encoding="utf-8")
     run = FakeRun(folder, "ar mtp mtp2", suite=SUITE.format(file=file))
     found = [run.cell(index) for index in range(3)]
     found[1].state = found[0].state  # whatever a framework may have kept of the better model's answers lies there

@@ -4,173 +4,147 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from typing import Any
 
 import aiohttp
 import pytest
 
-from configs.checkout import ROOT
-from tasks.engine.server import free_port
-from tasks.evals.hashes import prompt_hash
+from tasks.evals.exchange import prompt_hash
 from tasks.evals.policy import policy_of
-from tasks.evals.tape import Tape, WrongTape
-from tests.tasks.evals.fake_upstream import FakeUpstream, answer
-from tests.tasks.evals.tape_case import POLICY, FakeStore, ask, cell, post, question, spec, tape
+from tasks.evals.tape import WrongTape
+from tests.tasks.evals.tape_case import (
+    POLICY,
+    FakeStore,
+    FakeUpstream,
+    answer,
+    ask,
+    cell,
+    played,
+    post,
+    question,
+    spec,
+    tape,
+)
 from warehouse.evals.tables import EXCHANGES
 from warehouse.parts import decode, encode
 
 IDENTITY = {"run_id": "r", "cell_key": POLICY.cell_key, "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22"}
 
 
-def test_an_answer_is_asked_once_and_replayed_to_whoever_starts_again() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
-            first = await post(recorder.url(0), question("say one"))
-            recorder.begin()
-            second = await post(recorder.url(0), question("say one"))
-            assert first == second
-            assert len(engine.asked) == 1
-            assert recorder.count[:3] == (1, 1, 0)
-
-    asyncio.run(story())
+@played
+async def test_an_answer_is_asked_once_and_replayed_to_whoever_starts_again() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        first = await post(recorder.url(0), question("say one"))
+        recorder.answers.begin()
+        second = await post(recorder.url(0), question("say one"))
+        assert first == second
+        assert len(engine.asked) == 1
+        assert recorder.count[:3] == (1, 1, 0)
 
 
-def test_an_attempt_goes_on_where_the_stored_rows_end() -> None:
-    async def story() -> None:
-        store = FakeStore()
-        async with FakeUpstream() as engine:
-            async with tape(engine, store) as recorder:
-                await ask(recorder, "say one")
-                await ask(recorder, "say two")
-            part = encode(EXCHANGES, [{**row, **IDENTITY} for row in store.rows])
-            async with tape(engine, store, decode(part, "part")) as recorder:
-                assert [await ask(recorder, f"say {word}") for word in ("one", "two", "three")] == [
-                    "one",
-                    "two",
-                    "three",
-                ]
-                assert recorder.count[:2] == (1, 2)
-                assert recorder.count.answered == 3
-            assert len(engine.asked) == 3
-            assert [row["body"] for row in store.rows] == ["one", "two", "three"]
-
-    asyncio.run(story())
+@played
+async def test_an_attempt_goes_on_where_the_stored_rows_end() -> None:
+    store = FakeStore()
+    async with FakeUpstream() as engine:
+        async with tape(engine, store) as recorder:
+            await ask(recorder, "say one")
+            await ask(recorder, "say two")
+        part = encode(EXCHANGES, [{**row, **IDENTITY} for row in store.rows])
+        async with tape(engine, store, decode(part, "part")) as recorder:
+            assert [await ask(recorder, f"say {word}") for word in ("one", "two", "three")] == [
+                "one",
+                "two",
+                "three",
+            ]
+            assert recorder.count[:2] == (1, 2)
+            assert recorder.count.answered == 3
+        assert len(engine.asked) == 3
+        assert [row["body"] for row in store.rows] == ["one", "two", "three"]
 
 
-def test_equal_requests_get_different_answers_and_the_same_ones_in_order_again() -> None:
-    async def story() -> None:
-        numbers = iter(range(10))
-        async with FakeUpstream(lambda _: answer(str(next(numbers)))) as engine, tape(engine, FakeStore()) as recorder:
-            said = [await ask(recorder, "a number") for _ in range(3)]
-            assert said == ["0", "1", "2"]
-            recorder.begin()
-            assert [await ask(recorder, "a number") for _ in range(4)] == [*said, "3"]
-            prompt = prompt_hash(question("a number")["messages"])
-            rows = recorder.answers_to(prompt, 0)
-            assert [(row["occurrence"], row["body"]) for row in rows] == [(0, "0"), (1, "1"), (2, "2"), (3, "3")]
-            assert recorder.answers_to(prompt, 1) == []
-
-    asyncio.run(story())
+@played
+async def test_equal_requests_get_different_answers_and_the_same_ones_in_order_again() -> None:
+    numbers = iter(range(10))
+    async with FakeUpstream(lambda _: answer(str(next(numbers)))) as engine, tape(engine, FakeStore()) as recorder:
+        said = [await ask(recorder, "a number") for _ in range(3)]
+        assert said == ["0", "1", "2"]
+        recorder.answers.begin()
+        assert [await ask(recorder, "a number") for _ in range(4)] == [*said, "3"]
+        prompt = prompt_hash(question("a number")["messages"])
+        rows = recorder.answers.to(prompt, 0)
+        assert [(row["occurrence"], row["body"]) for row in rows] == [(0, "0"), (1, "1"), (2, "2"), (3, "3")]
+        assert recorder.answers.to(prompt, 1) == []
 
 
-def test_two_equal_requests_at_a_time_both_go_to_the_engine() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
-            engine.held = True
-            both = [asyncio.create_task(ask(recorder, "say one")) for _ in range(2)]
-            await engine.asked_for(2)
-            assert recorder.count.in_flight == 2
-            await engine.let_go()
-            await asyncio.gather(*both)
-            assert sorted(row["occurrence"] for row in recorder.recorded()) == [0, 1]
-
-    asyncio.run(story())
+@played
+async def test_two_equal_requests_at_a_time_both_go_to_the_engine() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        engine.held = True
+        both = [asyncio.create_task(ask(recorder, "say one")) for _ in range(2)]
+        await engine.asked_for(2)
+        assert recorder.count.in_flight == 2
+        await engine.let_go()
+        await asyncio.gather(*both)
+        assert sorted(row["occurrence"] for row in recorder.answers.rows()) == [0, 1]
 
 
-def test_samples_of_an_item_are_different_requests_even_without_a_seed() -> None:
-    async def story() -> None:
-        policy = policy_of(cell(greedy=False), spec())
-        numbers = iter(range(10))
-        async with FakeUpstream(lambda _: answer(str(next(numbers)))) as engine:
-            async with tape(engine, FakeStore(), policy=policy) as recorder:
-                assert await ask(recorder, "a number", sample=0) == "0"
-                recorder.begin()
-                assert await ask(recorder, "a number", sample=1) == "1"
-            assert "seed" not in engine.asked[0]
-
-    asyncio.run(story())
+@played
+async def test_samples_of_an_item_are_different_requests_even_without_a_seed() -> None:
+    policy = policy_of(cell(greedy=False), spec())
+    numbers = iter(range(10))
+    async with FakeUpstream(lambda _: answer(str(next(numbers)))) as engine:
+        async with tape(engine, FakeStore(), policy=policy) as recorder:
+            assert await ask(recorder, "a number", sample=0) == "0"
+            recorder.answers.begin()
+            assert await ask(recorder, "a number", sample=1) == "1"
+        assert "seed" not in engine.asked[0]
 
 
-def test_answers_of_another_model_are_not_replayed() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine:
-            async with tape(engine, FakeStore()) as recorder:
-                await ask(recorder, "say one")
-                known = recorder.recorded()
-            other = policy_of(cell("another"), spec(seed=7))
-            async with tape(engine, FakeStore(), known, policy=other) as recorder:
-                await ask(recorder, "say one")
-                assert recorder.count[:2] == (1, 0)
-            assert [body["model"] for body in engine.asked] == ["m", "another"]
-
-    asyncio.run(story())
+@played
+async def test_answers_of_another_model_are_not_replayed() -> None:
+    async with FakeUpstream() as engine:
+        async with tape(engine, FakeStore()) as recorder:
+            await ask(recorder, "say one")
+            known = recorder.answers.rows()
+        other = policy_of(cell("another"), spec(seed=7))
+        async with tape(engine, FakeStore(), known, policy=other) as recorder:
+            await ask(recorder, "say one")
+            assert recorder.count[:2] == (1, 0)
+        assert [body["model"] for body in engine.asked] == ["m", "another"]
 
 
-def test_answers_of_another_cell_are_refused_though_the_request_is_the_same() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine:
-            async with tape(engine, FakeStore()) as recorder:
-                await ask(recorder, "say one")
-                known = [{**row, **IDENTITY} for row in recorder.recorded()]
-            mtp = policy_of(cell(technique="mtp"), spec(seed=7))
-            with pytest.raises(WrongTape, match=POLICY.cell_key):
-                tape(engine, FakeStore(), known, policy=mtp)
-
-    asyncio.run(story())
+@played
+async def test_answers_of_another_cell_are_refused_though_the_request_is_the_same() -> None:
+    async with FakeUpstream() as engine:
+        async with tape(engine, FakeStore()) as recorder:
+            await ask(recorder, "say one")
+            known = [{**row, **IDENTITY} for row in recorder.answers.rows()]
+        mtp = policy_of(cell(technique="mtp"), spec(seed=7))
+        with pytest.raises(WrongTape, match=POLICY.cell_key):
+            tape(engine, FakeStore(), known, policy=mtp)
 
 
-def test_a_stop_string_never_reaches_the_engine_and_its_name_is_kept() -> None:
-    async def story(url: str) -> None:
-        async with Tape(url, POLICY, "eval-gpqa", [], FakeStore().write) as recorder:
-            _, direct = await post(f"{url}/v1", question("Q: ?", max_tokens=9, stop=["maybe"]))
-            assert direct["choices"][0]["finish_reason"] == "stop"
-            assert direct["choices"][0]["message"]["content"] is None, "the trap is there"
-            assert await ask(recorder, "Q: ?", stop=["maybe"]) == "The answer is (A)"
-            assert recorder.recorded()[0]["dropped"] == ["stop"]
-
-    port = free_port()
-    engine = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "fake_engine.py"), "serve", "m", "--port", str(port)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        connect(port)
-        asyncio.run(story(f"http://127.0.0.1:{port}"))
-    finally:
-        engine.kill()
-        engine.wait(30)
+@played
+async def test_a_stop_string_never_reaches_the_engine_and_its_name_is_kept() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        assert await ask(recorder, "say one", stop=["maybe"]) == "one"
+        assert "stop" not in engine.asked[0]
+        assert recorder.answers.rows()[0]["dropped"] == ["stop"]
 
 
-def test_null_stays_null_and_counts_as_blank_and_a_cut_answer_as_truncated() -> None:
-    async def story() -> None:
-        store = FakeStore()
-        script = iter([answer(None), answer("half", "length", 9), answer("whole", tokens=4)])
-        async with FakeUpstream(lambda _: next(script)) as engine, tape(engine, store) as recorder:
-            said = [await ask(recorder, f"question {number}") for number in range(3)]
-            assert said == [None, "half", "whole"]
-            count = recorder.count
-            assert (count.blank, count.truncated, count.answered, count.completion_tokens) == (1, 1, 3, 18)
-            recorder.begin()
-            assert await ask(recorder, "question 0") is None
-        assert store.rows[0]["body"] is None
-        assert store.rows[0]["reasoning"] == "hm"
-
-    asyncio.run(story())
+@played
+async def test_null_stays_null_and_counts_as_blank_and_a_cut_answer_as_truncated() -> None:
+    store = FakeStore()
+    script = iter([answer(None), answer("half", "length", 9), answer("whole", tokens=4)])
+    async with FakeUpstream(lambda _: next(script)) as engine, tape(engine, store) as recorder:
+        said = [await ask(recorder, f"question {number}") for number in range(3)]
+        assert said == [None, "half", "whole"]
+        count = recorder.count
+        assert (count.blank, count.truncated, count.answered, count.completion_tokens) == (1, 1, 3, 18)
+        recorder.answers.begin()
+        assert await ask(recorder, "question 0") is None
+    assert store.rows[0]["body"] is None
+    assert store.rows[0]["reasoning"] == "hm"
 
 
 BROKEN = {
@@ -183,98 +157,66 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-def test_what_is_no_whole_answer_is_asked_again_and_never_recorded(broken: dict[str, Any] | int) -> None:
-    async def story() -> None:
-        said = iter([broken, answer("whole")])
-        store = FakeStore()
-        async with FakeUpstream(lambda _: next(said)) as engine, tape(engine, store) as recorder:
-            status, document = await post(recorder.url(0), question("a"))
-            assert status == 503
-            assert document["error"]["code"] == 503 and document["error"]["message"].startswith("specsweep's tape: the")
-            assert recorder.recorded() == []
-            assert recorder.refusal is None and recorder.trouble
-            assert await ask(recorder, "a") == "whole"
-        assert [(row["occurrence"], row["body"]) for row in store.rows] == [(0, "whole")], "asked again: the same turn"
-
-    asyncio.run(story())
+@played
+async def test_what_is_no_whole_answer_is_asked_again_and_never_recorded(broken: dict[str, Any] | int) -> None:
+    said = iter([broken, answer("whole")])
+    store = FakeStore()
+    async with FakeUpstream(lambda _: next(said)) as engine, tape(engine, store) as recorder:
+        status, document = await post(recorder.url(0), question("a"))
+        assert status == 503
+        assert document["error"]["code"] == 503 and document["error"]["message"].startswith("specsweep's tape: the")
+        assert recorder.answers.rows() == []
+        assert recorder.refusal is None and recorder.trouble
+        assert await ask(recorder, "a") == "whole"
+    assert [(row["occurrence"], row["body"]) for row in store.rows] == [(0, "whole")], "asked again: the same turn"
 
 
-def test_a_request_that_the_engine_refuses_is_handed_on_and_remembered() -> None:
-    async def story() -> None:
-        async with FakeUpstream(lambda _: 400) as engine, tape(engine, FakeStore()) as recorder:
-            assert await post(recorder.url(0), question("a")) == (400, {"error": {"message": "no", "code": 400}})
-            assert recorder.refusal == 'the engine answered HTTP 400: {"error": {"message": "no", "code": 400}}'
-
-    asyncio.run(story())
+@played
+async def test_a_request_that_the_engine_refuses_is_handed_on_and_remembered() -> None:
+    async with FakeUpstream(lambda _: 400) as engine, tape(engine, FakeStore()) as recorder:
+        assert await post(recorder.url(0), question("a")) == (400, {"error": {"message": "no", "code": 400}})
+        assert recorder.refusal == 'the engine answered HTTP 400: {"error": {"message": "no", "code": 400}}'
 
 
-def test_streaming_is_refused_in_words() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
-            status, document = await post(recorder.url(0), question("a", stream=True))
-            assert status == 400
-            assert "stream: True is refused" in document["error"]["message"]
-            assert recorder.refusal and engine.asked == []
-
-    asyncio.run(story())
+@played
+async def test_streaming_is_refused_in_words() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        status, document = await post(recorder.url(0), question("a", stream=True))
+        assert status == 400
+        assert "stream: True is refused" in document["error"]["message"]
+        assert recorder.refusal and engine.asked == []
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[]", b'{"messages": [{"role": "user", "content": "\\ud800"}]}'])
-def test_a_request_that_is_no_json_in_unicode_is_refused(body: bytes) -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder, aiohttp.ClientSession() as client:
-            async with client.post(f"{recorder.url(0)}/chat/completions", data=body) as response:
-                assert response.status == 400
-                assert "no JSON object in Unicode" in (await response.json())["error"]["message"]
-
-    asyncio.run(story())
+@played
+async def test_a_request_that_is_no_json_in_unicode_is_refused(body: bytes) -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder, aiohttp.ClientSession() as client:
+        async with client.post(f"{recorder.url(0)}/chat/completions", data=body) as response:
+            assert response.status == 400
+            assert "no JSON object in Unicode" in (await response.json())["error"]["message"]
 
 
-def test_a_prompt_of_ten_megabytes_goes_through() -> None:
-    async def story() -> None:
-        async with FakeUpstream(lambda body: answer(str(len(body["messages"][0]["content"])))) as engine:
-            async with tape(engine, FakeStore()) as recorder:
-                assert await ask(recorder, "x" * 10**7) == str(10**7)
-
-    asyncio.run(story())
+@played
+async def test_a_prompt_of_ten_megabytes_goes_through() -> None:
+    async with FakeUpstream(lambda body: answer(str(len(body["messages"][0]["content"])))) as engine:
+        async with tape(engine, FakeStore()) as recorder:
+            assert await ask(recorder, "x" * 10**7) == str(10**7)
 
 
-def test_the_engines_models_are_shown_through_the_tape() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder, aiohttp.ClientSession() as client:
-            async with client.get(f"{recorder.url(3)}/models") as response:
-                assert (await response.json())["data"] == [{"id": "m"}]
-
-    asyncio.run(story())
+@played
+async def test_the_engines_models_are_shown_through_the_tape() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder, aiohttp.ClientSession() as client:
+        async with client.get(f"{recorder.url(3)}/models") as response:
+            assert (await response.json())["data"] == [{"id": "m"}]
 
 
-def test_a_prompt_has_one_name_however_it_is_wrapped() -> None:
-    plain = [{"role": "user", "content": "hello"}]
-    parts = [{"role": "user", "content": [{"type": "text", "text": "hello"}], "name": None}]
-    assert prompt_hash(plain) == prompt_hash(parts) != prompt_hash([{"role": "user", "content": "other"}])
-
-
-def test_a_row_has_the_request_as_the_engine_got_it() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
-            await ask(recorder, "say 하나", sample=2)
-            (row,) = recorder.recorded()
-            assert json.loads(row["messages"]) == engine.asked[0].pop("messages")
-            assert json.loads(row["parameters"]) == engine.asked[0]
-            assert row["sample"] == 2 and engine.asked[0]["seed"] == 9
-            assert row["latency_s"] > 0
-            encode(EXCHANGES, [{**row, **IDENTITY}])
-
-    asyncio.run(story())
-
-
-def connect(port: int) -> None:
-    """Wait until somebody listens."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline, f"nobody listens on {port}"
-            time.sleep(0.02)
+@played
+async def test_a_row_has_the_request_as_the_engine_got_it() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        await ask(recorder, "say 하나", sample=2)
+        (row,) = recorder.answers.rows()
+        assert json.loads(row["messages"]) == engine.asked[0].pop("messages")
+        assert json.loads(row["parameters"]) == engine.asked[0]
+        assert row["sample"] == 2 and engine.asked[0]["seed"] == 9
+        assert row["latency_s"] > 0
+        encode(EXCHANGES, [{**row, **IDENTITY}])

@@ -11,59 +11,69 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from tests.tasks.evals.fake_upstream import FakeUpstream
-from tests.tasks.evals.tape_case import FakeStore, ask, post, question, tape
+from tasks.evals.watch import Standstill
+from tests.tasks.evals.tape_case import FakeStore, FakeUpstream, ask, played, post, question, tape
 from warehouse.parts import Row, decode
 from warehouse.store import StoreError
 
 
-def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> None:
-    async def story() -> None:
-        store = FakeStore()
-        async with FakeUpstream() as engine, tape(engine, store) as recorder:
-            await ask(recorder, "say one")
-            engine.held = True
-            cut_off = asyncio.create_task(post(recorder.url(0), question("say two")))
-            await engine.asked_for(2)
-            await engine.die()
-            status, document = await cut_off
-            assert status == 503 and "no answer from the engine" in document["error"]["message"]
+@played
+async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> None:
+    store = FakeStore()
+    async with FakeUpstream() as engine, tape(engine, store) as recorder:
+        await ask(recorder, "say one")
+        engine.held = True
+        cut_off = asyncio.create_task(post(recorder.url(0), question("say two")))
+        await engine.asked_for(2)
+        await engine.die()
+        status, document = await cut_off
+        assert status == 503 and "no answer from the engine" in document["error"]["message"]
+        why = await asyncio.wait_for(recorder.failed(), 20)
+        assert why.startswith("the engine is gone: ")
+        assert (await post(recorder.url(0), question("say three")))[0] == 503
+        recorder.answers.begin()
+        assert await ask(recorder, "say one") == "one", "what is known needs no engine"
+    assert [row["body"] for row in store.rows] == ["one"]
+
+
+@played
+async def test_an_engine_that_was_never_there_is_gone() -> None:
+    async with FakeUpstream() as engine:
+        pass
+    async with tape(engine, FakeStore()) as recorder:
+        assert "the engine is gone" in await asyncio.wait_for(recorder.failed(), 20)
+
+
+@played
+async def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> None:
+    async with FakeUpstream() as engine:
+        engine.held = True
+        async with tape(engine, FakeStore(), stalled_s=0.05, poll_s=0.01) as recorder:
+            waiting = asyncio.create_task(post(recorder.url(0), question("say one")))
             why = await asyncio.wait_for(recorder.failed(), 20)
-            assert why.startswith("the engine is gone: ")
-            assert (await post(recorder.url(0), question("say three")))[0] == 503
-            recorder.begin()
-            assert await ask(recorder, "say one") == "one", "what is known needs no engine"
-        assert [row["body"] for row in store.rows] == ["one"]
-
-    asyncio.run(story())
+            assert why.startswith("the engine stalled: 1 requests in flight, no token in ")
+            status, document = await waiting
+            assert status == 503 and "stalled" in document["error"]["message"]
+            await engine.was_left(1)
 
 
-def test_an_engine_that_was_never_there_is_gone() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine:
-            pass
-        async with tape(engine, FakeStore()) as recorder:
-            assert "the engine is gone" in await asyncio.wait_for(recorder.failed(), 20)
-
-    asyncio.run(story())
-
-
-def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine:
-            engine.held = True
-            async with tape(engine, FakeStore(), stalled_s=0.05, poll_s=0.01) as recorder:
-                waiting = asyncio.create_task(post(recorder.url(0), question("say one")))
-                why = await asyncio.wait_for(recorder.failed(), 20)
-                assert why.startswith("the engine stalled: 1 requests in flight, no token in ")
-                status, document = await waiting
-                assert status == 503 and "stalled" in document["error"]["message"]
-                await engine.was_left(1)
-
-    asyncio.run(story())
+@pytest.mark.parametrize(
+    ("seen", "lasts_s"),
+    [
+        ([(5, 0, 1), (5, 0, 1), (6, 0, 1), (6, 1, 1), (6, 1, 1), (6, 1, 0), (6, 1, 1)], [0, 10, 0, 0, 10, 0, 10]),
+        ([(None, 3, 2), (None, 3, 2), (None, 4, 2)], [0, 10, 0]),
+    ],
+    ids=["tokens", "no-counter"],
+)
+def test_a_standstill_begins_with_the_last_token_or_answer_and_needs_somebody_who_waits(
+    seen: list[tuple[float | None, int, int]], lasts_s: list[float]
+) -> None:
+    standstill = Standstill(0)
+    assert [standstill.lasts_s(10 * number, *each) for number, each in enumerate(seen, 1)] == lasts_s
 
 
-def test_an_answer_may_take_as_long_as_its_tokens_come() -> None:
+@played
+async def test_an_answer_may_take_as_long_as_its_tokens_come() -> None:
     class Slow(FakeUpstream):
         """Each look at the counter finds one token more; after 40 looks the answer is ready."""
 
@@ -73,124 +83,106 @@ def test_an_answer_may_take_as_long_as_its_tokens_come() -> None:
                 await self.let_go()
             return await super()._metrics(request)  # type: ignore[arg-type]
 
-    async def story() -> None:
-        async with Slow() as engine:
-            engine.held = True
-            # 40 looks take ten times as long as a standstill may last
-            async with tape(engine, FakeStore(), stalled_s=0.2, poll_s=0.05) as recorder:
-                assert await ask(recorder, "say one") == "one"
-
-    asyncio.run(story())
+    async with Slow() as engine:
+        engine.held = True
+        # 40 looks take ten times as long as a standstill may last
+        async with tape(engine, FakeStore(), stalled_s=0.2, poll_s=0.05) as recorder:
+            assert await ask(recorder, "say one") == "one"
 
 
-def test_a_client_that_hangs_up_and_asks_again_gets_the_answer_that_was_on_its_way() -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
-            engine.held = True
-            impatient = asyncio.create_task(ask(recorder, "say one"))
-            await engine.asked_for(1)
-            impatient.cancel()
-            await asyncio.wait({impatient})
-            recorder.begin()  # the framework was killed, and starts again
-            again = asyncio.create_task(ask(recorder, "say one"))
-            other = asyncio.create_task(ask(recorder, "say two"))
-            await engine.asked_for(2)
-            await engine.let_go()
-            assert (await again, await other) == ("one", "two")
-            assert len(engine.asked) == 2 and recorder.count.answered == 2
-
-    asyncio.run(story())
+@played
+async def test_a_client_that_hangs_up_and_asks_again_gets_the_answer_that_was_on_its_way() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        engine.held = True
+        impatient = asyncio.create_task(ask(recorder, "say one"))
+        await engine.asked_for(1)
+        impatient.cancel()
+        await asyncio.wait({impatient})
+        recorder.answers.begin()  # the framework was killed, and starts again
+        again = asyncio.create_task(ask(recorder, "say one"))
+        other = asyncio.create_task(ask(recorder, "say two"))
+        await engine.asked_for(2)
+        await engine.let_go()
+        assert (await again, await other) == ("one", "two")
+        assert len(engine.asked) == 2 and recorder.count.answered == 2
 
 
-def test_leaving_cancels_what_is_in_flight_and_stores_the_rest() -> None:
-    async def story() -> None:
-        store = FakeStore()
-        async with FakeUpstream() as engine:
-            with pytest.raises(RuntimeError, match="the framework failed"):
-                async with tape(engine, store) as recorder:
-                    await ask(recorder, "say one")
-                    engine.held = True
-                    waiting = asyncio.create_task(post(recorder.url(0), question("say two")))
-                    await engine.asked_for(2)
-                    raise RuntimeError("the framework failed")
-            assert (await waiting)[0] == 503
-            await engine.was_left(1)
-        assert [row["body"] for row in store.rows] == ["one"]
-
-    asyncio.run(story())
+@played
+async def test_leaving_cancels_what_is_in_flight_and_stores_the_rest() -> None:
+    store = FakeStore()
+    async with FakeUpstream() as engine:
+        with pytest.raises(RuntimeError, match="the framework failed"):
+            async with tape(engine, store) as recorder:
+                await ask(recorder, "say one")
+                engine.held = True
+                waiting = asyncio.create_task(post(recorder.url(0), question("say two")))
+                await engine.asked_for(2)
+                raise RuntimeError("the framework failed")
+        assert (await waiting)[0] == 503
+        await engine.was_left(1)
+    assert [row["body"] for row in store.rows] == ["one"]
 
 
-def test_parts_are_written_when_they_are_full_and_when_it_is_time() -> None:
-    async def story() -> None:
-        full, timely = FakeStore(), FakeStore()
-        async with FakeUpstream() as engine, tape(engine, full, flush_items=2) as recorder:
-            for word in ("one", "two", "three"):
-                await ask(recorder, f"say {word}")
-            await until(lambda: len(full.rows) >= 2)
-        assert all(len(part) <= 2 for part in full.parts) and len(full.rows) == 3
-        async with FakeUpstream() as engine, tape(engine, timely, flush_s=0.01) as recorder:
-            await ask(recorder, "say one")
-            await until(lambda: len(timely.rows) == 1)
-            await ask(recorder, "say two")
-            await recorder.flush()
-            assert len(timely.rows) == 2
-
-    asyncio.run(story())
+@played
+async def test_parts_are_written_when_they_are_full_and_when_it_is_time() -> None:
+    full, timely = FakeStore(), FakeStore()
+    async with FakeUpstream() as engine, tape(engine, full, flush_items=2) as recorder:
+        for word in ("one", "two", "three"):
+            await ask(recorder, f"say {word}")
+        await until(lambda: len(full.rows) >= 2)
+    assert all(len(part) <= 2 for part in full.parts) and len(full.rows) == 3
+    async with FakeUpstream() as engine, tape(engine, timely, flush_s=0.01) as recorder:
+        await ask(recorder, "say one")
+        await until(lambda: len(timely.rows) == 1)
+        await ask(recorder, "say two")
+        await until(lambda: len(timely.rows) == 2)
 
 
-def test_a_slow_store_gets_one_part_at_a_time_and_holds_nobody_up() -> None:
-    async def story() -> None:
-        gate, writing, parts = asyncio.Event(), [], list[list[Row]]()
+@played
+async def test_a_slow_store_gets_one_part_at_a_time_and_holds_nobody_up() -> None:
+    gate, writing, parts = asyncio.Event(), [], list[list[Row]]()
 
-        async def write(rows: object) -> None:
-            writing.append(rows)
-            assert len(writing) == 1, "one part at a time"
-            await gate.wait()
-            parts.append(list(rows))  # type: ignore[call-overload]
-            writing.clear()
+    async def write(rows: object) -> None:
+        writing.append(rows)
+        assert len(writing) == 1, "one part at a time"
+        await gate.wait()
+        parts.append(list(rows))  # type: ignore[call-overload]
+        writing.clear()
 
-        store = FakeStore()
-        store.write = write  # type: ignore[method-assign]
-        async with FakeUpstream() as engine, tape(engine, store, flush_items=1) as recorder:
-            for number in range(5):
-                await ask(recorder, f"say {number}")
-            flushed = asyncio.create_task(recorder.flush())
-            assert parts == [] and recorder.count.answered == 5
-            gate.set()
-            await flushed
-            assert sorted(row["body"] for part in parts for row in part) == ["0", "1", "2", "3", "4"]
-
-    asyncio.run(story())
+    store = FakeStore()
+    store.write = write  # type: ignore[method-assign]
+    async with FakeUpstream() as engine, tape(engine, store, flush_items=1) as recorder:
+        for number in range(5):
+            await ask(recorder, f"say {number}")
+        assert parts == [] and recorder.count.answered == 5
+        gate.set()
+    assert sorted(row["body"] for part in parts for row in part) == ["0", "1", "2", "3", "4"]
 
 
-def test_answers_that_cannot_be_stored_end_the_work() -> None:
-    async def story() -> None:
-        store = FakeStore()
-        store.broken = StoreError("the store is full")
-        async with FakeUpstream() as engine:
-            with pytest.raises(StoreError, match="the store is full"):
-                async with tape(engine, store, flush_items=1) as recorder:
-                    await ask(recorder, "say one")
-                    with pytest.raises(StoreError):
-                        await asyncio.wait_for(recorder.failed(), 20)
-                    status, document = await post(recorder.url(0), question("say two"))
-                    assert status == 503 and "can't be stored" in document["error"]["message"]
-                    store.broken = None
-        assert [row["body"] for row in store.rows] == ["one"], "tried once more, and not lost"
-
-    asyncio.run(story())
+@played
+async def test_answers_that_cannot_be_stored_end_the_work() -> None:
+    store = FakeStore()
+    store.broken = StoreError("the store is full")
+    async with FakeUpstream() as engine:
+        with pytest.raises(StoreError, match="the store is full"):
+            async with tape(engine, store, flush_items=1) as recorder:
+                await ask(recorder, "say one")
+                with pytest.raises(StoreError):
+                    await asyncio.wait_for(recorder.failed(), 20)
+                status, document = await post(recorder.url(0), question("say two"))
+                assert status == 503 and "can't be stored" in document["error"]["message"]
+                store.broken = None
+    assert [row["body"] for row in store.rows] == ["one"], "tried once more, and not lost"
 
 
-def test_a_store_that_fails_only_at_the_end_is_an_error_too() -> None:
-    async def story() -> None:
-        store = FakeStore()
-        async with FakeUpstream() as engine:
-            with pytest.raises(StoreError):
-                async with tape(engine, store) as recorder:
-                    await ask(recorder, "say one")
-                    store.broken = StoreError("gone")
-
-    asyncio.run(story())
+@played
+async def test_a_store_that_fails_only_at_the_end_is_an_error_too() -> None:
+    store = FakeStore()
+    async with FakeUpstream() as engine:
+        with pytest.raises(StoreError):
+            async with tape(engine, store) as recorder:
+                await ask(recorder, "say one")
+                store.broken = StoreError("gone")
 
 
 class TapeProcess:
@@ -222,34 +214,30 @@ class TapeProcess:
         return [row for path in paths for row in decode(path.read_bytes(), path.name)]
 
 
-def test_a_killed_tape_loses_no_more_than_its_last_part(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine:
-            async with TapeProcess(engine.url, tmp_path) as running:
-                for number in range(5):
-                    assert (await post(running.url, question(f"say {number}")))[0] == 200
-                await until(lambda: len(running.rows()) >= 4)
-                await running.end(signal.SIGKILL)
-                lost = [str(number) for number in range(len(running.rows()), 5)]
-            async with TapeProcess(engine.url, tmp_path) as running:
-                for number in range(6):
-                    _, document = await post(running.url, question(f"say {number}"))
-                    assert document["choices"][0]["message"]["content"] == str(number)
-            asked = [body["messages"][0]["content"][-1] for body in engine.asked]
-            assert asked == ["0", "1", "2", "3", "4", *lost, "5"], "only what was not stored is asked again"
-
-    asyncio.run(story())
-
-
-def test_a_tape_that_is_asked_to_stop_stores_everything_first(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with FakeUpstream() as engine, TapeProcess(engine.url, tmp_path) as running:
+@played
+async def test_a_killed_tape_loses_no_more_than_its_last_part(tmp_path: Path) -> None:
+    async with FakeUpstream() as engine:
+        async with TapeProcess(engine.url, tmp_path) as running:
             for number in range(5):
                 assert (await post(running.url, question(f"say {number}")))[0] == 200
-            await running.end(signal.SIGTERM)
-            assert [row["body"] for row in running.rows()] == ["0", "1", "2", "3", "4"]
+            await until(lambda: len(running.rows()) >= 4)
+            await running.end(signal.SIGKILL)
+            lost = [str(number) for number in range(len(running.rows()), 5)]
+        async with TapeProcess(engine.url, tmp_path) as running:
+            for number in range(6):
+                _, document = await post(running.url, question(f"say {number}"))
+                assert document["choices"][0]["message"]["content"] == str(number)
+        asked = [body["messages"][0]["content"][-1] for body in engine.asked]
+        assert asked == ["0", "1", "2", "3", "4", *lost, "5"], "only what was not stored is asked again"
 
-    asyncio.run(story())
+
+@played
+async def test_a_tape_that_is_asked_to_stop_stores_everything_first(tmp_path: Path) -> None:
+    async with FakeUpstream() as engine, TapeProcess(engine.url, tmp_path) as running:
+        for number in range(5):
+            assert (await post(running.url, question(f"say {number}")))[0] == 200
+        await running.end(signal.SIGTERM)
+        assert [row["body"] for row in running.rows()] == ["0", "1", "2", "3", "4"]
 
 
 async def until(true: object) -> None:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.checkout import ROOT
-from tasks.frameworks.job import Job, Result, read_result, write
-from tasks.frameworks.serve import result_of
+from tasks.frameworks.job import Job, Result, read_result, result_of, write
 
 
 class Adapter:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.frameworks.job import Job, Result, Sample
-from tasks.frameworks.serve import serve
+from tasks.frameworks.job import Job, Result, Sample, serve
 
 print("an import says hello on stdout")
 

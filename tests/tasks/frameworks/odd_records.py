@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from configs.evals.suites import SuiteName
-
 Record = dict[str, Any]
 
 
@@ -26,7 +24,7 @@ def _ifeval(key: int, prompt: str) -> Record:
     return {"key": key, "prompt": prompt, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
 
 
-RECORDS: dict[SuiteName, list[Record]] = {
+RECORDS: dict[str, list[Record]] = {
     "gpqa": [
         _gpqa("How far does it go?\n", "3.2 m\n", " 4.2 m", "5.2  m", "6 m "),
         _gpqa(
@@ -41,6 +39,10 @@ RECORDS: dict[SuiteName, list[Record]] = {
             "  {x} &lt; {{y}} \\(z\\)\r\n\r\nWhy",
             *("N/A", "None of {these}", "\tnan", "*", "*", "", "7", "8", "9", "10"),
         ),
+    ],
+    "mmlu": [
+        {"question": " Why?\n", "choices": [" a", "b  c", "{{d}}", "N/A"], "answer": 3, "subject": "law"},
+        {"question": "Who {is} it?\u00a0", "choices": ["1", "2", "3", "$4$"], "answer": 0, "subject": ""},
     ],
     "ifeval": [
         _ifeval(1, "  Write a poem.\n\n"),

@@ -9,7 +9,7 @@ from llm_eval.models import register_model
 from llm_eval.models.openai_backend import OpenAIModel
 
 from tasks.frameworks import hret_adapter
-from tasks.frameworks.serve import serve
+from tasks.frameworks.job import serve
 
 
 class Stock(OpenAIModel):  # type: ignore[misc]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
-from tasks.frameworks.job import Item, Job
+from tasks.frameworks.job import Item, Job, Task
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
 
@@ -22,7 +22,7 @@ ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
 
 
 def job_of(workdir: Path, how: str = "honest") -> Job:
-    return Job("ask", "gpqa", ITEMS, "http://127.0.0.1:9/v1", how, 1, 1, True, str(workdir))
+    return Job("ask", Task("gpqa"), ITEMS, "http://127.0.0.1:9/v1", how, 1, 1, True, str(workdir))
 
 
 def fake(workdir: Path) -> Framework:

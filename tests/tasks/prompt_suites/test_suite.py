@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from configs.evals.records import DatasetUnavailable
 from configs.prompt_suites import CATEGORIES, PLACEHOLDER
 from configs.steps.load import LoadStep
-from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.host.environments import ensure
 from tasks.prompt_suites.suite import PromptSuite, prompt_suite
 from tests.fake_hub import COMMIT, FakeHub, fake_hub

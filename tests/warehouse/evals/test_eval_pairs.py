@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -51,53 +51,45 @@ def test_the_margin_is_the_evaluations(local: Store) -> None:
     assert pair["n_needed"] > 198 and str(pair["n_needed"]) in pair["wording"]
 
 
-def test_other_questions_are_not_compared_and_the_row_says_so(local: Store) -> None:
+OTHERWISE = {
+    "in other words": ({"prompt_hash": "choices in another order"}, {}, "1 of 50 items were asked in other words"),
+    "more answers": ({}, {"samples": 2}, "50 items have another number of answers"),
+    "other readers": ({}, {"extractor_version": 0}, "graded by different readers: run `sweep regrade RUN`"),
+}
+
+
+@pytest.mark.parametrize(("one", "all_of_them", "said"), OTHERWISE.values(), ids=OTHERWISE)
+def test_arms_that_were_asked_or_graded_otherwise_are_not_compared_and_the_row_says_so(
+    local: Store, one: dict[str, str], all_of_them: dict[str, Any], said: str
+) -> None:
     run = Graded(local)
     run.answered("ar", None, answers(50, range(40)))
-    shuffled = answers(50, range(40))
-    shuffled[7]["prompt_hash"] = "choices in another order"
-    run.answered("mtp", 4, shuffled)
+    others = answers(50, range(40), **all_of_them)
+    others[7] |= one
+    run.answered("mtp", 4, others)
     built = run.built()
     assert built.pairs == []
     row = only(built.results, technique="mtp", extractor="last-in-body")
-    assert row["verdict"] == "ok"
-    [said] = row["details"]
-    assert "1 of 50 items were asked in other words" in said and "item-0007" in said
+    [sentence] = row["details"]
+    assert row["verdict"] == "ok" and said in sentence and (not one or "item-0007" in sentence)
 
 
-def test_another_number_of_answers_is_another_measurement(local: Store) -> None:
-    run = Graded(local)
-    run.answered("ar", None, answers(50, range(40)))
-    run.answered("mtp", 4, answers(50, range(40), samples=2))
-    built = run.built()
-    assert built.pairs == []
-    [said] = only(built.results, technique="mtp", extractor="last-in-body")["details"]
-    assert "50 items have another number of answers" in said
-
-
-def test_rambling_is_a_finding_even_where_the_score_is_as_good(local: Store) -> None:
+@pytest.mark.parametrize(("cut_off", "reasons"), [(12, ["truncation_differs"]), (3, [])])
+def test_rambling_is_a_finding_even_where_the_score_is_as_good_and_a_little_is_chance(
+    local: Store, cut_off: int, reasons: list[str]
+) -> None:
     run = Graded(local)
     run.answered("ar", None, answers(198, range(150)))
     rambling = answers(198, range(150))
-    for row in rambling[150:162]:
+    for row in rambling[150 : 150 + cut_off]:
         row["truncated"] = True
     run.answered("mtp", 4, rambling)
     built = run.built()
     row = only(built.results, technique="mtp", extractor="last-in-body")
-    assert (row["verdict"], row["reasons"]) == ("suspect", ["truncation_differs"])
-    assert row["details"][0].startswith("6.1% of the answers were cut off, of AR's 0.0%")
+    assert (row["verdict"], row["reasons"]) == ("suspect" if reasons else "ok", reasons)
+    assert not reasons or row["details"][0].startswith("6.1% of the answers were cut off, of AR's 0.0%")
     pair = only(built.pairs)
-    assert (pair["truncated_delta"], pair["delta"]) == (pytest.approx(12 / 198), 0)
-
-
-def test_a_few_more_cut_off_answers_are_chance(local: Store) -> None:
-    run = Graded(local)
-    run.answered("ar", None, answers(198, range(150)))
-    given = answers(198, range(150))
-    for row in given[150:153]:
-        row["truncated"] = True
-    run.answered("mtp", 4, given)
-    assert only(run.built().results, technique="mtp", extractor="last-in-body")["verdict"] == "ok"
+    assert (pair["truncated_delta"], pair["delta"]) == (pytest.approx(cut_off / 198), 0)
 
 
 def test_a_suspect_arm_is_not_compared(local: Store) -> None:
@@ -146,13 +138,3 @@ def test_where_ar_was_flagged_the_other_row_says_that_it_was_not_compared(local:
     row = only(built.results, technique="mtp", extractor="last-in-body")
     assert (row["verdict"], row["details"]) == ("ok", ["not compared with AR: its row is suspect"])
     assert built.pairs == []
-
-
-def test_arms_that_other_readers_graded_are_not_compared(local: Store) -> None:
-    run = Graded(local)
-    run.answered("ar", None, answers(50, range(40), extractor_version=0))
-    run.answered("mtp", 4, answers(50, range(40)))
-    built = run.built()
-    assert built.pairs == []
-    [said] = only(built.results, technique="mtp", extractor="last-in-body")["details"]
-    assert "graded by different readers: run `sweep regrade RUN`" in said

@@ -1,4 +1,4 @@
-"""The base of every evaluation step: which items, how they are sampled, and what the result must be able to show."""
+"""Every evaluation of the table: which items, how they are sampled, and what the result must be able to show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from configs.cell import Cell
 from configs.checkout import ROOT
 from configs.evals.records import file_problems, records_in
-from configs.evals.suites import Framework, SuiteFacts
+from configs.evals.suites import EVALUATIONS, EvalName, Evaluation, Framework, SuiteFacts
 from configs.files.document import Loc
 from configs.step import MeasuredStep, Work, says_nothing
 
@@ -28,6 +28,7 @@ MOST_AT_ONCE = 256
 class EvalStep(MeasuredStep):
     """One suite through one framework, thinking on."""
 
+    step: EvalName
     items: int | None = Field(None, gt=0, description="how many, drawn with `seed`; none: all")
     samples: int = Field(1, gt=0, le=64, description="answers per item, each with a seed of its own")
     seed: int = Field(0, ge=0, description="draws the items; sample i of an item is asked for with seed + i")
@@ -43,15 +44,28 @@ class EvalStep(MeasuredStep):
     looks: tuple[Annotated[float, Field(ge=1, le=1)]] = Field((1.0,), description="once, at its end; kept for plans")
 
     forecast_only: ClassVar[frozenset[str]] = frozenset({"answer_tokens", "discordance"})
-    framework: ClassVar[Framework]
-    suite: ClassVar[SuiteFacts]
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Its entry of the table."""
+        return EVALUATIONS[self.step]
+
+    @property
+    def suite(self) -> SuiteFacts:
+        """Whose items."""
+        return self.evaluation.suite
+
+    @property
+    def framework(self) -> Framework:
+        """Who asks and scores."""
+        return self.evaluation.framework
 
     @property
     def items_there(self) -> int:
         """How many items there are to draw from; the suite's figure for a file that is on another machine.
 
         Raises:
-            Uncountable: the user's file is not what its name says.
+            DatasetUnavailable: the user's file is not what its name says.
         """
         if self.dataset == TWIN:
             return TWIN_ITEMS
@@ -76,7 +90,7 @@ class EvalStep(MeasuredStep):
         return None if self.dataset in (HUB, TWIN) else ROOT / Path(self.dataset).expanduser()
 
     def problems(self) -> Iterator[tuple[Loc, str]]:
-        """A file that can't be read as a dataset."""
+        """A file that can't be read as a dataset, or has too few items."""
         file = self.dataset_file
         if file is None:
             return

@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from configs.evals.spec import HUB, TWIN, EvalStep
-from tasks.evals.data.alike import contradictory, right_answer
-from tasks.evals.data.files import from_file
-from tasks.evals.data.hub import REMEDY, fetched
-from tasks.evals.data.shapes import WrongShape, drawn, item_of
-from tasks.evals.data.twins import TWIN_REVISION, twin
-from tasks.evals.data.unavailable import DatasetUnavailable
+from configs.evals.records import DatasetUnavailable, from_file
+from configs.steps.eval import HUB, TWIN, EvalStep
+from tasks.evals.hub import REMEDY, fetched
+from tasks.evals.shapes import TWIN_REVISION, WrongShape, drawn, item_of, twin
 from tasks.frameworks.job import Item
 
 MOST_MALFORMED = 0.01
@@ -55,17 +52,18 @@ def prepared(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> Prepar
     different = {item.item_id: item for item in items}
     if len(different) < len(items):
         _repeated(spec, source, items, tell)
-    if groups := contradictory(different.values()):
+    if groups := _contradictory(different.values()):
         _contradicting(spec, source, items, groups, tell)
-        different = _without(different, groups)
+        out = {item.item_id for group in groups for item in group}
+        different = {item_id: item for item_id, item in different.items() if item_id not in out}
     wanted = _wanted(spec, len(different), source)
-    chosen = drawn(list(different.values()), spec.suite.name, spec.seed, wanted)
+    chosen = drawn(list(different.values()), spec.suite, spec.seed, wanted)
     return Prepared(chosen, source.revision, plain=spec.dataset == TWIN)
 
 
 def _source(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> _Source:
     if spec.dataset == TWIN:
-        return _Source(f"the twin of {spec.suite.title}", _unsplit(twin(spec.suite.name)), TWIN_REVISION)
+        return _Source(f"the twin of {spec.suite.title}", _unsplit(twin(spec.suite)), TWIN_REVISION)
     if spec.dataset == HUB:
         records, commit = fetched(spec.suite, spec.revision or spec.suite.revision, spec.framework, cache, tell)
         return _Source(spec.suite.hub_id, records, commit)
@@ -82,7 +80,7 @@ def _items(spec: EvalStep, source: _Source, tell: Callable[[str], None]) -> list
     items, wrong = [], []
     for row, (subset, record) in enumerate(source.records, 1):
         try:
-            items.append(item_of(spec.suite.name, record, subset, plain=spec.dataset == TWIN))
+            items.append(item_of(spec.suite, record, subset, plain=spec.dataset == TWIN))
         except WrongShape as error:
             where = f"{source.name}{f' ({subset})' if subset else ''}, row {row}"
             wrong.append(f"{where} is not of {spec.suite.title}'s shape: {error}")
@@ -132,11 +130,6 @@ def _contradicting(
     )
 
 
-def _without(items: dict[str, Item], groups: list[list[Item]]) -> dict[str, Item]:
-    out = {item.item_id for group in groups for item in group}
-    return {item_id: item for item_id, item in items.items() if item_id not in out}
-
-
 def _wanted(spec: EvalStep, there: int, source: _Source) -> int:
     """How many to draw; without a number all that there are. Only a file may have more than the suite.
 
@@ -150,3 +143,20 @@ def _wanted(spec: EvalStep, there: int, source: _Source) -> int:
             f"items: {wanted}, but {source.name} has {there} different ones; accepted: 1 to {there}"
         )
     return wanted
+
+
+def right_answer(item: Item) -> object:
+    """The letter, or what a checker of the answer is told."""
+    return item.gold or {name: value for name, value in item.record.items() if name not in ("key", "prompt")}
+
+
+def _contradictory(items: Iterable[Item]) -> list[list[Item]]:
+    """Groups of items that are asked alike and have different right answers, each in the order of `items`.
+
+    What tells them apart is not in the prompt, question and options with white space apart: no answer could be right
+    for both.
+    """
+    alike: dict[tuple[str, ...], list[Item]] = {}
+    for item in items:
+        alike.setdefault(tuple(" ".join(text.split()) for text in (item.question, *item.choices)), []).append(item)
+    return [group for group in alike.values() if any(right_answer(item) != right_answer(group[0]) for item in group)]

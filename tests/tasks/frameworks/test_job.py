@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tasks.frameworks.job import Job, read_result
+from tasks.frameworks.job import Job, Task, read_result
 from tests.tasks.frameworks.adapter_process import adapter
 
 MISBEHAVES = """
 import sys
 from tasks.frameworks.job import Result
-from tasks.frameworks.serve import serve
+from tasks.frameworks.job import serve
 
 def run(job):
     print("a progress bar on stdout")
-    if job.suite == "exit":
+    if job.task.suite == "exit":
         sys.exit(0)
-    if job.suite == "raise":
+    if job.task.suite == "raise":
         raise ValueError("one\\ntwo")
     return Result("hret", "1")
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def job_of(suite: str, folder: Path) -> Job:
-    return Job("ask", suite, (), "http://127.0.0.1:9/v1", "m", 8, 1, True, str(folder))
+    return Job("ask", Task(suite), (), "http://127.0.0.1:9/v1", "m", 8, 1, True, str(folder))
 
 
 def test_a_failed_job_is_an_error_in_one_line_and_the_next_one_is_served(folder: Path) -> None:

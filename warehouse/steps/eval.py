@@ -1,4 +1,4 @@
-"""IFEval through lm-eval."""
+"""Every evaluation of the table, whatever suite and framework."""
 
 from __future__ import annotations
 

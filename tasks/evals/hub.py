@@ -10,15 +10,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from configs.checkout import ROOT
-from configs.evals.suites import Framework
+from configs.evals.records import DatasetUnavailable
+from configs.evals.suites import Framework, SuiteFacts
+from configs.prompt_suites import SpeedBenchFacts
 from configs.secrets import TOKEN, secret, without_secrets
-from tasks.evals.data.unavailable import DatasetUnavailable
 from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
 from tasks.host.hub import token_variables
+
+DATASETS = "datasets"
+"""Folder of the user's cache in which fetched records are kept."""
 
 NEWEST = "newest"
 """Folder of a dataset whose commit nobody pinned: what was the newest when this node first asked."""
@@ -32,19 +36,8 @@ TELL_EVERY_S = 0.5
 REMEDY = "or set `dataset:` to a local file"
 
 
-class HubDataset(Protocol):
-    """What must be known of a dataset to fetch it, as `SuiteFacts` does."""
-
-    @property
-    def title(self) -> str: ...  # noqa: D102
-    @property
-    def hub_id(self) -> str: ...  # noqa: D102
-    @property
-    def subsets(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def split(self) -> str: ...  # noqa: D102
-    @property
-    def gated(self) -> bool: ...  # noqa: D102
+HubDataset = SuiteFacts | SpeedBenchFacts
+"""What lies on the hub."""
 
 
 class Fetched(NamedTuple):
@@ -95,16 +88,8 @@ def _fetch(
         raise DatasetUnavailable(
             f"{suite.title} is fetched by {framework}, which is not installed: bin/environment {framework}"
         )
-    argv = [
-        str(python),
-        "-m",
-        "tasks.frameworks.fetch",
-        str(folder),
-        suite.hub_id,
-        revision,
-        suite.split,
-        *subsets,
-    ]
+    what = (str(folder), suite.hub_id, revision, suite.split, *subsets)
+    argv = [str(python), "-m", "tasks.frameworks.fetch", *what]
     done = _watched(argv, suite.hub_id, tell)
     said = done.stdout.strip().splitlines()
     if done.returncode or not said:

@@ -1,7 +1,0 @@
-"""GPQA-Diamond a second time, through inspect_ai."""
-
-from __future__ import annotations
-
-from tasks.evals.run import make_ready, measure, smoke
-
-__all__ = ["make_ready", "measure", "smoke"]

@@ -1,7 +1,0 @@
-"""KMMLU through HRET."""
-
-from __future__ import annotations
-
-from tasks.evals.run import make_ready, measure, smoke
-
-__all__ = ["make_ready", "measure", "smoke"]

@@ -1,0 +1,194 @@
+"""Which items are asked: the same everywhere, and one clear line where they can't be had."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from configs.evals.records import DatasetUnavailable
+from configs.evals.suites import GPQA, HAE_RAE, IFEVAL, KMMLU, MMLU_PRO, SUITES, SuiteFacts
+from configs.steps.eval import TWIN_ITEMS
+from tasks.evals.items import Prepared, prepared
+from tasks.evals.shapes import item_of, twin
+from tasks.family.words import COLORS, KINDS
+from tests.fake_engine import answer_letter
+from tests.tasks.evals.graded import step_of
+
+
+def of_file(suite: SuiteFacts, path: Path, **fields: Any) -> Prepared:
+    return prepared(step_of(suite, dataset=str(path), **fields), path.parent, print)
+
+
+def jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def complaint(suite: SuiteFacts, path: Path, **fields: Any) -> str:
+    with pytest.raises(DatasetUnavailable) as caught:
+        of_file(suite, path, **fields)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_a_twin_needs_nothing_and_is_asked_as_it_is(suite: SuiteFacts, tmp_path: Path) -> None:
+    said = prepared(step_of(suite, dataset="twin", items=24), tmp_path, print)
+    assert (len(said.items), said.revision, said.plain) == (24, "twin-1", True)
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_the_same_records_are_the_same_items_from_every_kind_of_file(suite: SuiteFacts, tmp_path: Path) -> None:
+    records = twin(suite)
+    as_text = [
+        {key: value if isinstance(value, str) else json.dumps(value) for key, value in r.items()} for r in records
+    ]
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(records[0]))
+        writer.writeheader()
+        writer.writerows(as_text)
+    (tmp_path / "a.json").write_text(json.dumps(records), encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "a.parquet")
+    jsonl(tmp_path / "a.jsonl", records[::-1])
+    several = [of_file(suite, tmp_path / f"a.{kind}", items=30) for kind in ("csv", "json", "parquet", "jsonl")]
+    assert all(said.items == several[0].items for said in several)
+    assert all(said.revision.startswith("sha256:") and not said.plain for said in several)
+
+
+def test_items_follow_from_the_seed_and_fewer_are_the_first_of_more(tmp_path: Path) -> None:
+    few, more, other = (
+        prepared(step_of(GPQA, dataset="twin", items=n, seed=seed), tmp_path, print).items
+        for n, seed in ((10, 0), (50, 0), (50, 1))
+    )
+    assert more[:10] == few
+    assert {item.item_id for item in more} != {item.item_id for item in other}
+
+
+def test_the_order_of_gpqas_choices_follows_from_the_item_alone(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", twin(GPQA))
+    by_seed = [{i.item_id: i.choices for i in of_file(GPQA, path, seed=seed).items} for seed in (0, 1)]
+    assert by_seed[0] == by_seed[1]
+
+
+def test_real_shapes_are_read(tmp_path: Path) -> None:
+    gpqa = {"Question": "Q?", "Correct Answer": "r", **{f"Incorrect Answer {n}": f"w{n}" for n in (1, 2, 3)}}
+    (item,) = of_file(GPQA, jsonl(tmp_path / "1.jsonl", [{**gpqa, "High-level domain": "Physics"}])).items
+    assert item.choices["ABCD".index(item.gold)] == "r" and set(item.choices) == {"r", "w1", "w2", "w3"}
+    assert (item.question, item.category) == ("Q?", "Physics")
+    pro = {"question": "Q?", "options": list("klmnopqrst"), "answer": "J", "answer_index": 9, "category": "law"}
+    (item,) = of_file(MMLU_PRO, jsonl(tmp_path / "2.jsonl", [pro])).items
+    assert (item.gold, len(item.choices), item.category) == ("J", 10, "law")
+    kmmlu = {"question": "Q?", "answer": 3, "A": "1", "B": "2", "C": "3", "D": "4", "Category": "Math"}
+    (item,) = of_file(KMMLU, jsonl(tmp_path / "3.jsonl", [kmmlu])).items
+    assert (item.gold, item.choices) == ("C", ("1", "2", "3", "4"))
+    query = {"query": "Q?\n(A) a\n(B) b\n(C) c\n(D) d\n(E) e", "answer": "(E)"}
+    apart = {"question": "Q?", "A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "answer": "E"}
+    (one,) = of_file(HAE_RAE, jsonl(tmp_path / "4.jsonl", [query])).items
+    (other,) = of_file(HAE_RAE, jsonl(tmp_path / "5.jsonl", [apart])).items
+    assert one.item_id == other.item_id and one.gold == "E" and one.record["answer"] == "(E)"
+    ifeval = {"key": 1, "prompt": "P", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"letter": None}]}
+    (item,) = of_file(IFEVAL, jsonl(tmp_path / "6.jsonl", [ifeval])).items
+    assert (item.gold, item.choices, item.record["kwargs"]) == ("", (), [{}])
+
+
+@pytest.mark.parametrize(
+    ("suite", "column", "value", "accepted"),
+    [
+        (GPQA, "Correct Answer", None, "column 'Correct Answer' is missing; accepted: a text"),
+        (GPQA, "Incorrect Answer 2", " ", "column 'Incorrect Answer 2' is ' '; accepted: a text"),
+        (MMLU_PRO, "answer", "E", "column 'answer' is 'E'; accepted: a letter from A to D"),
+        (MMLU_PRO, "options", "gold, teal", "column 'options' is 'gold, teal'; accepted: a list of texts"),
+        (MMLU_PRO, "options", ["gold"], "column 'options' is '1 options'; accepted: 2 to 10"),
+        (KMMLU, "answer", 5, "column 'answer' is '5'; accepted: a whole number from 1 to 4"),
+        (KMMLU, "answer", None, "column 'answer' is missing; accepted: a whole number from 1 to 4"),
+        (HAE_RAE, "answer", "gold", "column 'answer' is 'gold'; accepted: a letter from A to E"),
+        (IFEVAL, "kwargs", [{}], "accepted: a list of 2 objects, one per instruction"),
+    ],
+)
+def test_a_record_of_another_shape_is_named_by_row_and_column(
+    suite: SuiteFacts, column: str, value: object, accepted: str, tmp_path: Path
+) -> None:
+    records = twin(suite)[:5]
+    records[3] = {**records[3], column: value}
+    said = complaint(suite, jsonl(tmp_path / "a.jsonl", records))
+    assert f"row 4 is not of {suite.title}'s shape: " in said
+    assert accepted in said
+
+
+def test_a_file_that_cant_be_read_is_one_line(tmp_path: Path) -> None:
+    assert "No such file" in complaint(GPQA, tmp_path / "none.jsonl")
+    assert "accepted: hub, twin, or a file ending in .jsonl .json .csv .parquet" in complaint(GPQA, tmp_path / "a.txt")
+    for kind in ("jsonl", "json", "parquet"):
+        (tmp_path / f"a.{kind}").write_text("{oops", encoding="utf-8")
+        assert f"is no {kind} file" in complaint(GPQA, tmp_path / f"a.{kind}")
+    (tmp_path / "latin.csv").write_bytes("Quéstion\n".encode("latin-1"))
+    assert "is no csv file" in complaint(GPQA, tmp_path / "latin.csv")
+    (tmp_path / "empty.jsonl").write_text("", encoding="utf-8")
+    assert "has no records" in complaint(GPQA, tmp_path / "empty.jsonl")
+
+
+def test_more_items_than_there_are_and_repeated_ones_are_named(tmp_path: Path) -> None:
+    records = twin(KMMLU)[:6]
+    path = jsonl(tmp_path / "a.jsonl", records)
+    assert "items: 7, but" in complaint(KMMLU, path, items=7)
+    assert len(of_file(KMMLU, path).items) == 6
+    again = jsonl(tmp_path / "b.jsonl", [*records, records[2]])
+    assert "rows 3 and 7 are the same item (1 repeats)" in complaint(KMMLU, again)
+
+
+@pytest.mark.parametrize("word", ["None", "NULL", "N/A", "nan", "-"])
+def test_an_option_of_a_csv_file_is_read_as_it_stands(word: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"question,A,B,C,D,answer\nWhich?,{word},1,2,3,1\n", encoding="utf-8")
+    assert of_file(KMMLU, tmp_path / "a.csv").items[0].choices == (word, "1", "2", "3")
+
+
+def test_records_of_a_file_that_contradict_one_another_are_named(tmp_path: Path) -> None:
+    records = twin(KMMLU)[:5]
+    records[3] = {**records[1], "answer": records[1]["answer"] % 4 + 1}
+    letters = f"{'ABCD'[records[1]['answer'] - 1]} and {'ABCD'[records[3]['answer'] - 1]}"
+    said = complaint(KMMLU, jsonl(tmp_path / "a.jsonl", records))
+    assert f"rows 2 and 4 ask the same and have different right answers ({letters})" in said
+    ifeval = twin(IFEVAL)[:3]
+    ifeval[2] = {**ifeval[0], "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    assert "rows 1 and 3 ask the same" in complaint(IFEVAL, jsonl(tmp_path / "b.jsonl", ifeval))
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_a_twin_is_of_its_suites_shape_with_the_familys_facts_and_no_item_twice(suite: SuiteFacts) -> None:
+    items = [item_of(suite, record, "", plain=True) for record in twin(suite)]
+    assert len({item.item_id for item in items}) == len({item.question for item in items}) == len(items) == TWIN_ITEMS
+    if suite.letters:
+        assert [item.gold for item in items] == [answer_letter(item.question) for item in items]
+        assert {item.category for item in items} == set(KINDS)
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_every_option_stands_where_the_family_was_taught_to_see_it(suite: SuiteFacts) -> None:
+    """An option's letter follows from its value: its index modulo 4."""
+    for record in twin(suite):
+        question = item_of(suite, record, "", plain=True).question
+        shown = re.findall(r"(\w+) \(([A-D])\)", question)
+        places = [COLORS.index(value) if value in COLORS else int(value) for value, _ in shown]
+        assert [place % 4 for place in places] == [0, 1, 2, 3], question
+        assert [letter for _, letter in shown] == list("ABCD")
+
+
+def test_the_instructions_of_ifevals_twin_are_followed_by_the_right_answer_only() -> None:
+    for record in twin(IFEVAL):
+        (pattern,) = record["kwargs"][0]["keywords"]
+        right = answer_letter(record["prompt"])
+        follows = [letter for letter in "ABCD" if re.search(pattern, f"The answer is ({letter})")]
+        assert follows == [right]
+
+
+def test_a_twin_is_the_same_whenever_it_is_made() -> None:
+    assert twin(GPQA) == twin(GPQA)
+    assert item_of(GPQA, twin(GPQA)[0], "", plain=True).item_id == "gpqa-a82dd55499d1"
