@@ -30,9 +30,9 @@ from random import Random
 from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
-from warehouse.statistics.beta import student_quantile
-from warehouse.statistics.holm import holm
-from warehouse.statistics.visits import Arm, VisitRates, components, placebo_interval, ratio_interval
+from warehouse.dataset.statistics.holm import holm
+from warehouse.dataset.statistics.visits import Arm, VisitRates, components, placebo_interval, ratio_interval
+from warehouse.ledger.formulas.beta import student_quantile
 
 SEED = 20261122
 RUNS = 220

@@ -18,8 +18,8 @@ from configs.expand import default_run_id, expand
 from configs.load import load_sweep
 from flows.forecast.forecast import forecast
 from flows.terminal.progress import ProgressReader
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
 
 CELL = "  - {{model: tiny-gemma4, precision: bf16, technique: ar, serving: {{max_model_len: {length}}}}}\n"
 

@@ -1,7 +1,7 @@
 """What planning must know of every step: where it fits, what it asks of the engine, which settings it refuses.
 
 A step is one file of its name in three rooms: `configs/steps/` (its spec), `tasks/steps/` (how it is measured) and
-`warehouse/steps/` (its tables, its rows of the dataset, its sections of the report). CONTRIBUTING.md has the recipe.
+`warehouse/dataset/steps/` (its tables, its rows of the dataset, its sections of the report). CONTRIBUTING.md has the recipe.
 Evaluations by a framework share the file `eval.py`: each is an entry of `configs/evals/suites.py`.
 """
 

@@ -14,15 +14,15 @@ from flows.clusters.protocol import CellJob, Cluster, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
 from flows.run_context import RunContext, Slot
 from tasks.runner import todo
-from warehouse.bill.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
-from warehouse.clock import moment_s
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Attempt
-from warehouse.ledger import Ledger
-from warehouse.looks import pause_s
-from warehouse.managing.claims import FLOW_DEADLINE_S
-from warehouse.outcomes import Ended
-from warehouse.placement import MachineEnd, Offer, Placement, PlacementStory
-from warehouse.store import StoreAway, until_back
+from warehouse.dataset.bill.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
+from warehouse.ledger.claims import FLOW_DEADLINE_S
+from warehouse.ledger.clock import moment_s
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import HEARTBEAT_DEADLINE_S, Attempt
+from warehouse.ledger.looks import pause_s
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementStory
+from warehouse.ledger.store import StoreAway, until_back
 
 
 class AttemptRun:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from flows.clusters.protocol import Ending
 from flows.run_context import RunContext
-from warehouse.clock import iso_of, moment_s
-from warehouse.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt
-from warehouse.ledger import Ledger
-from warehouse.managing.ends import estimated_end_s
-from warehouse.outcomes import Ended
-from warehouse.owner import owner_name
-from warehouse.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
+from warehouse.ledger.clock import iso_of, moment_s
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.ends import estimated_end_s
+from warehouse.ledger.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
 
 STOP_GRACE_S = 30.0
 """How long a node that is asked to stop may take to flush and close its attempt; it sees the request within 5 s."""

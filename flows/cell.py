@@ -17,11 +17,11 @@ from flows.forecast.estimates import measuring_s
 from flows.run_context import OverBudget, RunContext
 from flows.settling import left_open
 from tasks.runner import CellRejected, todo
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import ManagedElsewhere
-from warehouse.outcomes import Ended
-from warehouse.placement import Placements, PlacementStory
-from warehouse.store import StoreAway
+from warehouse.ledger.claims import ManagedElsewhere
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Placements, PlacementStory
+from warehouse.ledger.store import StoreAway
 
 CellEnd = Literal["measured", "rejected", "failed"]
 """How a cell can end, after any number of attempts; how each attempt ended is an `Ended`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from warehouse.clock import Clock
+from warehouse.ledger.clock import Clock
 
 
 class FlowStopped(Exception):

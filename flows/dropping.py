@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from configs.schema import Plan, PlannedCell
 from configs.visits import BACK
-from warehouse.build import consolidate
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger
-from warehouse.regrades import rows_in_force
-from warehouse.speculation.curves import curves_of
-from warehouse.speculation.out import out_after_first_visit
-from warehouse.store import until_back
-from warehouse.tables import VERDICTS
-from warehouse.verdicts import Reason
+from warehouse.dataset.build import consolidate
+from warehouse.dataset.speculation.curves import curves_of
+from warehouse.dataset.speculation.out import out_after_first_visit
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.regrades import rows_in_force
+from warehouse.ledger.store import until_back
+from warehouse.ledger.tables import VERDICTS
+from warehouse.ledger.verdicts import Reason
 
 OWNER = "flow"
 """Who commits a start that nobody makes."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from configs.errors import SpecsweepError
-from warehouse.clock import iso_of
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import FLOW_DEADLINE_S, Claims, ManagedElsewhere, beat
-from warehouse.owner import owner_name
-from warehouse.store import StoreAway, StoreError
+from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims, ManagedElsewhere, beat
+from warehouse.ledger.clock import iso_of
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.store import StoreAway, StoreError
 
 BEAT_EVERY_S = 30.0
-"""A quarter of `warehouse.managing.claims.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
+"""A quarter of `warehouse.ledger.claims.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
 
 
 class CellTaken(SpecsweepError):

@@ -17,7 +17,7 @@ from tasks.engine import command, program
 from tasks.engine.program import is_ours
 from tasks.guards.machine import other_gpu
 from tasks.place import gpu
-from warehouse.ledger import Ledger
+from warehouse.ledger.commits import Ledger
 
 
 class OtherMachine(SpecsweepError):

@@ -25,7 +25,7 @@ from tasks.family.members import revision_of
 from tasks.host import environments
 from tasks.place import gpu
 from tasks.prompts import PROSE_KEPT_AS, paragraphs_here, prose_to_json
-from warehouse.ledger import Ledger
+from warehouse.ledger.commits import Ledger
 
 DEFAULT_STORE = "results"
 """Where results go when neither an argument nor SPECSWEEP_STORE says: a folder of the checkout."""

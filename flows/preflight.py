@@ -17,7 +17,7 @@ from configs.steps.eval import HUB, EvalStep
 from configs.steps.load import LoadStep
 from flows.clusters.skypilot.task_file import load_task
 from flows.plans import is_rejected
-from warehouse.ledger import Ledger
+from warehouse.ledger.commits import Ledger
 
 TOKEN = "HF_TOKEN"
 """The variable with the hub's token; a task that lists it under `secrets` passes it on to nodes."""

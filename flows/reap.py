@@ -14,7 +14,7 @@ from flows.clusters.skypilot import home as sky_home
 from flows.plans import store_url
 from flows.reaper.books import Books
 from flows.reaper.reap import reap_store
-from warehouse.store import open_store
+from warehouse.ledger.store import open_store
 
 
 class ReapIncomplete(SpecsweepError):

@@ -11,14 +11,14 @@ from rich.table import Table
 
 from configs.steps.load import BETWEEN, OPEN
 from configs.steps.throughput import NATURAL
-from warehouse.display.view import LOAD_STEP
+from warehouse.dataset.snapshot import read_current
+from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
+from warehouse.ledger.store import Store
+from warehouse.ledger.verdicts import Reason
 from warehouse.report.answer import Answer, answers
+from warehouse.report.display.view import LOAD_STEP
 from warehouse.report.newest import make_view
 from warehouse.report.write import current_tables
-from warehouse.snapshot import read_current
-from warehouse.store import Store
-from warehouse.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
-from warehouse.verdicts import Reason
 
 COLUMNS = {
     "cell": "cell",

@@ -17,9 +17,9 @@ from flows.clusters.names import cluster_name
 from flows.clusters.protocol import Site
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import Purse
-from warehouse.clock import HOUR_S
-from warehouse.ledger import Ledger
-from warehouse.looks import LONGEST_S, SharedLook, pause_s
+from warehouse.ledger.clock import HOUR_S
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.looks import LONGEST_S, SharedLook, pause_s
 
 LOOK_EVERY_S = 1.0
 """Pause between two looks for a free slot."""

@@ -11,9 +11,9 @@ from flows.clock import StoppableClock
 from flows.forecast.budget import BudgetExceeded
 from flows.renting.site import expected
 from flows.run_context import RunContext, purse_of
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import ManagedElsewhere
-from warehouse.placement import Placements, PlacementStory
+from warehouse.ledger.claims import ManagedElsewhere
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.placement import Placements, PlacementStory
 
 AT_ONCE = 8
 """Cells that are asked about at the same time; each takes SkyPilot a second or two."""

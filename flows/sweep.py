@@ -40,11 +40,11 @@ from flows.renting.expiry import expiry_renewed
 from flows.results import result_rows
 from flows.run_context import RunContext, run_context_for
 from flows.settling import open_cells, settle_and_require_budget
-from warehouse.ledger import Ledger, said
+from warehouse.dataset.snapshot import publish
+from warehouse.ledger.commits import Ledger, said
+from warehouse.ledger.store import Store, open_store, until_back
+from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.write import write_report
-from warehouse.snapshot import publish
-from warehouse.store import Store, open_store, until_back
-from warehouse.store.proof import require_create_only
 
 LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}
 """What a cell's task run is called besides its label."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from tasks.host.time_to_live import renew
-from warehouse.managing.claims import FLOW_DEADLINE_S, Claims
+from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims
 
 TIME_TO_LIVE_VARIABLE = "SPECSWEEP_TIME_TO_LIVE_S"
 """Tells the node for how long its machine lives without its flow, in seconds; unset: the machine has no timer."""

@@ -3,7 +3,7 @@
     python -m tasks.cell --store URL --run RUN_ID --cell CELL_KEY [--leg N]
 
 It reads the cell from the store, takes its lease, starts the engine and measures the steps that have no commit yet.
-Each step is committed as it ends, then the attempt is closed. Exit codes are those of `warehouse.outcomes`.
+Each step is committed as it ends, then the attempt is closed. Exit codes are those of `warehouse.ledger.outcomes`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tasks.known_steps import file_of
 from tasks.notice import heed
 from tasks.outbox import outbox_folder, send_left
 from tasks.runner import Runner, todo
-from warehouse.lease import HEARTBEAT_DEADLINE_S, Leases
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import Claims
-from warehouse.outcomes import Ended, ended_with
-from warehouse.owner import owner_name
-from warehouse.store import open_store
+from warehouse.ledger.claims import Claims
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import HEARTBEAT_DEADLINE_S, Leases
+from warehouse.ledger.outcomes import Ended, ended_with
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.store import open_store
 
 LEAVING_S = 2.0
 """When all processes of a node are asked to leave, the runner may hear of it this much later than its engine."""
@@ -55,7 +55,7 @@ async def run(
     """Make one attempt, from taking the lease to closing the attempt.
 
     Raises:
-        SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.outcomes`.
+        SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.ledger.outcomes`.
     """
     ledger = Ledger(open_store(store_url, is_known=True), run_id)
     send_left(ledger.store, outbox_folder(cell_workdir(run_id, cell_key), ledger.store))
@@ -148,7 +148,7 @@ def _allow_many_connections() -> None:
 
 
 def main() -> int:
-    """Run one attempt; returns its exit code, one of `warehouse.outcomes`."""
+    """Run one attempt; returns its exit code, one of `warehouse.ledger.outcomes`."""
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
     for name, meaning in (("store", "folder or s3://bucket/prefix"), ("run", "run id"), ("cell", "key, 16 hex digits")):
         parser.add_argument(f"--{name}", required=True, help=meaning)

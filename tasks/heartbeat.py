@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from tasks.context import Progress
-from warehouse.lease import Heartbeat, Lease, Leases
-from warehouse.store import StoreAway
+from warehouse.ledger.lease import Heartbeat, Lease, Leases
+from warehouse.ledger.store import StoreAway
 
 INTERVAL_S = 5.0
 """From one heartbeat to the next; a twelfth of the deadline, so a slow store does not lose the cell."""

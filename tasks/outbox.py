@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from configs.errors import SpecsweepError
-from warehouse.ledger import Ledger
-from warehouse.outcomes import Ended
-from warehouse.store import Store, StoreAway
-from warehouse.store.local import LocalStore
-from warehouse.store.protocol import Seen
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.store import Store, StoreAway
+from warehouse.ledger.store.local import LocalStore
+from warehouse.ledger.store.protocol import Seen
 
 BOUND_VARIABLE = "SPECSWEEP_OUTBOX_MB"
 """Environment variable: how much may wait on the node's disk, 10^6 bytes. With more, measuring waits for the store."""

@@ -28,7 +28,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from warehouse.tables import CARD_COLUMNS
+from warehouse.ledger.tables import CARD_COLUMNS
 
 LIBRARY = "pynvml"
 """Module of the package nvidia-ml-py."""

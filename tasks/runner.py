@@ -26,12 +26,12 @@ from tasks.known_steps import file_of, make_ready
 from tasks.outbox import Outbox, outbox_folder
 from tasks.place import provenance
 from tasks.place.checkpoint import unlike_its_label
-from warehouse.lease import Attempt, Lease, Leases, kept_s
-from warehouse.ledger import Ledger, Part, said
-from warehouse.outcomes import Ended
-from warehouse.parts import Row
-from warehouse.tables import VERDICTS
-from warehouse.verdicts import worst
+from warehouse.ledger.commits import Ledger, Part, said
+from warehouse.ledger.lease import Attempt, Lease, Leases, kept_s
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import VERDICTS
+from warehouse.ledger.verdicts import worst
 
 LOG_TAIL_LINES = 30
 """Lines of the engine's log kept in the attempt's row."""

@@ -19,7 +19,7 @@ from tasks.guards.answers import cut_off_sanity, failed_sanity
 from tasks.guards.finding import Finding
 from tasks.guards.text import improbable_text
 from tasks.prompts import Prompt
-from warehouse.steps.smoke import SANITY
+from warehouse.ledger.steps.smoke import SANITY
 
 
 class SanityQuestion(NamedTuple):

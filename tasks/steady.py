@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.steps.throughput import STEADY_ROUNDS
-from warehouse.statistics.windows import Span, steady_bounds, steps_of, tokens_and_seconds, tokens_within
+from warehouse.ledger.formulas.windows import Span, steady_bounds, steps_of, tokens_and_seconds, tokens_within
 
 
 class Steady(NamedTuple):

@@ -15,9 +15,9 @@ from flows.clusters.names import cluster_name
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed
 from flows.run_context import RunContext, Slots
 from tests.fake_run import FakeRun
-from warehouse.looks import SharedLook
-from warehouse.outcomes import Ended
-from warehouse.placement import MachineEnd, Offer
+from warehouse.ledger.looks import SharedLook
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import MachineEnd, Offer
 
 ZONES = ("east-1a", "east-1b")
 

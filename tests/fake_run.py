@@ -15,10 +15,10 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
-from warehouse.lease import Attempt, Leases
-from warehouse.ledger import Commit, Ledger
-from warehouse.parts import decode
-from warehouse.store import open_store
+from warehouse.ledger.commits import Commit, Ledger
+from warehouse.ledger.lease import Attempt, Leases
+from warehouse.ledger.parts import decode
+from warehouse.ledger.store import open_store
 
 SWEEP = """
 name: fake

@@ -12,7 +12,7 @@ import yaml
 
 from configs.checkout import ROOT
 from flows.plans import make_plan
-from warehouse.verdicts import Reason
+from warehouse.ledger.verdicts import Reason
 
 PAGES = (
     "README.md",

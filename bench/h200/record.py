@@ -7,9 +7,9 @@ import sys
 from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
 from flows.plans import make_plan, record_run
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
-from warehouse.store.proof import require_create_only
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
+from warehouse.ledger.store.proof import require_create_only
 
 
 def main(store_url: str, sweep: str, gpu: str | None = None) -> None:

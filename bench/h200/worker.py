@@ -17,11 +17,11 @@ from configs.schema import PlannedCell
 from tasks.guards.machine import other_gpu
 from tasks.place import gpu
 from tasks.runner import LOG_TAIL_LINES, CellRejected, todo
-from warehouse.lease import Lease, Leases, gone_attempt
-from warehouse.ledger import Ledger
-from warehouse.outcomes import Ended, ended_with
-from warehouse.owner import lives_here, owner_name
-from warehouse.store import Store, open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Lease, Leases, gone_attempt
+from warehouse.ledger.outcomes import Ended, ended_with
+from warehouse.ledger.owner import lives_here, owner_name
+from warehouse.ledger.store import Store, open_store
 
 STOP_S = 60.0
 """A runner that is asked to stop flushes what it has and ends its engine within this time."""

@@ -12,8 +12,8 @@ from flows.clusters.protocol import CellJob, CellNeed, Cluster, Ending, Launch, 
 from tasks.engine import container
 from tasks.engine.machine import cell_workdir
 from tasks.host import environments, process_group
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer
 
 STOP_GRACE_S = 60.0
 """How long a node runner may take to stop its engine and close its attempt before it is killed."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, Self
 
 from configs.errors import SpecsweepError
-from warehouse.outcomes import Ended, ended_with
-from warehouse.placement import MachineEnd, Offer
+from warehouse.ledger.outcomes import Ended, ended_with
+from warehouse.ledger.placement import MachineEnd, Offer
 
 
 class CellJob(NamedTuple):

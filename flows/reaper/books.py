@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flows.clusters.names import PREFIX, cluster_name, store_hash
-from warehouse.clock import iso_of
-from warehouse.lease import LeaseHeld, Leases, gone_attempt
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import Claims
-from warehouse.managing.ends import estimated_end_s
-from warehouse.outcomes import Ended
-from warehouse.owner import owner_name
-from warehouse.placement import PlacementEnd, Placements, PlacementStory
-from warehouse.store import Store
+from warehouse.ledger.claims import Claims
+from warehouse.ledger.clock import iso_of
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.ends import estimated_end_s
+from warehouse.ledger.lease import LeaseHeld, Leases, gone_attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import PlacementEnd, Placements, PlacementStory
+from warehouse.ledger.store import Store
 
 
 class CellOfRun(NamedTuple):
@@ -24,7 +24,7 @@ class CellOfRun(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.owner.owner_name`)."""
+    """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.ledger.owner.owner_name`)."""
 
     name: str
     doing: str

@@ -10,7 +10,7 @@ from flows.clusters.names import PREFIX
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper.books import Owner
-from warehouse.clock import duration
+from warehouse.ledger.clock import duration
 
 NOT_IN_SKY = "not in SkyPilot"
 """Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""

@@ -12,15 +12,15 @@ from flows.clusters.skypilot.server import text_of
 from flows.reaper.books import Books, CellOfRun
 from flows.reaper.found import STRAY, Fate, Found, fate_of, put_together, seen_again
 from flows.reaper.report import Reaped, ReapReport
-from warehouse.outcomes import Ended
-from warehouse.placement import PlacementStory
-from warehouse.store import Store
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import PlacementStory
+from warehouse.ledger.store import Store
 
 REASON = "reaped: nobody owned its cluster"
 """Reason of an attempt that the reaper closes."""
 
 GONE = "gone when the reaper looked, and nobody managed it"
-"""Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.managing.ends`)."""
+"""Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.ledger.ends`)."""
 
 SECOND_LOOK_S = 45.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from flows.reaper.found import Fate, Found
-from warehouse.clock import duration
+from warehouse.ledger.clock import duration
 
 Done = Literal["left", "down", "would go down", "not down"]
 

@@ -15,7 +15,7 @@ from configs.schema import Plan
 from flows.clusters.clouds.account import Account, CloudError, NotAsked
 from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
-from warehouse.ledger import Ledger
+from warehouse.ledger.commits import Ledger
 
 EXPIRES_AFTER_S = 24 * 3600.0
 """How far ahead the label is set, at the launch and with each renewal."""

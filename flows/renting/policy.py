@@ -41,8 +41,8 @@ from typing import NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Decision, Launch, Wait
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer
 
 AVOID_MOST_S = 4 * 3600.0
 """The longest that a pool is avoided, however often it failed: spot capacity follows the time of day."""

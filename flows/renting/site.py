@@ -26,10 +26,10 @@ from flows.renting.policy import (
     remember,
     why_on_demand,
 )
-from warehouse.clock import HOUR_S, moment_s
-from warehouse.ledger import Ledger
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer, PlacementStory
+from warehouse.ledger.clock import HOUR_S, moment_s
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer, PlacementStory
 
 CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S
 """From asking for a machine until it measures; a first download of the weights comes on top."""

@@ -24,10 +24,10 @@ from flows.renting.expiry import EXPIRES_AFTER_S
 from flows.renting.site import PolicySite
 from tasks.engine.machine import cell_workdir
 from tasks.place.provenance import git_state
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import Claims
-from warehouse.owner import owner_name
-from warehouse.placement import Offer, Placements
+from warehouse.ledger.claims import Claims
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import Offer, Placements
 
 
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:

@@ -18,8 +18,8 @@ from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
 from flows.plans import store_url
 from flows.terminal.lab_commands import lab_app
-from warehouse.ledger import Ledger, run_ids
-from warehouse.store import Store, StoreError, open_store
+from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.store import Store, StoreError, open_store
 
 app = typer.Typer(
     add_completion=False,
@@ -167,8 +167,8 @@ def status(
 @app.command(epilog="Examples: sweep report    sweep report --store s3://bucket/prefix --json")
 def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Consolidate everything committed, write the report page, and say where both are."""
+    from warehouse.dataset.snapshot import publish
     from warehouse.report.write import write_report
-    from warehouse.snapshot import publish
 
     opened = open_store(store_url(store))
     _runs_in(opened)  # a dataset without its runs would be replaced by an empty one
@@ -188,7 +188,7 @@ def published(
 ) -> None:
     """Show what others measured and published, and what in it contradicts itself. Needs no store and no network."""
     from flows.terminal.published_table import document, render
-    from warehouse.published.read import load_write_up, published_rows
+    from warehouse.report.published.read import load_write_up, published_rows
 
     only = None if name is None else load_write_up(name)
     judged = [each for each in published_rows() if only in (None, each.write_up)]

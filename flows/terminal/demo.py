@@ -14,7 +14,7 @@ from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_server.session import PrefectSession, SessionFailed, default_home
 from flows.terminal.prepare import prepare
 from flows.terminal.run import code_of_rows, open_run, show_if_measured, show_results
-from warehouse.ledger import Ledger
+from warehouse.ledger.commits import Ledger
 
 DEPLOYED = ("demo", "full", "nightly")
 """Sweeps with a deployment of their own in `prefect.yaml`."""

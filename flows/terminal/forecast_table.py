@@ -14,8 +14,8 @@ from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
 from flows.forecast.evaluations import Cost, EvalForecast
 from flows.forecast.forecast import CellForecast, Forecast
-from warehouse.clock import HOUR_S, duration
-from warehouse.price import dollars
+from warehouse.ledger.clock import HOUR_S, duration
+from warehouse.ledger.price import dollars
 
 EVALS = "evals"
 """The column that all evaluations share."""

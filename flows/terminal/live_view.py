@@ -15,11 +15,11 @@ from configs.schema import Plan
 from configs.visits import split_name
 from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, StepState
 from flows.terminal.time_left import TimeLeft
-from warehouse.clock import duration
-from warehouse.ledger import Ledger
-from warehouse.price import dollars
-from warehouse.store import StoreError
-from warehouse.verdicts import VERDICTS
+from warehouse.ledger.clock import duration
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.price import dollars
+from warehouse.ledger.store import StoreError
+from warehouse.ledger.verdicts import VERDICTS
 
 POLL_S = 2.0
 """Pause between two looks at the ledger: the view must not disturb what it watches."""

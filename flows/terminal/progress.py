@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 from configs.schema import Plan, PlannedCell
 from configs.visits import split_name
-from warehouse.bill.spending import Spending, Spent
-from warehouse.lease import Heartbeat, Leases
-from warehouse.ledger import Commit, Ledger
-from warehouse.verdicts import VERDICTS, Reason, Verdict
+from warehouse.dataset.bill.spending import Spending, Spent
+from warehouse.ledger.commits import Commit, Ledger
+from warehouse.ledger.lease import Heartbeat, Leases
+from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
 
 StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
 """Of a measurement: a step in one visit, by its name in the ledger."""

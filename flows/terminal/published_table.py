@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from warehouse.display.figures import technique_name
-from warehouse.published.figures import UNITS
-from warehouse.published.read import Published
+from warehouse.report.display.figures import technique_name
+from warehouse.report.published.figures import UNITS
+from warehouse.report.published.read import Published
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 """Colours of verdicts."""

@@ -15,11 +15,11 @@ from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
-from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
-from warehouse.ledger import Ledger
-from warehouse.regrades import in_force, newest, read_regrade, rows_in_force, write_regrade
-from warehouse.store import StoreError
-from warehouse.tables import VERDICTS
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.regrades import in_force, newest, read_regrade, rows_in_force, write_regrade
+from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger.store import StoreError
+from warehouse.ledger.tables import VERDICTS
 
 EVALUATION = "eval-"
 """Names of evaluation steps begin so."""

@@ -12,10 +12,10 @@ from configs.schema import PlannedCell
 from configs.steps.throughput import Condition, ThroughputStep
 from tasks.client import request_body
 from tasks.prompts import PROSE, PROSE_KEPT_AS, Prompt, prompt_again, prompt_seed, prose_from_json
-from warehouse.ledger import Ledger
-from warehouse.regrades import rows_in_force
-from warehouse.snapshot import read_current
-from warehouse.store import Store, StoreError
+from warehouse.dataset.snapshot import read_current
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.regrades import rows_in_force
+from warehouse.ledger.store import Store, StoreError
 from warehouse.timed.tables import REQUESTS
 
 

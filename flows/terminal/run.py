@@ -19,11 +19,11 @@ from flows.terminal.flow_process import FlowProcess
 from flows.terminal.live_view import RunWatcher
 from flows.terminal.prefect_server.session import default_home
 from flows.terminal.progress import ProgressReader
-from warehouse.ledger import Ledger
+from warehouse.dataset.snapshot import publish
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
+from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.write import write_report
-from warehouse.snapshot import publish
-from warehouse.store import open_store
-from warehouse.store.proof import require_create_only
 
 CLOUD_STOP_S = 300.0
 """How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""

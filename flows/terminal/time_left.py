@@ -9,8 +9,8 @@ from configs.schema import Plan
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
 from flows.terminal.progress import RunProgress
-from warehouse.clock import HOUR_S
-from warehouse.verdicts import VERDICTS
+from warehouse.ledger.clock import HOUR_S
+from warehouse.ledger.verdicts import VERDICTS
 
 FLOW_START_S = 12.0
 """From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""

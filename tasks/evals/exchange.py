@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.errors import SpecsweepError
-from warehouse.parts import Row
+from warehouse.ledger.parts import Row
 
 HASH_DIGITS = 32
 """Hex digits of sha256 that are kept: 128 bits, no two requests of any store will meet."""

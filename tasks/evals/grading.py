@@ -17,7 +17,7 @@ from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION, letter_of, read
 from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Result, Score, without_thoughts
-from warehouse.parts import Row
+from warehouse.ledger.parts import Row
 
 READERS = {
     "last-in-body": "last_in_body",

@@ -14,7 +14,7 @@ from configs.errors import SpecsweepError
 from tasks.evals.exchange import prompt_hash
 from tasks.evals.items import right_answer
 from tasks.frameworks.job import Item, Result, Sample, without_thoughts
-from warehouse.parts import Row
+from warehouse.ledger.parts import Row
 
 EXCERPT_CHARS = 80
 """Characters of an answer that an error shows."""

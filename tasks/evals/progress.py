@@ -6,7 +6,7 @@ from collections import deque
 
 from tasks.context import Progress
 from tasks.evals.exchange import Count
-from warehouse.clock import duration
+from warehouse.ledger.clock import duration
 
 WINDOW_S = 120.0
 """The rate is that of the last two minutes: the batch is smaller at the end, and slower as a whole."""

@@ -21,7 +21,7 @@ from tasks.evals.exchange import Answers, AnswerUnusable, Count, Sent, Turn, ans
 from tasks.evals.policy import Policy, RequestRefused
 from tasks.evals.policy import apply as apply_policy
 from tasks.evals.watch import POLL_S, STALLED_S, EngineWatch
-from warehouse.parts import Row
+from warehouse.ledger.parts import Row
 
 FLUSH_S = 60.0
 """The longest that an answer waits to be stored: what a preemption may cost."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from configs.evals.suites import SuiteFacts
 from tasks.guards.finding import Finding
-from warehouse.parts import Row
-from warehouse.verdicts import Reason, Severity
+from warehouse.ledger.parts import Row
+from warehouse.ledger.verdicts import Reason, Severity
 
 SMOKE_CHANCE_P = 0.15
 """With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""

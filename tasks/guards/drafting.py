@@ -12,7 +12,7 @@ from configs.cell import Technique
 from configs.without_weights import ReplayedAcceptance
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
-from warehouse.verdicts import Reason, Severity
+from warehouse.ledger.verdicts import Reason, Severity
 
 DEAD_ACCEPTED_PER_DRAFT = 0.1
 """Tokens accepted per drafting step below which a draft is dead. One that guesses among a hundred likely tokens gets

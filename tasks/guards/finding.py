@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from warehouse.verdicts import Reason, Severity, Verdict, worst
+from warehouse.ledger.verdicts import Reason, Severity, Verdict, worst
 
 
 class Finding(NamedTuple):

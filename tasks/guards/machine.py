@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from configs.cell import Gpu, Model, Technique
 from tasks.guards.finding import Finding
-from warehouse.parts import Row
-from warehouse.verdicts import Reason
+from warehouse.ledger.parts import Row
+from warehouse.ledger.verdicts import Reason
 
 
 def other_gpu(gpu: Gpu, gpu_name: str | None) -> Finding | None:

@@ -11,8 +11,8 @@ from typing import Any
 from configs.cell import Cell, Gpu, argument
 from tasks.guards.finding import Finding
 from tasks.meters import Counters
-from warehouse.statistics.beta import student_quantile
-from warehouse.verdicts import Reason
+from warehouse.ledger.formulas.beta import student_quantile
+from warehouse.ledger.verdicts import Reason
 
 SLOW_BANDWIDTH_SHARE = 0.5
 """Share of the memory bandwidth that decoding reaches at the least, once its overhead is taken off. Fitted to published

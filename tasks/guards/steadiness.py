@@ -8,8 +8,8 @@ from statistics import fmean, mean, stdev
 from typing import Any
 
 from tasks.guards.finding import Finding
-from warehouse.statistics.beta import student_quantile
-from warehouse.verdicts import Reason
+from warehouse.ledger.formulas.beta import student_quantile
+from warehouse.ledger.verdicts import Reason
 
 CV_BOUND = 0.15
 """Coefficient of variation of the repeats from which they are not of one thing. Healthy on two cores: 1 to 3 % alone,

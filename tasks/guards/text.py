@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import fmean
 
 from tasks.guards.finding import Finding
-from warehouse.parts import Row
-from warehouse.verdicts import Reason, Severity
+from warehouse.ledger.parts import Row
+from warehouse.ledger.verdicts import Reason, Severity
 
 WORD_RUN = 4
 """Words in a row that must repeat together to count."""

@@ -8,7 +8,7 @@ from typing import Any
 from configs.cell import Serving, Technique
 from tasks.guards.finding import Finding
 from tasks.meters import NAMES, Counters
-from warehouse.verdicts import Reason
+from warehouse.ledger.verdicts import Reason
 
 SEEN_SHARE = 1 / 3
 """Of its first time to the first token, what a prompt that is asked again takes at the least where nothing is cached. A

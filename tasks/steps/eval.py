@@ -32,9 +32,9 @@ from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache
-from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
-from warehouse.parts import Row
-from warehouse.verdicts import Reason
+from warehouse.ledger.parts import Row
+from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger.verdicts import Reason
 
 TELL_EVERY_S = 2.0
 """Pause between two lines of progress."""

@@ -14,7 +14,7 @@ from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
 from tasks.guards.answers import EVAL_CHANCE_P, NONE_ALLOWED, SMOKE_CHANCE_P, at_chance, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import Prompt
-from warehouse.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 
 ITEMS_PER_PART = 12
 """Answers stored together: the most that a preemption can lose, well below 60 s of work."""

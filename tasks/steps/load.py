@@ -12,7 +12,7 @@ Units and formulas:
     chunk_ms  (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
     wall_s    request sent to last byte, the end-to-end latency.
     due_s     open loop: when the request was to be sent, by a schedule from a seed that is the same in every cell and
-              visit. Latencies of the dataset run from there (`warehouse/loads/latencies.py`).
+              visit. Latencies of the dataset run from there (`warehouse/dataset/loads/latencies.py`).
 
 Acceptance of the suite is counted by the engine before and after, that of a category is the sum of what the engine
 says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing, a category has one only if one request at a
@@ -64,9 +64,9 @@ from tasks.timing.conditions import (
 from tasks.timing.loops import constant_moments, poisson_moments
 from tasks.timing.requests import Asked, Row
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.loads.windows import windows_of
+from warehouse.ledger.formulas.load_windows import windows_of
+from warehouse.ledger.verdicts import Reason
 from warehouse.timed.tables import LOAD
-from warehouse.verdicts import Reason
 
 WINDOW = ("condition", "category", "attempt")
 """What identifies a window; requests of a mixed one have their own category."""
@@ -275,7 +275,7 @@ def _paces(served: Cell, load: Offered, requests: Sequence[Row]) -> Paces | None
     to the repeats in turn, which so run through one another, and a window holds all of them. Where it says nothing of
     some answers (an older vLLM; block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`), nobody
     can tell a slow repeat from one whose drafts were worth less: it is not judged, and the row says so
-    (`warehouse.loads.rows`).
+    (`warehouse.dataset.loads.rows`).
     """
     steps = [*map(steps_of_answer, requests)]
     told = None not in steps

@@ -31,8 +31,7 @@ from tasks.host.process_group import peak_bytes
 from tasks.meters import samples
 from tasks.prompts import prompt_seed
 from tasks.timing.timed import timed
-from warehouse.memory.rows import MODE
-from warehouse.steps.memory import MEMORY_STARTS
+from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 
 NOTHING_SAID = startup_memory("")
 

@@ -14,7 +14,7 @@ from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.haystack import haystack, last_number, needle_of
 from tasks.prompts import Prompt
-from warehouse.steps.needle import NEEDLES
+from warehouse.ledger.steps.needle import NEEDLES
 
 PROMPT_HASH_HEX_DIGITS = 16
 """Tells prompts apart; cells of a model are asked the same ones."""

@@ -15,8 +15,8 @@ from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.text import improbable_text
 from tasks.guards.tokens import short_output
 from tasks.prompts import prompt_seed
-from warehouse.steps.parity import PARITY_OUTPUTS
-from warehouse.verdicts import Reason
+from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.verdicts import Reason
 
 
 async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:

@@ -10,7 +10,7 @@ from tasks.context import StepContext
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.known_steps import trial_of
 from tasks.sanity_questions import sanity
-from warehouse.evals.tables import EXCHANGES
+from warehouse.ledger.steps.evaluation import EXCHANGES
 
 
 async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:

@@ -42,9 +42,9 @@ from tasks.timing.conditions import (
 from tasks.timing.requests import OwnPrompts, Row, ready_of
 from tasks.timing.timed import AllFailed, untimed
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.statistics.windows import rate_of
+from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.verdicts import Reason
 from warehouse.timed.tables import THROUGHPUT
-from warehouse.verdicts import Reason
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:

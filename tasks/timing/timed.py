@@ -14,7 +14,7 @@ from tasks.power import Looks, Sampler, card_columns
 from tasks.steady import delivered_share
 from tasks.timing.client_watch import ClientWatch, Lateness
 from tasks.timing.loops import Exchange, OnAnswer, closed_loop, open_loop
-from warehouse.statistics.windows import Span
+from warehouse.ledger.formulas.windows import Span
 
 
 class AllFailed(RequestFailed):

@@ -47,7 +47,7 @@ from tasks.guards.tokens import (
 )
 from tasks.meters import Counters
 from tasks.timing.requests import Row
-from warehouse.statistics.windows import rate_of
+from warehouse.ledger.formulas.windows import rate_of
 
 SHORTEST_OUTPUT = 1
 """Tokens of a natural answer as the ceiling takes them: some may be as short, so the ceiling stays above the truth."""

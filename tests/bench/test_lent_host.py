@@ -15,11 +15,11 @@ from configs.checkout import ROOT
 from tests.command_lines import command_of
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger, run_ids
+from warehouse.dataset.snapshot import publish, read_current
+from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.store import open_store
 from warehouse.report.write import write_report
-from warehouse.snapshot import publish, read_current
-from warehouse.store import open_store
 
 SCRIPTS = ROOT / "bench" / "h200"
 

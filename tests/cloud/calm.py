@@ -12,8 +12,8 @@ import polars as pl
 
 from configs.checkout import ROOT
 from tests.fake_run import MODEL, SUITE
-from warehouse.snapshot import read_current
-from warehouse.store import open_store
+from warehouse.dataset.snapshot import read_current
+from warehouse.ledger.store import open_store
 
 SAME_WHEREVER = (
     "model precision k engine gpu weights step condition mode context_tokens output_tokens concurrency repeats "

@@ -24,10 +24,10 @@ from tests.command_lines import command_of
 from tests.fake_run import MODEL, SUITE
 from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import processes_with
-from warehouse.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger import Ledger
-from warehouse.placement import Placements, PlacementStory
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Attempt, Heartbeat, Leases
+from warehouse.ledger.placement import Placements, PlacementStory
+from warehouse.ledger.store import open_store
 
 CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
 """Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""

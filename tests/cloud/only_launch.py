@@ -13,8 +13,8 @@ from flows.clusters.protocol import CellJob, CellNeed, Launch
 from flows.plans import make_plan
 from flows.renting.sky_site import sky_site
 from flows.run_context import purse_of
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from tests.cloud.calm import CalmRun, by_step, comparable
 from tests.cloud.checks import nothing_left
 from tests.cloud.night import CANARY, Night, orchestrators, wait_for
 from tests.command_lines import command_of
-from warehouse.snapshot import read_current
+from warehouse.dataset.snapshot import read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(540)]
 

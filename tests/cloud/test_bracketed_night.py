@@ -10,7 +10,7 @@ import pytest
 
 from lab.cloud import Lab
 from tests.cloud.night import Night, wait_for
-from warehouse.snapshot import publish, read_current
+from warehouse.dataset.snapshot import publish, read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(300), pytest.mark.core]
 

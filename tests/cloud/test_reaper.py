@@ -21,10 +21,10 @@ from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import FlowHeartbeat
-from warehouse.owner import owner_name
-from warehouse.placement import Placements
+from warehouse.ledger.claims import FlowHeartbeat
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import Placements
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 

@@ -25,7 +25,7 @@ from tests.cloud.reclaims import (
     ReclaimedNight,
     holds,
 )
-from warehouse.placement import PlacementEnd
+from warehouse.ledger.placement import PlacementEnd
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(480)]
 

@@ -19,10 +19,10 @@ from tests.cloud.calm import SAME_WHEREVER
 from tests.cloud.night import CANARY
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger
-from warehouse.placement import Placements
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.placement import Placements
+from warehouse.ledger.store import open_store
 
 pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow(320)]
 

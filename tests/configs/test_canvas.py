@@ -13,7 +13,7 @@ from configs.expand import expand
 from configs.load import ConfigError, load_sweep
 from configs.schema import PlannedCell
 from tasks.engine.command import engine_command
-from warehouse.consolidate.rows import made_up
+from warehouse.dataset.consolidate.rows import made_up
 
 Write = Callable[..., str]
 

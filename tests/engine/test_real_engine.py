@@ -19,9 +19,9 @@ from tasks.engine.machine import cell_workdir
 from tasks.host import process_group
 from tests.command_lines import command_of
 from tests.tasks.test_cell import processes_with, wait_until
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.store import open_store
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
 

@@ -22,10 +22,10 @@ from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
 from tasks.sanity_questions import questions_for
 from tests.tasks.test_cell import processes_with, wait_until
-from warehouse.ledger import Ledger
-from warehouse.parts import decode
-from warehouse.snapshot import publish, read_current
-from warehouse.store import open_store
+from warehouse.dataset.snapshot import publish, read_current
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.parts import decode
+from warehouse.ledger.store import open_store
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 

@@ -16,10 +16,10 @@ from tests.command_lines import command_of
 from tests.engine.tiny_store import finish, start, watched
 from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
 from tests.tasks.test_cell import processes_with, wait_until
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger
-from warehouse.regrades import rows_in_force
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.regrades import rows_in_force
+from warehouse.ledger.store import open_store
 from warehouse.timed.tables import REQUESTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(150)]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.busy_machine import BUSY_MACHINE, CALM_SHARE, KEPT_WAITING
 from tests.engine.tiny_store import OTHERS_SHARE
-from warehouse.tables import DIAGNOSTIC_EXTRACTORS
+from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS
 
 LOAD = ("step", "condition", "mode")
 

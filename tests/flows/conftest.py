@@ -14,7 +14,7 @@ from configs.checkout import ROOT
 from configs.schema import Plan
 from configs.step import MeasuredStep
 from tests.fake_run import FakeRun
-from tests.warehouse.store.conftest import s3_server
+from tests.warehouse.ledger.store.conftest import s3_server
 
 __all__ = ["s3_server"]
 

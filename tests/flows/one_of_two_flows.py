@@ -15,7 +15,7 @@ from flows.clusters.protocol import CellJob
 from flows.flow_heartbeat import FlowHeartbeatSender
 from tests.fake_cloud import FakeCluster, FakeSite, context, wait_for
 from tests.fake_run import FakeRun
-from warehouse.owner import owner_name
+from warehouse.ledger.owner import owner_name
 
 
 class Enough(Exception):

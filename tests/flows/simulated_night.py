@@ -35,13 +35,13 @@ from flows.renting.site import PolicySite
 from flows.run_context import CLOUD_POLL_S, RunContext, Slots
 from tasks.heartbeat import INTERVAL_S
 from tasks.runner import todo
-from warehouse.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger import Ledger, Part
-from warehouse.looks import LONGEST_S, SharedLook
-from warehouse.looks.shared import PAGE_KEYS
-from warehouse.outcomes import Ended
-from warehouse.placement import MachineEnd, Offer
-from warehouse.store.protocol import Seen
+from warehouse.ledger.commits import Ledger, Part
+from warehouse.ledger.lease import Attempt, Heartbeat, Leases
+from warehouse.ledger.looks import LONGEST_S, SharedLook
+from warehouse.ledger.looks.shared import PAGE_KEYS
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import MachineEnd, Offer
+from warehouse.ledger.store.protocol import Seen
 
 NIGHT_S = 1_798_840_800.0
 """When it begins: 1 January 2027, 22:00 UTC."""

@@ -18,14 +18,14 @@ from flows.renting.site import PolicySite
 from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer, wait_for
 from tests.fake_run import FakeRun
-from tests.warehouse.test_ledger import elsewhere
-from warehouse.clock import SYSTEM
-from warehouse.lease import Attempt
-from warehouse.managing.claims import Claims
-from warehouse.outcomes import Ended
-from warehouse.owner import owner_name
-from warehouse.placement import MachineEnd, Placements
-from warehouse.store import StoreAway
+from tests.warehouse.ledger.test_ledger import elsewhere
+from warehouse.ledger.claims import Claims
+from warehouse.ledger.clock import SYSTEM
+from warehouse.ledger.lease import Attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import MachineEnd, Placements
+from warehouse.ledger.store import StoreAway
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
 

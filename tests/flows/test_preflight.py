@@ -19,9 +19,9 @@ from flows.plans import framework_environments
 from flows.preflight import DatasetUnreachable, require_datasets
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish, with_steps
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
-from warehouse.verdicts import Verdict
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
+from warehouse.ledger.verdicts import Verdict
 
 NIGHTLY: Plan = expand(load_sweep("nightly"))
 

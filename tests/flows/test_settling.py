@@ -19,14 +19,14 @@ from flows.forecast.forecast import forecast
 from flows.settling import require_budget, settle, settle_and_require_budget
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer
 from tests.fake_run import FakeRun
-from tests.warehouse.test_ledger import elsewhere
-from warehouse.bill.bill import bill
-from warehouse.clock import SYSTEM, iso_of, moment_s
-from warehouse.lease import Heartbeat, Leases, gone_attempt
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import Claims
-from warehouse.outcomes import Ended
-from warehouse.placement import MachineEnd, Placements, PlacementStory
+from tests.warehouse.ledger.test_ledger import elsewhere
+from warehouse.dataset.bill.bill import bill
+from warehouse.ledger.claims import Claims
+from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Heartbeat, Leases, gone_attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import MachineEnd, Placements, PlacementStory
 
 WEEKEND_S = 62 * 3600.0
 IDLE_S = 300.0

@@ -19,9 +19,9 @@ from flows.sweep import measure_all, publish_results
 from flows.terminal.live_view import RunWatcher
 from tests.fake_cloud import FakeCluster, FakeSite, context
 from tests.fake_run import FakeRun
-from tests.warehouse.store.conftest import BUCKET, S3Server
-from warehouse.placement import Placements
-from warehouse.store import StoreAway, StoreError
+from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
+from warehouse.ledger.placement import Placements
+from warehouse.ledger.store import StoreAway, StoreError
 
 
 class Restarter(StoppableClock):

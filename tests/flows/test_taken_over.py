@@ -14,14 +14,14 @@ from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken, FlowHeartbeatSender
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
-from tests.warehouse.test_ledger import elsewhere
-from warehouse.bill.bill import is_free
-from warehouse.clock import Clock
-from warehouse.lease import Attempt
-from warehouse.ledger import Ledger
-from warehouse.managing.claims import FLOW_DEADLINE_S, Claims
-from warehouse.outcomes import Ended
-from warehouse.placement import MachineEnd, Placements
+from tests.warehouse.ledger.test_ledger import elsewhere
+from warehouse.dataset.bill.bill import is_free
+from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims
+from warehouse.ledger.clock import Clock
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import MachineEnd, Placements
 
 
 class Lid(Clock):

@@ -68,7 +68,7 @@ def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(tmp_path
         ("configs", ("def workload", "def work"), "ToyStep has no workload; without one it would look free"),
         ("configs", ("(MeasuredStep)", "(Load)"), "has 0 classes derived from MeasuredStep"),
         ("tasks", None, "step 'toy' has no tasks/steps/toy.py"),
-        ("warehouse", None, "step 'toy' has no warehouse/steps/toy.py"),
+        ("warehouse", None, "step 'toy' has no warehouse/dataset/steps/toy.py"),
     ],
 )
 def test_a_step_that_lacks_something_says_what(

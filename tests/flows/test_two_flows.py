@@ -17,7 +17,7 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.engine.server import free_port
-from tests.warehouse.store.conftest import BUCKET, S3Server
+from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
 
 ONE_WAY_S = 0.02
 """A store far away: 40 ms for an answer."""

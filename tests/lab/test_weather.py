@@ -22,7 +22,7 @@ from lab.errors import LabError
 from lab.weather.conditions import Conditions
 from lab.weather.door import Door
 from lab.weather.settings import clear_weather, set_weather
-from tests.warehouse.store.conftest import BUCKET, KEYS, S3Server, make_server
+from tests.warehouse.ledger.store.conftest import BUCKET, KEYS, S3Server, make_server
 
 Client = Callable[..., Any]
 

@@ -17,10 +17,10 @@ from tests.fake_run import MODEL, ROOT, SUITE
 from tests.secret_watch import SecretWatch
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
-from warehouse.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger import Ledger
-from warehouse.placement import Placements, PlacementStory
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Attempt, Heartbeat, Leases
+from warehouse.ledger.placement import Placements, PlacementStory
+from warehouse.ledger.store import open_store
 
 TOKEN_S = 0.02
 """Seconds per token of the fake engine: long enough a step to strike in it."""

@@ -16,7 +16,7 @@ from flows.clusters.skypilot.carried import LOG, timer_command
 from tasks.attended import TIME_TO_LIVE_VARIABLE, keep_alive
 from tasks.host.time_to_live import TimeToLive, renew
 from tests.fake_run import FakeRun
-from warehouse.managing.claims import Claims, beat
+from warehouse.ledger.claims import Claims, beat
 
 LONGEST_S = 3600.0
 

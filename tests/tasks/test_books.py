@@ -17,11 +17,11 @@ from tasks.runner import Runner, todo
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import wait_until
 from tests.tasks.test_outbox import FarStore
-from warehouse.build import consolidate
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger
-from warehouse.owner import owner_name
-from warehouse.parts import decode
+from warehouse.dataset.build import consolidate
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.parts import decode
 
 BESIDE_S = 0.2
 """What may stand in one book only: between two calls of the clock, before and behind each of four steps' rows, this

@@ -13,7 +13,7 @@ from tasks.guards.steadiness import DELIVERED_BOUND
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
-from warehouse.clock import moment_s
+from warehouse.ledger.clock import moment_s
 
 THROUGHPUT = """
   - step: throughput

@@ -19,9 +19,9 @@ from tests.fake_box import FakeBox
 from tests.fake_run import FakeRun
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
-from warehouse.ledger import Ledger
-from warehouse.parts import Row, decode
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.parts import Row, decode
+from warehouse.ledger.store import open_store
 
 GIB = 1024**3
 

@@ -17,9 +17,9 @@ from tasks.notice import Metadata, Notice, Unanswered, heed
 from tests.fake_cloud import FakeCluster, FakeSite, children, context, offer, wait_for
 from tests.fake_metadata import BROKEN, EC2, GOOGLE, TERMINATE, FakeMetadata, metadata_of
 from tests.fake_run import FakeRun, ended
-from warehouse.lease import Attempt
-from warehouse.outcomes import Ended
-from warehouse.placement import Placements
+from warehouse.ledger.lease import Attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Placements
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.004"}
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")

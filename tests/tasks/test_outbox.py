@@ -17,11 +17,11 @@ from tasks.heartbeat import HeartbeatSender
 from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_left
 from tests.cut_line import CutLine
 from tests.fake_run import FakeRun
-from tests.warehouse.store.conftest import BUCKET, S3Server, s3_server
-from warehouse.lease import Leases
-from warehouse.ledger import Ledger
-from warehouse.store import StoreAway, StoreError
-from warehouse.store.local import LocalStore
+from tests.warehouse.ledger.store.conftest import BUCKET, S3Server, s3_server
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.store import StoreAway, StoreError
+from warehouse.ledger.store.local import LocalStore
 
 __all__ = ["s3_server"]
 

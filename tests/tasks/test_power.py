@@ -12,7 +12,7 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.power import Cards, Reading, Sampler, card_columns, opened
-from warehouse.tables import CARD_COLUMNS
+from warehouse.ledger.tables import CARD_COLUMNS
 
 FAKE = str(ROOT / "tests" / "fake_nvml")
 

@@ -27,7 +27,7 @@ from tasks.guards.finding import Judgement
 from tasks.sanity_questions import GENERAL, questions_for
 from tasks.steps import smoke
 from tests.fake_run import FakeRun
-from warehouse.verdicts import Reason
+from warehouse.ledger.verdicts import Reason
 
 BY_ID = {question.question_id: question for question in GENERAL}
 

@@ -17,10 +17,10 @@ from flows.clusters.protocol import CellJob
 from tests.fake_run import FakeRun
 from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import wait_until
-from tests.warehouse.store.conftest import S3Server, s3_server
-from warehouse.lease import Attempt, Heartbeat
-from warehouse.parts import decode, encode
-from warehouse.tables import VERDICTS
+from tests.warehouse.ledger.store.conftest import S3Server, s3_server
+from warehouse.ledger.lease import Attempt, Heartbeat
+from warehouse.ledger.parts import decode, encode
+from warehouse.ledger.tables import VERDICTS
 
 __all__ = ["s3_server"]
 

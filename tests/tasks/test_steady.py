@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from tasks.steady import delivered_share, paces_of, steady_state, steps_of_answer
-from warehouse.statistics.windows import Span, rate_of, steps_of
+from warehouse.ledger.formulas.windows import Span, rate_of, steps_of
 
 TOKENS = 256
 SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)

@@ -20,7 +20,7 @@ from tasks.steps.prompts import judge_workload
 from tests.tasks import timed_step
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.timed_step import Hear, hearing
-from warehouse.verdicts import Reason
+from warehouse.ledger.verdicts import Reason
 
 WORKLOADS = [
     {"name": "qa", "language": "English", "prompt": "Why?", "max_tokens": 40},

@@ -17,9 +17,9 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.known_steps import file_of, trial_of
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
-from warehouse.ledger import Ledger
-from warehouse.parts import decode
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.parts import decode
+from warehouse.ledger.store import open_store
 
 TOKEN_S = 0.05
 """So slow that no real delay of this machine matters beside it."""

@@ -10,8 +10,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.warehouse.store.fake_google import KEY_ID, SECRET, FakeGoogle, serving
-from warehouse.store import Store, open_store
+from tests.warehouse.ledger.store.fake_google import KEY_ID, SECRET, FakeGoogle, serving
+from warehouse.ledger.store import Store, open_store
 
 BUCKET = "sweeps"
 

@@ -10,11 +10,10 @@ from configs.steps.memory import CONDITION, MemoryStep
 from configs.steps.throughput import Condition
 from tests.warehouse.synthetic import StepWriter, demo_plan, window
 from tests.warehouse.visited import MinuteByMinute, served
-from warehouse.display.figures import Row
-from warehouse.ledger import Ledger
-from warehouse.memory.rows import MODE
-from warehouse.steps.memory import MEMORY_STARTS
-from warehouse.store import Store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
+from warehouse.ledger.store import Store
+from warehouse.report.display.figures import Row
 from warehouse.timed.tables import WINDOWS
 
 GIB = 1024**3

@@ -8,11 +8,11 @@ from typing import Any
 from configs.schema import Plan, PlannedCell
 from configs.steps.eval import EvalStep
 from tests.warehouse.synthetic import StepWriter, demo_plan
-from warehouse.build import Consolidated, consolidate
-from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
-from warehouse.ledger import Ledger
-from warehouse.parts import Row
-from warehouse.store import Store
+from warehouse.dataset.build import Consolidated, consolidate
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.parts import Row
+from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.store import Store
 
 GPQA = EvalStep(step="eval-gpqa", dataset="twin")
 IFEVAL = EvalStep(step="eval-ifeval", dataset="twin")

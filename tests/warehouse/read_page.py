@@ -5,9 +5,9 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
+from warehouse.dataset.snapshot import publish
+from warehouse.ledger.store import Store
 from warehouse.report.write import write_report
-from warehouse.snapshot import publish
-from warehouse.store import Store
 
 VOID = {"meta"}
 

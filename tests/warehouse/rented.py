@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from warehouse.clock import iso_of
-from warehouse.lease import Attempt, Leases
-from warehouse.ledger import Ledger
-from warehouse.placement import MachineEnd, Offer, PlacementEnd, Placements
+from warehouse.ledger.clock import iso_of
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Attempt, Leases
+from warehouse.ledger.placement import MachineEnd, Offer, PlacementEnd, Placements
 
 START_S = 1_795_176_000.0
 """2026-11-20 12:00 UTC."""

@@ -11,11 +11,11 @@ from polars.testing import assert_frame_equal
 
 from configs.checkout import ROOT
 from configs.schema import Plan
-from warehouse.ledger import Ledger, run_ids
+from warehouse.dataset.snapshot import publish, read_current
+from warehouse.dataset.tables import PRODUCT_TABLES
+from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.store import Store, open_store
 from warehouse.report.write import write_report
-from warehouse.snapshot import publish, read_current
-from warehouse.store import Store, open_store
-from warehouse.tables import PRODUCT_TABLES
 
 STEPS = {"smoke", "memory", "throughput", "load", "depth", "prompts", "needle", "eval-tiny", "eval-gpqa"}
 

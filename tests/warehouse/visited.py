@@ -10,11 +10,11 @@ from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
 from configs.visits import Design
 from tests.warehouse.synthetic import StepWriter, demo_plan, window
-from warehouse.build import Consolidated, consolidate
-from warehouse.clock import Clock
-from warehouse.ledger import Ledger
-from warehouse.parts import Row
-from warehouse.store import Store
+from warehouse.dataset.build import Consolidated, consolidate
+from warehouse.ledger.clock import Clock
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.parts import Row
+from warehouse.ledger.store import Store
 from warehouse.timed.tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)

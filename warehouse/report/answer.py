@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.display.claims import control_of, is_faster, lossless
-from warehouse.display.doubts import cut_off_words, doubts, flags, lost_needles
-from warehouse.display.figures import (
+from warehouse.report.display.claims import control_of, is_faster, lossless
+from warehouse.report.display.doubts import cut_off_words, doubts, flags, lost_needles
+from warehouse.report.display.figures import (
     TIMES,
     Row,
     ar_name,
@@ -23,7 +23,7 @@ from warehouse.display.figures import (
     span,
     technique_label,
 )
-from warehouse.display.view import View, bench, headline_shape, load_shape, small_origin
+from warehouse.report.display.view import View, bench, headline_shape, load_shape, small_origin
 from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
 from warehouse.report.reach import (
     by_rule,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warehouse.display.figures import NOTHING, Row, figure, plural, rate, span
-from warehouse.display.markup import Child, Markup, tag
-from warehouse.display.section import section
-from warehouse.display.tables import Heading, fair_share, more, naming, table, verdict_mark
-from warehouse.display.view import View
-from warehouse.published.read import Published
-from warehouse.published.twins import Twin, twins
+from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
+from warehouse.report.display.markup import Child, Markup, tag
+from warehouse.report.display.section import section
+from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.view import View
+from warehouse.report.published.read import Published
+from warehouse.report.published.twins import Twin, twins
 
 NAMES = {
     "speedup": "speedup over AR",

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import fsum
 
-from warehouse.display.figures import NOTHING, Row, figure, plural, usd
-from warehouse.display.markup import Markup, tag
-from warehouse.display.plots import phase_bars
-from warehouse.display.section import plot, section
-from warehouse.display.tables import Heading, table
-from warehouse.display.view import View
-from warehouse.tables import BILLED_PHASES
+from warehouse.dataset.tables import BILLED_PHASES
+from warehouse.report.display.figures import NOTHING, Row, figure, plural, usd
+from warehouse.report.display.markup import Markup, tag
+from warehouse.report.display.plots import phase_bars
+from warehouse.report.display.section import plot, section
+from warehouse.report.display.tables import Heading, table
+from warehouse.report.display.view import View
 
 MOST_PLOTS = 4
 """Runs with a drawing of their own; the table has them all."""

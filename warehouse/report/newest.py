@@ -7,10 +7,10 @@ from typing import Literal
 
 import polars as pl
 
-from warehouse.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row
-from warehouse.display.view import View
-from warehouse.tables import CURVE
-from warehouse.verdicts import Reason
+from warehouse.dataset.tables import CURVE
+from warehouse.ledger.verdicts import Reason
+from warehouse.report.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row
+from warehouse.report.display.view import View
 
 CELL_ON = ("cell_key", "gpu", "step")
 """What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warehouse.display.claims import has_interval, withheld_for
-from warehouse.display.doubts import flags, is_ar_of
-from warehouse.display.figures import TIMES, Row, ar_name, figure, rate, technique_label
-from warehouse.display.view import View, bench, load_name, load_shape
-from warehouse.verdicts import Reason
+from warehouse.ledger.verdicts import Reason
+from warehouse.report.display.claims import has_interval, withheld_for
+from warehouse.report.display.doubts import flags, is_ar_of
+from warehouse.report.display.figures import TIMES, Row, ar_name, figure, rate, technique_label
+from warehouse.report.display.view import View, bench, load_name, load_shape
 
 REMEDY = "run it bracketed or mirrored"
 """The designs in which both arms have several starts on one machine: `configs.visits`."""

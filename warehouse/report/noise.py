@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from warehouse.display.figures import Row, technique_name
-from warehouse.display.view import MEMORY_STEP, View
-from warehouse.statistics.visits import best_repeats
-from warehouse.tables import SMOKE
+from warehouse.dataset.statistics.visits import best_repeats
+from warehouse.dataset.tables import SMOKE
+from warehouse.report.display.figures import Row, technique_name
+from warehouse.report.display.view import MEMORY_STEP, View
 
 
 class Noise(NamedTuple):

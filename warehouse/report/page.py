@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import polars as pl
 
-from warehouse.display.figures import moment, plural
-from warehouse.display.markup import Markup, join, tag
-from warehouse.display.section import Section
-from warehouse.display.view import View
-from warehouse.evals.section import accuracy_section
-from warehouse.known_steps import step_sections
-from warehouse.published.read import published_rows
+from warehouse.dataset.snapshot import Manifest
 from warehouse.report.answer import answers, caveats
 from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
+from warehouse.report.display.figures import moment, plural
+from warehouse.report.display.markup import Markup, join, tag
+from warehouse.report.display.section import Section
+from warehouse.report.display.view import View
+from warehouse.report.evals.section import accuracy_section
 from warehouse.report.newest import make_view
 from warehouse.report.placebo_section import placebo_section
+from warehouse.report.published.read import published_rows
+from warehouse.report.speculation.section import which_k_section
+from warehouse.report.steps import step_sections
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.report.unmeasured import ANCHOR, TITLE, unmeasured_section
-from warehouse.snapshot import Manifest
-from warehouse.speculation.section import which_k_section
 
 OWN_SECTIONS = (
     Section(ANCHOR, TITLE, unmeasured_section, 22),

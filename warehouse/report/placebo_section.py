@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from configs.steps.load import category_of
-from warehouse.display.claims import has_interval, withheld_for
-from warehouse.display.figures import NOTHING, Row, figure, plural, signed, span
-from warehouse.display.markup import Child, Markup, join, tag
-from warehouse.display.rate_columns import share
-from warehouse.display.section import section
-from warehouse.display.tables import MOST_ROWS, Heading, beside, fair_share, more, naming, table
-from warehouse.display.view import View, load_name
+from warehouse.ledger.verdicts import Reason
+from warehouse.report.display.claims import has_interval, withheld_for
+from warehouse.report.display.figures import NOTHING, Row, figure, plural, signed, span
+from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.rate_columns import share
+from warehouse.report.display.section import section
+from warehouse.report.display.tables import MOST_ROWS, Heading, beside, fair_share, more, naming, table
+from warehouse.report.display.view import View, load_name
 from warehouse.report.noise import noises
-from warehouse.verdicts import Reason
 
 LEAD = (
     "AR's starts held against each other as any technique is held against AR. Nothing differs between them, so no "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from warehouse.display.claims import has_claim, is_faster
-from warehouse.display.doubts import doubts, flags, lost_needles
-from warehouse.display.figures import TIMES, Row, ar_name, figure, technique_label
-from warehouse.display.view import View, bench, curve_of, load_name, load_shape, measured_in
+from warehouse.dataset.speculation.curves import AR_K
+from warehouse.report.display.claims import has_claim, is_faster
+from warehouse.report.display.doubts import doubts, flags, lost_needles
+from warehouse.report.display.figures import TIMES, Row, ar_name, figure, technique_label
+from warehouse.report.display.view import View, bench, curve_of, load_name, load_shape, measured_in
 from warehouse.report.no_claim import why_withheld
-from warehouse.speculation.curves import AR_K
 
 MOST_NAMED = 4
 """Loads that a sentence names; of more it has the number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.display.markup import Markup
+from warehouse.report.display.markup import Markup
 
 STYLE = Markup("""
 :root {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
-from warehouse.display.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
-from warehouse.display.markup import Markup, tag
-from warehouse.display.section import section
-from warehouse.display.tables import MOST_ROWS, Heading, more, naming, table, verdict_mark
-from warehouse.display.view import View, load_shape
-from warehouse.placement import Offer
-from warehouse.tables import PROVENANCE_COLUMNS
+from warehouse.ledger.placement import Offer
+from warehouse.ledger.tables import PROVENANCE_COLUMNS
+from warehouse.report.display.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
+from warehouse.report.display.markup import Markup, tag
+from warehouse.report.display.section import section
+from warehouse.report.display.tables import MOST_ROWS, Heading, more, naming, table, verdict_mark
+from warehouse.report.display.view import View, load_shape
 
 LOG_CHARS = 2000
 """Last characters of an attempt's log on the page; all of it is in the dataset."""

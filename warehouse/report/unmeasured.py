@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from warehouse.display.figures import NOTHING, Row, figure, plural, technique_label
-from warehouse.display.markup import Markup
-from warehouse.display.section import section
-from warehouse.display.tables import MOST_ROWS, Heading, more, naming, table
-from warehouse.display.view import Cell, View
+from warehouse.report.display.figures import NOTHING, Row, figure, plural, technique_label
+from warehouse.report.display.markup import Markup
+from warehouse.report.display.section import section
+from warehouse.report.display.tables import MOST_ROWS, Heading, more, naming, table
+from warehouse.report.display.view import Cell, View
 
 ANCHOR, TITLE = "not-measured", "Not measured"
 

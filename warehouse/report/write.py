@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from warehouse.dataset.snapshot import Manifest, current, read_table
+from warehouse.dataset.tables import PRODUCT_TABLES
+from warehouse.ledger.store import Store, StoreError
 from warehouse.report.page import render_report
-from warehouse.snapshot import Manifest, current, read_table
-from warehouse.store import Store, StoreError
-from warehouse.tables import PRODUCT_TABLES
 
 CONVENIENCE_KEY = "report.html"
 """The stable name of the newest report."""

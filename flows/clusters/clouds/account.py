@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from configs.errors import SpecsweepError
-from warehouse.placement import MachineEnd
+from warehouse.ledger.placement import MachineEnd
 
 CLUSTER_TAG = "skypilot-cluster-name"
 """SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user (`sky.provision.constants`)."""

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
 from flows.clusters.names import PREFIX
-from warehouse.placement import MachineEnd, Offer
+from warehouse.ledger.placement import MachineEnd, Offer
 
 BILLED_STATES = ("pending", "running", "stopping", "stopped")
 """A stopped instance still pays for its disk."""

@@ -24,8 +24,8 @@ from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
 from flows.clusters.skypilot.launch_watch import LaunchBounds, LaunchWatch
 from flows.clusters.skypilot.remedies import launch_failed, was_raced
-from warehouse.outcomes import Ended
-from warehouse.placement import MachineEnd, Offer
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import MachineEnd, Offer
 
 if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances

@@ -15,7 +15,7 @@ import httpx
 from configs.schema import Plan
 from flows.clusters.protocol import LaunchFailed
 from flows.clusters.skypilot.task_file import DOCKER, TaskFile
-from warehouse.ledger import Ledger
+from warehouse.ledger.commits import Ledger
 
 
 def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:

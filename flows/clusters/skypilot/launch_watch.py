@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flows.clock import FlowStopped
 from flows.clusters.protocol import LaunchFailed
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer
-from warehouse.store import StoreAway
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer
+from warehouse.ledger.store import StoreAway
 
 if TYPE_CHECKING:
     from flows.clusters.clouds.account import Instance

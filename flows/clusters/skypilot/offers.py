@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.clusters.skypilot import server as sky_server
-from warehouse.placement import Offer
+from warehouse.ledger.placement import Offer
 
 UNPRICED = "no catalogue price"
 """Source of an offer's price on clouds whose machines are the user's own (Slurm, Kubernetes, ssh)."""

@@ -13,7 +13,7 @@ from flows.clusters.protocol import LaunchFailed
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import ANSI
-from warehouse.outcomes import Ended
+from warehouse.ledger.outcomes import Ended
 
 LONGEST = 300
 """Characters kept of an error that nothing here knows."""

@@ -20,7 +20,7 @@ from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of,
 from tasks.host import environments
 from tasks.host.hub import hub_cache
 from tasks.place import gpu
-from warehouse.store.proof import Check
+from warehouse.ledger.store.proof import Check
 
 ENGINE_DISK_GIB = 6.0
 """Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""

@@ -20,8 +20,8 @@ from flows.clusters.skypilot.offers import enabled_clouds, offers
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import load_task, sky_task
 from tasks.host.hub import hub_home
-from warehouse.placement import Offer
-from warehouse.store.proof import Check
+from warehouse.ledger.placement import Offer
+from warehouse.ledger.store.proof import Check
 
 SKYPILOT = "0.14.1"
 """The version that flows/clusters/skypilot is written for and tested with."""

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from configs.secrets import FOR_NODES
 from flows.clusters.skypilot.carried import values_of
-from warehouse.store import Store, StoreError, open_store
-from warehouse.store.gs import GsStore
-from warehouse.store.proof import Check, check_store
-from warehouse.store.s3 import S3Store
+from warehouse.ledger.store import Store, StoreError, open_store
+from warehouse.ledger.store.gs import GsStore
+from warehouse.ledger.store.proof import Check, check_store
+from warehouse.ledger.store.s3 import S3Store
 
 MOST_SKEW_S = 60.0
 """Largest difference between a store's clock and ours that passes; from 15 minutes on, signatures are refused."""

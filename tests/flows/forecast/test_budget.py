@@ -19,9 +19,9 @@ from flows.forecast.budget import BudgetExceeded, Fit, Purse, over
 from flows.forecast.forecast import Forecast, forecast
 from tests.flows.conftest import Finish
 from tests.warehouse.rented import NO_PRICE, START_S, ZONE_A, at, rent
-from warehouse.ledger import Ledger
-from warehouse.placement import PlacementEnd, Placements
-from warehouse.store import Store, open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.placement import PlacementEnd, Placements
+from warehouse.ledger.store import Store, open_store
 
 FULL: Plan = expand(load_sweep("full"))
 EXPECTED: Forecast = forecast(FULL, {})

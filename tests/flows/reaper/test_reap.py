@@ -32,11 +32,11 @@ from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
 from flows.terminal.prefect_server.session import our_environment
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
-from tests.warehouse.store.conftest import KEYS, S3Server, make_server
-from warehouse.lease import Heartbeat
-from warehouse.managing.claims import FlowHeartbeat
-from warehouse.owner import owner_name
-from warehouse.placement import Placements, PlacementStory
+from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
+from warehouse.ledger.claims import FlowHeartbeat
+from warehouse.ledger.lease import Heartbeat
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import Placements, PlacementStory
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
 """An owner that can't be asked whether it lives, so that only its silence tells."""

@@ -11,8 +11,8 @@ from flows.clusters.protocol import CellNeed, Launch, Wait
 from flows.renting.policy import BACKOFF, Backoff
 from flows.renting.site import PolicySite
 from tests.fake_cloud import OFFER
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer
 
 START_S = 1_800_000_000.0
 """The first moment of every simulation."""

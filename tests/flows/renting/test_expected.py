@@ -18,8 +18,8 @@ from flows.plans import make_plan
 from flows.renting.site import expected
 from flows.settling import require_budget
 from flows.terminal.cli import app
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
 
 Rented = Callable[..., Plan]
 

@@ -7,8 +7,8 @@ import pytest
 from flows.clusters.protocol import Launch, Wait
 from flows.renting.policy import BACKOFF, Backoff, Event, Failures, Known, Pace, WatchedFrom, decide, pool_of, remember
 from tests.flows.renting.rented_zones import START_S, cloud, need, offer
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer
 
 EAST_A, EAST_B, WEST = offer("us-east-1a"), offer("us-east-1b"), offer("us-west-2a", price_usd_h=2.6)
 OD_EAST, OD_WEST = offer("us-east-1a", spot=False), offer("us-west-2a", spot=False)

@@ -10,11 +10,11 @@ import pytest
 from flows.clusters.protocol import Launch, Wait
 from flows.renting.site import NothingToRent, PolicySite
 from tests.flows.renting.rented_zones import START_S, Hands, Life, World, cloud, live, need, offer, site_of
-from warehouse.clock import iso_of
-from warehouse.ledger import Ledger
-from warehouse.outcomes import Ended
-from warehouse.placement import Offer, PlacementEnd, Placements
-from warehouse.store import open_store
+from warehouse.ledger.clock import iso_of
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.placement import Offer, PlacementEnd, Placements
+from warehouse.ledger.store import open_store
 
 A, B, C = offer("us-east-1a", price_usd_h=2.0), offer("us-east-1b"), offer("us-west-2a", price_usd_h=3.0)
 ON_DEMAND = offer("us-east-1a", spot=False)

@@ -14,8 +14,8 @@ from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from flows.terminal.cli import app
 from tests.graded_run import write_graded_run
-from warehouse.ledger import Ledger
-from warehouse.store import StoreError, open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import StoreError, open_store
 
 PUBLISHED = ROOT / "bench" / "h200" / "snapshot"
 """A dataset and its page, without the runs that they are of."""

@@ -12,8 +12,8 @@ import pytest
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish
 from tests.warehouse.read_page import Page
-from warehouse.ledger import Ledger
-from warehouse.store import open_store
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
 
 BROKEN_CELL = "  - {model: fake-model, precision: fp8, technique: ar, serving: {max_model_len: 1024}}\n"
 

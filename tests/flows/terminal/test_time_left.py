@@ -10,7 +10,7 @@ from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
 from flows.terminal.progress import CellProgress, RunProgress, StepState
 from flows.terminal.time_left import FLOW_START_S, PUBLISH_S, TimeLeft
-from warehouse.lease import Heartbeat
+from warehouse.ledger.lease import Heartbeat
 
 PLAN = expand(load_sweep("demo"))
 

@@ -17,7 +17,7 @@ from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
 from configs.steps.eval import EvalStep
 from tasks.evals.policy import Policy, policy_of
 from tasks.evals.tape import Tape
-from warehouse.parts import Row
+from warehouse.ledger.parts import Row
 
 SUITE = "eval-gpqa"
 

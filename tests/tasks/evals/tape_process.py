@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tasks.evals.tape import Tape
 from tests.tasks.evals.tape_case import POLICY, SUITE
-from warehouse.evals.tables import EXCHANGES
-from warehouse.parts import Row, decode, encode
+from warehouse.ledger.parts import Row, decode, encode
+from warehouse.ledger.steps.evaluation import EXCHANGES
 
 FOLDER = Path(sys.argv[2])
 

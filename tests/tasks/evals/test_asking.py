@@ -17,7 +17,7 @@ import pytest
 from tasks.evals.tape import FLUSH_ITEMS
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import kill, processes_with, wait_until
-from warehouse.parts import decode
+from warehouse.ledger.parts import decode
 
 ITEMS, AT_ONCE = 192, 8
 

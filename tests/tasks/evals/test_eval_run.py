@@ -17,7 +17,7 @@ from tasks.evals.shapes import TWIN_REVISION
 from tasks.sanity_questions import GENERAL
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import processes_with
-from warehouse.snapshot import publish, read_current
+from warehouse.dataset.snapshot import publish, read_current
 
 SUITE = """
 name: fake-suite

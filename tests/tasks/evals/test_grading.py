@@ -15,10 +15,10 @@ from tasks.frameworks.job import Score
 from tests.graded_run import GPQA as GRADED_GPQA
 from tests.graded_run import gpqa_answers
 from tests.tasks.evals.graded import exchange, graded, item, result
-from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
-from warehouse.ledger import Commit
-from warehouse.parts import encode
-from warehouse.tables import VERDICTS
+from warehouse.ledger.commits import Commit
+from warehouse.ledger.parts import encode
+from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.tables import VERDICTS
 
 GPQA = EvalStep(step="eval-gpqa")
 HAERAE = EvalStep(step="eval-haerae")

@@ -25,8 +25,8 @@ from tests.tasks.evals.tape_case import (
     spec,
     tape,
 )
-from warehouse.evals.tables import EXCHANGES
-from warehouse.parts import decode, encode
+from warehouse.ledger.parts import decode, encode
+from warehouse.ledger.steps.evaluation import EXCHANGES
 
 IDENTITY = {"run_id": "r", "cell_key": POLICY.cell_key, "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22"}
 

@@ -13,8 +13,8 @@ import pytest
 from configs.checkout import ROOT
 from tasks.evals.watch import Standstill
 from tests.tasks.evals.tape_case import FakeStore, FakeUpstream, ask, played, post, question, tape
-from warehouse.parts import Row, decode
-from warehouse.store import StoreError
+from warehouse.ledger.parts import Row, decode
+from warehouse.ledger.store import StoreError
 
 
 @played

@@ -39,7 +39,7 @@ from tasks.guards.tokens import (
     token_mismatch,
 )
 from tasks.meters import Counters, parse
-from warehouse.verdicts import worst
+from warehouse.ledger.verdicts import worst
 
 NOTHING = parse("")
 AR, MTP, NGRAM, DFLASH, DYNAMIC = map(load_technique, ("ar", "mtp", "ngram", "dflash", "mtp-dynamic-k"))

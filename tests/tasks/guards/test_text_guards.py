@@ -9,7 +9,7 @@ import pytest
 
 from tasks.guards.text import degenerate_text, improbable_text, repeated_share, text_columns
 from tests.tasks.guards.texts import COUNTED_LOOP, CYCLE_OF_56, ENGLISH, HEALTHY, LOOPS, SOUP, row, tokens
-from warehouse.verdicts import Reason
+from warehouse.ledger.verdicts import Reason
 
 
 @pytest.mark.parametrize("name", HEALTHY)

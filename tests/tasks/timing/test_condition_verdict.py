@@ -13,7 +13,7 @@ from tasks.guards.finding import Finding
 from tasks.meters import Counters, parse
 from tasks.steps.throughput import judge_condition
 from tasks.timing.verdict import Work
-from warehouse.statistics.windows import rate_of
+from warehouse.ledger.formulas.windows import rate_of
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)
 TOKENS, PREFILL_S = LOAD.output_tokens, 0.04

@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.consolidate.raw import polars_schema
-from warehouse.display.figures import Row
-from warehouse.display.view import View
+from warehouse.dataset.consolidate.raw import polars_schema
+from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, VISITS
 from warehouse.report.answer import answers
+from warehouse.report.display.figures import Row
+from warehouse.report.display.view import View
 from warehouse.report.newest import make_view
-from warehouse.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, VISITS
 
 
 def row(technique: str, tok_s: float | None = None, **columns: Any) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 
 from tests.warehouse.read_page import Page
-from warehouse.consolidate.raw import polars_schema
+from warehouse.dataset.consolidate.raw import polars_schema
+from warehouse.dataset.snapshot import publish, read_table
+from warehouse.dataset.tables import PAIRS, PRODUCT_TABLES
+from warehouse.ledger.store import Store
 from warehouse.report.page import render_report
-from warehouse.snapshot import publish, read_table
-from warehouse.store import Store
-from warehouse.tables import PAIRS, PRODUCT_TABLES
 
 HALF_WIDTH = 0.02
 """Of every speedup's interval, as a share of it: what two quiet starts have."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.warehouse.report.rows import row, seen
-from warehouse.depths.section import depth_section
+from warehouse.report.steps.depth import depth_section
 
 
 def depth(**columns: Any) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.warehouse.report.rows import AR, MTP, seen, visit
 from tests.warehouse.report.started import speed_pair
-from warehouse.display.figures import Row
-from warehouse.display.speed_sections import baseline_section
-from warehouse.display.view import View
+from warehouse.report.display.figures import Row
+from warehouse.report.display.speed_sections import baseline_section
+from warehouse.report.display.view import View
 
 
 def table_of(view: View, label: str) -> list[str]:

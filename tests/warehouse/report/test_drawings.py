@@ -10,19 +10,18 @@ from typing import Any
 import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen
-from warehouse.display.curves import Point, curves
-from warehouse.display.drawing import WIDTH
-from warehouse.display.figures import Row
-from warehouse.display.markup import Markup
-from warehouse.display.plots import LETTER, acceptance_lines, rate_bars, score_dots, speedup_scatter
-from warehouse.display.speed_sections import speed_section
-from warehouse.display.view import View
-from warehouse.evals.section import accuracy_section
-from warehouse.loads.plots import PER_SECOND, against_load
-from warehouse.loads.section import category_section
-from warehouse.memory.plots import energy_bars
-from warehouse.memory.section import memory_section
-from warehouse.workloads.section import workload_section
+from warehouse.report.display.curves import Point, curves
+from warehouse.report.display.drawing import WIDTH
+from warehouse.report.display.figures import Row
+from warehouse.report.display.load_plots import PER_SECOND, against_load
+from warehouse.report.display.markup import Markup
+from warehouse.report.display.plots import LETTER, acceptance_lines, rate_bars, score_dots, speedup_scatter
+from warehouse.report.display.speed_sections import speed_section
+from warehouse.report.display.view import View
+from warehouse.report.evals.section import accuracy_section
+from warehouse.report.steps.load import category_section
+from warehouse.report.steps.memory import energy_bars, memory_section
+from warehouse.report.steps.prompts import workload_section
 
 AXIS_LETTER = LETTER * 10 / 11
 """By the sizes of both in the style sheet."""

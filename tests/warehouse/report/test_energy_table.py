@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.warehouse.report.rows import row, seen
-from warehouse.display.figures import NOTHING, significant
-from warehouse.memory.section import memory_section
+from warehouse.report.display.figures import NOTHING, significant
+from warehouse.report.steps.memory import memory_section
 
 
 def test_tokens_per_watt_are_the_quotient_of_what_stands_beside_them() -> None:

@@ -7,10 +7,10 @@ from tests.warehouse.report.rows import AR, row, seen, text_of, viewed
 from tests.warehouse.report.started import placebo, speed_pair
 from tests.warehouse.synthetic import demo_plan
 from tests.warehouse.visited import VisitedRun, only
-from warehouse.display.claims import control_of
-from warehouse.display.doubts import doubts
-from warehouse.display.speed_sections import speed_section
-from warehouse.store import Store
+from warehouse.ledger.store import Store
+from warehouse.report.display.claims import control_of
+from warehouse.report.display.doubts import doubts
+from warehouse.report.display.speed_sections import speed_section
 
 OTHER = {"model": "diffuser", "compared_as": "m"}
 DIFFUSION = row("diffusion", 240.0, speedup=3.0, speedup_lo=2.94, speedup_hi=3.06, **OTHER)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.warehouse.report.rows import MTP, seen, visit
 from tests.warehouse.synthetic import StepWriter, streamed, window
 from tests.warehouse.visited import SHORT, VisitedRun, only
-from warehouse.display.latency_section import latency_section
-from warehouse.store import Store
+from warehouse.ledger.store import Store
+from warehouse.report.steps.throughput import latency_section
 from warehouse.timed.tables import REQUESTS, WINDOWS
 
 STREAM = MTP | {"mode": "stream", "tok_s": None, "ttft_ms": 52.0, "tpot_ms": 5.0}

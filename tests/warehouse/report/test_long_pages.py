@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 
 from tests.warehouse.graded import GPQA, WRONG_READING, Graded, answers, score
-from warehouse.display.tables import MOST_ROWS, fair_share
-from warehouse.display.view import View
+from warehouse.dataset.snapshot import current, publish, read_current
+from warehouse.dataset.tables import PRODUCT_TABLES
+from warehouse.ledger.store import Store
+from warehouse.report.display.tables import MOST_ROWS, fair_share
+from warehouse.report.display.view import View
 from warehouse.report.newest import make_view
 from warehouse.report.page import render_report
-from warehouse.snapshot import current, publish, read_current
-from warehouse.store import Store
-from warehouse.tables import PRODUCT_TABLES
 
 CELLS, EVALUATIONS = 90, 6
 

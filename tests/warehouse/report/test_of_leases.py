@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen, visit
-from warehouse.display.figures import Row
-from warehouse.display.view import View
+from warehouse.dataset.tables import ATTEMPTS
+from warehouse.report.display.figures import Row
+from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section
 from warehouse.report.trust_sections import attempts_section
-from warehouse.tables import ATTEMPTS
 
 RENTED = {"rented_s": 1200.0, "cloud": "aws", "spot": True, "price_source": "none"}
 

@@ -8,13 +8,13 @@ from tests.warehouse.read_page import page_of
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
 from tests.warehouse.visited import VisitedRun
-from warehouse.display.figures import MINUS, NOTHING
-from warehouse.display.view import View
+from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
+from warehouse.ledger.store import Store
 from warehouse.report.cost_section import cost_section
+from warehouse.report.display.figures import MINUS, NOTHING
+from warehouse.report.display.view import View
 from warehouse.report.noise import start_seconds
 from warehouse.report.placebo_section import placebo_section
-from warehouse.store import Store
-from warehouse.tables import ATTEMPTS, BILLED_PHASES
 
 
 @pytest.mark.parametrize("said", [{}, {"reasons": ["no_placebo"], "conclusion": "inconclusive"}])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from warehouse.display.figures import Row
-from warehouse.display.view import View
-from warehouse.steps.parity import parity_section
-from warehouse.tables import RESULTS_CONSOLIDATED
+from warehouse.dataset.tables import RESULTS_CONSOLIDATED
+from warehouse.report.display.figures import Row
+from warehouse.report.display.view import View
+from warehouse.report.steps.parity import parity_section
 
 
 def row(technique: str, equal: int, near: int | None = None, margin: float | None = None, **facts: Any) -> Row:

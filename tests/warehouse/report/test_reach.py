@@ -8,12 +8,12 @@ import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of
 from tests.warehouse.report.started import placebo, speed_pair
-from warehouse.display.figures import Row
-from warehouse.display.speed_sections import speed_section
+from warehouse.dataset.tables import K_CURVES, PAIRS, RECOMMENDATIONS
 from warehouse.report.answer import answers
+from warehouse.report.display.figures import Row
+from warehouse.report.display.speed_sections import speed_section
 from warehouse.report.placebo_section import placebo_section
 from warehouse.report.trust_sections import provenance_section
-from warehouse.tables import K_CURVES, PAIRS, RECOMMENDATIONS
 
 PAIR, HELD = speed_pair(MTP), placebo(AR)
 

@@ -12,12 +12,12 @@ from tests.warehouse.read_page import page_of
 from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
 from tests.warehouse.report.started import page_with_starts
 from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
-from warehouse.display.markup import Markup, tag
-from warehouse.display.scale import Scale, apart
-from warehouse.ledger import Ledger
+from warehouse.dataset.snapshot import publish
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import Store, StoreError
+from warehouse.report.display.markup import Markup, tag
+from warehouse.report.display.scale import Scale, apart
 from warehouse.report.write import write_report
-from warehouse.snapshot import publish
-from warehouse.store import Store, StoreError
 
 
 def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
-from warehouse.consolidate.parity_bar import barred, cells_that_fail_parity
-from warehouse.display.speed_sections import acceptance_section, baseline_section, speed_section
-from warehouse.display.view import View
+from warehouse.dataset.consolidate.parity_bar import barred, cells_that_fail_parity
+from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
+from warehouse.report.display.speed_sections import acceptance_section, baseline_section, speed_section
+from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section
-from warehouse.tables import ATTEMPTS, BILLED_PHASES
 
 
 def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster() -> None:

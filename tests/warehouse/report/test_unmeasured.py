@@ -9,12 +9,12 @@ import pytest
 from tests.warehouse.read_page import Page
 from tests.warehouse.report.rows import AR, MTP, frame, row, tables_of
 from tests.warehouse.report.started import placebo, speed_pair
-from warehouse.display.figures import Row
-from warehouse.display.view import View
+from warehouse.dataset.tables import ATTEMPTS, K_CURVES, RESULTS_CONSOLIDATED
 from warehouse.report.answer import answers, caveats
+from warehouse.report.display.figures import Row
+from warehouse.report.display.view import View
 from warehouse.report.newest import make_view
 from warehouse.report.unmeasured import unmeasured_section
-from warehouse.tables import ATTEMPTS, K_CURVES, RESULTS_CONSOLIDATED
 
 
 def tried(technique: str, attempt: int = 1, outcome: str = "failed", **columns: Any) -> Row:

@@ -22,10 +22,10 @@ from tests import fake_run
 from tests.fake_box import FakeBox
 from tests.warehouse.graded import GPQA, answers, score
 from tests.warehouse.synthetic import StepWriter, mirrored_demo, write_demo_run
-from warehouse.evals.tables import EVAL_SAMPLES, EVAL_SCORES
-from warehouse.ledger import Ledger
-from warehouse.snapshot import publish
-from warehouse.store import Store, open_store
+from warehouse.dataset.snapshot import publish
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.store import Store, open_store
 
 ARCHIVE = Path(__file__).with_name("store.tar.xz")
 

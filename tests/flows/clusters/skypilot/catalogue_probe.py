@@ -24,7 +24,7 @@ from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.carried import ON_THE_NODE, carried, values_of
 from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import FOLDER, ROOT, Rental, TaskFile, load_task, sky_task, task_for
-from warehouse.placement import Offer
+from warehouse.ledger.placement import Offer
 
 CATALOGUE = ROOT / "lab" / "catalogs"
 IMAGE = "vllm/vllm-openai@sha256:" + "ab" * 32

@@ -22,9 +22,9 @@ from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from tests.fake_cloud import OFFER
 from tests.flows.reaper.test_reap import Ec2
-from tests.warehouse.store.conftest import KEYS, S3Server, make_server
-from warehouse.outcomes import Ended
-from warehouse.store import StoreAway, StoreError
+from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.store import StoreAway, StoreError
 
 NAME, JOB = "specsweep-ab12c-night-0123456789abcdef", CellJob("s3://b/p", "night", "0123456789abcdef")
 SPENT = "run night spent 3.61 of 3.60 USD: stopped"

@@ -26,7 +26,7 @@ from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.server import SkyUnavailable
 from sky import exceptions
 from tests.fake_cloud import wait_for
-from warehouse.outcomes import Ended
+from warehouse.ledger.outcomes import Ended
 
 UNREACHABLE = exceptions.CommandError(255, "ssh", "Connection reset by peer", None)
 ODD = [

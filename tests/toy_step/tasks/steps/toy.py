@@ -7,7 +7,7 @@ from tasks.context import Progress, StepContext
 from tasks.guards.answers import blank_output
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import Prompt
-from warehouse.steps.toy import GREETINGS
+from warehouse.ledger.steps.toy import GREETINGS
 
 
 async def measure(ctx: StepContext, spec: ToyStep) -> list[Judgement]:

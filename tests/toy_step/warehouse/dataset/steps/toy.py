@@ -1,0 +1,25 @@
+"""Toy: the share of greetings that were answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warehouse.dataset.consolidate.inputs import Group
+from warehouse.dataset.consolidate.rows import Made, plain_row
+from warehouse.ledger.steps.toy import GREETINGS
+
+if TYPE_CHECKING:
+    from warehouse.dataset.consolidate.raw import Raw
+
+
+TABLES = (GREETINGS,)
+
+
+def rows(group: Group, raw: Raw) -> Made:
+    """One row per cell."""
+    made = Made([], [])
+    for step in group:
+        answers = [row["answer"] for row in raw.rows(step, GREETINGS)]
+        score = sum(bool(answer) for answer in answers) / len(answers)
+        made.results.append(plain_row(step, raw) | {"metric": "greeted", "score": score, "n": len(answers)})
+    return made

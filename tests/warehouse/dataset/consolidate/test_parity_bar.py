@@ -1,0 +1,105 @@
+"""Cells whose outputs aren't AR's though they promise it: what counts as that, and what it takes away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.warehouse.synthetic import DEMO, write_demo_run
+from warehouse.dataset.build import consolidate
+from warehouse.dataset.consolidate.inputs import take_inventory
+from warehouse.dataset.consolidate.parity_bar import barred, cells_that_fail_parity, lossless_cells
+from warehouse.dataset.consolidate.rows import Row
+from warehouse.ledger.store import Store
+
+LOSSLESS = frozenset({("r", "mtp"), ("r", "draft_model")})
+
+
+def row(technique: str, step: str = "parity", **columns: Any) -> Row:
+    return {
+        "run_id": "r", "cell_key": technique, "model": "m", "precision": "bf16", "engine": "e", "gpu": "h100",
+        "technique": technique, "step": step, "verdict": "ok", "reasons": [], "details": [], **columns,
+    }  # fmt: skip
+
+
+def parity(
+    technique: str, equal: int, *, near: int | None = None, margin: float | None = None, first: int | None = 0
+) -> Row:
+    figures = {"parity_near_ties": near, "divergence_margin": margin}
+    return row(technique, parity_equal=equal, parity_n=12, first_divergence=first, **figures)
+
+
+def test_a_lossless_cell_whose_outputs_leave_ars_is_suspect_in_every_row_and_has_no_speedup() -> None:
+    fast = row("mtp", "throughput", tok_s=360.0, speedup=4.5, speedup_lo=4.4, speedup_hi=4.6)
+    others = [row("ar", "throughput", tok_s=80.0), row("mtp", "eval-gpqa", score=0.7)]
+    rows = [parity("ar", 12), parity("mtp", 0, near=1, margin=7.5), fast, *others]
+    failed = cells_that_fail_parity(rows, LOSSLESS)
+    found = barred(rows, failed)
+    assert [each["verdict"] for each in found] == ["ok", "suspect", "suspect", "ok", "suspect"]
+    for each in found:
+        assert each["reasons"] == (["parity_failed"] if each["technique"] == "mtp" else [])
+    assert found[2]["speedup"] is found[2]["speedup_lo"] is found[2]["speedup_hi"] is None
+    assert found[2]["tok_s"] == 360.0, "what was measured stays readable"
+    assert found[2]["details"] == [
+        "11 of 12 greedy outputs leave AR's where it was sure (by up to 7.5 nats); AR repeats itself in 12 of 12"
+    ]
+    assert barred(found, failed) == found, "once is enough"
+    assert rows[2] is fast and fast["speedup"] == 4.5, "rows are not changed in place"
+
+
+def test_a_finding_of_the_parity_step_itself_is_kept_beside_it() -> None:
+    odd = parity("mtp", 0, near=1, margin=7.5) | {"verdict": "suspect", "reasons": ["parity_not_a_tie"]}
+    rows = [parity("ar", 12), odd]
+    [_, found] = barred(rows, cells_that_fail_parity(rows, LOSSLESS))
+    assert found["reasons"] == ["parity_not_a_tie", "parity_failed"]
+
+
+@pytest.mark.parametrize(
+    ("control", "technique"),
+    [
+        (parity("ar", 12), parity("draft_model", 1, near=11, margin=0.24)),
+        (parity("ar", 12), parity("mtp", 12, first=None)),
+        (parity("ar", 9), parity("mtp", 0)),
+        (parity("ar", 9, near=0, margin=4.0), parity("mtp", 0, near=0, margin=7.0)),
+        (parity("ar", 12) | {"verdict": "rejected"}, parity("mtp", 0, near=0, margin=7.0)),
+        (parity("ar", 12), parity("mtp", 1)),
+        (parity("ar", 12), parity("mtp", 0, first=212)),
+        (parity("ar", 12), parity("diffusion", 0, near=0, margin=7.0)),
+        (parity("ar", 12) | {"gpu": "h200"}, parity("mtp", 0, near=0, margin=7.0)),
+    ],
+    ids=[
+        "near ties only, as the demo's draft model on one machine", "all equal", "AR doesn't repeat itself",
+        "AR itself leaves where it was sure", "no control that counts", "unknown margin, one is equal",
+        "unknown margin, but late", "promises nothing", "the control is of another machine",
+    ],
+)  # fmt: skip
+def test_what_rounding_or_nobody_can_explain_stays_ok(control: Row, technique: Row) -> None:
+    assert cells_that_fail_parity([control, technique], LOSSLESS) == {}
+
+
+@pytest.mark.parametrize("control", [parity("ar", 12), parity("ar", 10, near=2, margin=0.1)])
+def test_a_control_that_parts_at_near_ties_only_still_holds(control: Row) -> None:
+    assert list(cells_that_fail_parity([control, parity("mtp", 9, near=0, margin=3.0)], LOSSLESS)) == [("r", "mtp")]
+
+
+def test_without_margins_no_equal_output_and_an_early_parting_is_a_failure() -> None:
+    found = cells_that_fail_parity([parity("ar", 12), parity("mtp", 0, first=3)], LOSSLESS)
+    assert found == {
+        ("r", "mtp"): "none of 12 greedy outputs is AR's, the first one parts at token 3; AR repeats itself in 12 of 12"
+    }
+
+
+@pytest.mark.slow(14)
+def test_of_a_run_only_the_broken_cell_fails_and_ar_promises_nothing(
+    local: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = DEMO["bf16", "mtp", 4]._replace(parity_breaks=tuple(range(12)))
+    monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), broken)
+    plan = write_demo_run(local)
+    steps = take_inventory(local, ["demo-1"]).steps
+    promised = lossless_cells(steps)
+    assert {each.is_baseline for each in steps if (each.run_id, each.cell_key) in promised} == {False}
+    cells = {each.cell.cell_key: (each.cell.technique.name, each.cell.k) for each in plan.cells}
+    found = cells_that_fail_parity(consolidate(local, ["demo-1"]).results, promised)
+    assert {cells[key] for _, key in found} == {("mtp", 4)}

@@ -1,0 +1,258 @@
+"""One contract for every store, and the refusal of a server that breaks it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from warehouse.ledger.store import Store, StoreAway, StoreError, open_store
+from warehouse.ledger.store.local import LocalStore
+from warehouse.ledger.store.proof import check_store, require_create_only
+
+
+def test_the_first_writer_of_a_key_stands(store: Store) -> None:
+    assert store.put_new("a/b.json", b"first")
+    assert not store.put_new("a/b.json", b"second")
+    assert store.get("a/b.json") == b"first"
+
+
+def test_put_replaces_and_delete_removes(store: Store) -> None:
+    store.put("beat", b"1")
+    store.put("beat", b"2")
+    assert store.get("beat") == b"2"
+    store.delete("beat")
+    assert store.get("beat") is None
+    store.delete("beat")
+
+
+def test_what_is_not_there_is_none(store: Store) -> None:
+    assert store.get("no/such") is None
+    assert store.age_s("no/such") is None
+    assert store.list("no") == []
+
+
+def test_listing_stays_inside_its_folder_and_is_sorted(store: Store) -> None:
+    for key in ("runs/b", "runs/a/x", "runs-other/c"):
+        store.put_new(key, b"")
+    assert store.list("runs") == ["runs/a/x", "runs/b"]
+    assert store.list("") == ["runs-other/c", "runs/a/x", "runs/b"]
+
+
+def test_age_is_read_off_the_stores_clock(store: Store) -> None:
+    store.put_new("young", b"")
+    age_s = store.age_s("young")
+    assert age_s is not None and -2 <= age_s < 30
+
+
+def test_a_listing_tells_what_has_changed_and_for_how_long_nobody_wrote(store: Store) -> None:
+    for key in ("cells/a/beat", "cells/a/once", "other"):
+        store.put(key, b"1")
+    before = {seen.key: seen for seen in store.seen("cells")}
+    store.put("cells/a/beat", b"22")
+    after = {seen.key: seen for seen in store.seen("cells")}
+    assert sorted(before) == sorted(after) == ["cells/a/beat", "cells/a/once"]
+    assert [key for key in sorted(after) if after[key].tag != before[key].tag] == ["cells/a/beat"]
+    assert all(-2 <= seen.silence_s < 30 for seen in after.values())
+
+
+def test_one_of_many_racers_wins(store: Store) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda n: store.put_new("race", f"racer {n}".encode()), range(32)))
+    assert won.count(True) == 1
+    assert store.get("race") == f"racer {won.index(True)}".encode()
+
+
+def test_an_honest_store_passes_the_doctor(store: Store) -> None:
+    checks = check_store(store)
+    assert [check.name for check in checks if not check.ok] == []
+    require_create_only(store)
+    assert store.list("probe") == []
+
+
+class WriteOnce(LocalStore):
+    """Keys that may write and read, and may not delete."""
+
+    def delete(self, key: str) -> None:
+        raise StoreError(f"can't delete {key}: AccessDenied")
+
+
+def test_a_store_that_may_not_delete_is_proved_and_what_stays_is_said(tmp_path: Path) -> None:
+    store = WriteOnce(tmp_path)
+    left = require_create_only(store)
+    (key,) = store.list("probe")
+    assert left is not None and f"stay below {store.uri(key.rsplit('/', 1)[0])}: can't delete" in left
+    remarks = [check for check in check_store(store) if check.remark]
+    assert [(check.name, check.ok) for check in remarks] == [("probe objects stay", True)]
+    assert all(check.ok for check in check_store(store))
+
+
+def test_a_folder_that_overwrites_and_may_not_delete_is_refused_for_overwriting(tmp_path: Path) -> None:
+    class Overwriting(WriteOnce):
+        def put_new(self, key: str, data: bytes) -> bool:
+            self.put(key, data)
+            return True
+
+    with pytest.raises(StoreError, match="silently replaced"):
+        require_create_only(Overwriting(tmp_path))
+
+
+def test_a_readers_clock_that_is_wrong_changes_no_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(str(tmp_path))
+    store.put_new("heartbeat", b"")
+    right_s = time.time
+    for ahead_s in (3600.0, -3600.0):
+        monkeypatch.setattr(time, "time", lambda ahead_s=ahead_s: right_s() + ahead_s)
+        age_s = store.silence_s("heartbeat")
+        assert age_s is not None and -2 <= age_s < 30
+    assert store.list("") == ["heartbeat"], "nothing is left of the comparison"
+
+
+def test_a_killed_writers_temporary_file_is_never_listed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put_new("parts/a", b"")
+    (tmp_path / "parts" / ".tmp-half").write_bytes(b"half")
+    assert store.list("parts") == ["parts/a"]
+
+
+def test_what_file_managers_leave_in_a_folder_is_never_listed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put_new("leases/000001.json", b"")
+    for stray in (".DS_Store", "leases/.DS_Store", "leases/._000001.json", ".Trash-0/files/000002.json"):
+        (tmp_path / stray).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / stray).write_bytes(b"stray")
+    assert store.list("") == store.list("leases") == ["leases/000001.json"]
+    assert [seen.key for seen in store.seen("")] == ["leases/000001.json"]
+
+
+@pytest.mark.parametrize("url", ["s3://", "azure://bucket/x"])
+def test_a_wrong_address_says_what_to_write(url: str) -> None:
+    with pytest.raises(StoreError, match="s3://bucket/prefix"):
+        open_store(url)
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="can't write"):
+        open_store(str(tmp_path / "file")).put_new("key", b"")
+
+
+class OverwritingS3(BaseHTTPRequestHandler):
+    """A server that takes `If-None-Match` and ignores it, as rclone's does."""
+
+    protocol_version = "HTTP/1.1"
+    objects: dict[str, bytes]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.objects[urlsplit(self.path).path] = body
+        self.answer(200)
+
+    def do_GET(self) -> None:
+        split = urlsplit(self.path)
+        if "list-type" in split.query:
+            keys = "".join(f"<Contents><Key>{key.split('/', 2)[2]}</Key></Contents>" for key in self.objects)
+            return self.answer(200, f"<ListBucketResult>{keys}</ListBucketResult>".encode())
+        found = self.objects.get(split.path)
+        return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>") if found is None else self.answer(200, found)
+
+    def do_HEAD(self) -> None:
+        self.answer(200)
+
+    def do_DELETE(self) -> None:
+        self.objects.pop(urlsplit(self.path).path, None)
+        self.answer(204)
+
+    def answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", self.date_time_string())
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def overwriting_store(s3_environment: pytest.MonkeyPatch) -> Iterator[Store]:
+    handler = type("Handler", (OverwritingS3,), {"objects": {}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        s3_environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        yield open_store("s3://bucket/prefix")
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_that_ignores_create_only_is_refused(overwriting_store: Store) -> None:
+    with pytest.raises(StoreError, match="silently replaced"):
+        require_create_only(overwriting_store)
+    broken = {check.name: check.remedy for check in check_store(overwriting_store) if not check.ok}
+    assert "use AWS S3" in broken["create-only is honoured"]
+
+
+def test_a_server_that_is_not_there_is_a_sentence(s3_environment: pytest.MonkeyPatch) -> None:
+    s3_environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "0")
+    with pytest.raises(StoreAway, match="AWS_ENDPOINT_URL"):
+        open_store("s3://bucket").put_new("key", b"")
+
+
+@pytest.mark.parametrize(("number", "away"), [(errno.ESTALE, True), (errno.EIO, True), (errno.EACCES, False)])
+def test_a_shared_folder_that_does_not_answer_is_away_and_never_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, away: bool
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("leases/1.json", b"held")
+
+    def broken(path: object, *_: object, **__: object) -> object:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(os, "scandir", broken)
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr(os, "fsync", broken)
+    for ask in (
+        lambda: store.list("leases"),
+        lambda: [*store.seen("leases")],
+        lambda: store.get("leases/1.json"),
+        lambda: store.put_new("leases/2.json", b"mine"),
+    ):
+        with pytest.raises(StoreError, match=os.strerror(number)) as said:
+            ask()
+        assert isinstance(said.value, StoreAway) == away
+
+
+def test_a_shared_folder_is_waited_for_and_silence_counts_from_its_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("warehouse.ledger.store.patience.TOLD_AFTER_S", 0.0)
+    store = open_store(str(tmp_path))
+    store.put("leases/1.json", b"held")
+    then = time.time() - 100
+    os.utime(tmp_path / "leases/1.json", (then, then))
+    assert store.silence_s("leases/1.json") == pytest.approx(100, abs=10)
+    real, troubles = Path.stat, [errno.ESTALE] * 2
+
+    def stat(path: Path, **kinds: bool) -> os.stat_result:
+        if troubles and path.name == "1.json":
+            raise OSError(troubles.pop(), "stale", str(path))
+        return real(path, **kinds)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    (seen,) = store.seen("leases")
+    assert not troubles and seen.silence_s >= 99, "its first answer is of before"
+    (seen,) = store.seen("leases")
+    assert seen.silence_s < 50 and (store.silence_s("leases/1.json") or 99) < 50
+    assert (store.age_s("leases/1.json") or 0) >= 99
+    said = capfd.readouterr().err.splitlines()
+    assert [word for line in said for word in ("is away", "is back") if word in line] == ["is away", "is back"]

@@ -1,0 +1,212 @@
+"""Commits, leases and parts: what survives races, silence and death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from configs.checkout import ROOT
+from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
+from warehouse.dataset.known_steps import raw_tables
+from warehouse.dataset.snapshot import publish, read_current
+from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.parts import arrow_schema, decode, encode, sha256_hex
+from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.store import Store, StoreError
+from warehouse.ledger.tables import SCHEMA_VERSION, VERDICTS
+from warehouse.timed.tables import WINDOWS
+
+NOW = "2026-11-20T12:00:00.000+00:00"
+
+RACER = """
+import sys, time
+from tests.warehouse.synthetic import StepWriter, demo_plan, item
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store import open_store
+from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+
+ledger = Ledger(open_store(sys.argv[1]), "race")
+step = StepWriter(ledger, demo_plan().cells[0].cell.cell_key, "eval-tiny", attempt=int(sys.argv[2]))
+step.write(EVAL_ITEMS, [item(index, right=True) for index in range(7)])
+step.judge((None, None, "ok", [], []))
+print("ready", flush=True)
+sys.stdin.readline()
+print(step.commit(), flush=True)
+"""
+
+
+def test_two_processes_race_for_one_step_and_one_is_superseded(store: Store) -> None:
+    Ledger(store, "race").write_plan(demo_plan())
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, store.url, str(number)],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for number in (1, 2)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    ended = sorted(racer.communicate()[0].strip() for racer in racers)
+    assert ended == ["committed", "superseded"]
+    publish(store)
+    counts = read_current(store)["n"].to_list()
+    assert counts == [7, 7]  # last-letter and first-letter of one commit's items; the loser's parts do not exist
+
+
+def test_a_plan_is_recorded_once(local: Store) -> None:
+    ledger, plan = Ledger(local, "one"), demo_plan()
+    ledger.write_plan(plan)
+    ledger.write_plan(plan)
+    assert ledger.plan() == plan and run_ids(local) == ["one"]
+    with pytest.raises(StoreError, match="another plan"):
+        ledger.write_plan(plan.model_copy(update={"concurrency": 7}))
+    with pytest.raises(StoreError, match="no cell"):
+        ledger.planned_cell("0" * 16)
+
+
+@pytest.mark.parametrize("run_id", ["", "../up", "a/b", "-x", "x" * 81])
+def test_a_run_id_is_a_safe_folder_name(local: Store, run_id: str) -> None:
+    with pytest.raises(StoreError, match="run id"):
+        Ledger(local, run_id)
+
+
+def test_committed_steps_come_from_one_listing(local: Store) -> None:
+    plan = write_demo_run(local)
+    found = Ledger(local, "demo-1").committed_steps()
+    assert set(found) == {planned.cell.cell_key for planned in plan.cells}
+    assert set(next(iter(found.values()))) == {"smoke", "throughput", "throughput@2", "parity", "eval-tiny"}
+
+
+def test_orphan_parts_are_found_again(local: Store) -> None:
+    ledger = Ledger(local, "one")
+    step = StepWriter(ledger, "c" * 16, "eval-tiny")
+    step.write(EVAL_ITEMS, [{"item_id": "q-1", "gold": "A"}], spent_s=0.1 + 0.2)
+    step.write(VERDICTS, [{"verdict": "ok", "reasons": []}])
+    [(part, rows)] = list(ledger.orphan_parts("c" * 16, "eval-tiny", EVAL_ITEMS))
+    assert part == step.parts[0] and (part.attempt, part.spent_s) == (1, 0.1 + 0.2)
+    assert [row["item_id"] for row in rows] == ["q-1"]
+    left = ledger.orphan_parts("c" * 16, "eval-tiny", but=[part.key])
+    assert [part for part, _ in left] == step.parts[1:]
+
+
+@pytest.fixture
+def leases(store: Store) -> Leases:
+    return Leases(Ledger(store, "one"), "c" * 16, deadline_s=30)
+
+
+def elsewhere(name: str) -> str:
+    return f"{name}.example/0123abcd/17/4242"
+
+
+def test_a_live_owner_keeps_its_cell(leases: Leases) -> None:
+    mine = leases.acquire(elsewhere("a"))
+    leases.beat(Heartbeat(attempt=1, phase="measuring", at=NOW))
+    assert (mine.epoch, leases.current(), leases.still_mine(mine)) == (1, mine, True)
+    with pytest.raises(LeaseHeld, match=r"a\.example"):
+        leases.acquire(elsewhere("b"))
+
+
+def test_silence_frees_a_cell_and_closes_the_attempt_as_lost(leases: Leases) -> None:
+    first = leases.acquire(elsewhere("a"))
+    spent = {"load_s": 30.0, "smoke_s": 5.0, "measure_s": 70.0, "at_risk_s": 20.0}
+    leases.beat(Heartbeat(attempt=1, phase="measuring", at=NOW, **spent))
+    leases.deadline_s = -10
+    second = leases.acquire(elsewhere("b"))
+    assert second.epoch == 2 and not leases.still_mine(first)
+    [lost] = leases.attempts()
+    assert (lost.attempt, lost.outcome, lost.owner) == (1, "lost", elsewhere("a"))
+    assert (lost.load_s, lost.smoke_s, lost.measure_s, lost.lost_s) == (30.0, 5.0, 50.0, 20.0)
+    assert lost.wall_s is not None and lost.wall_s >= 0
+
+
+def test_a_closed_attempt_frees_its_cell_at_once(leases: Leases) -> None:
+    leases.acquire(elsewhere("a"))
+    leases.close(_attempt("completed"))
+    assert not leases.close(_attempt("failed"))
+    assert leases.acquire(elsewhere("b")).epoch == 2
+    assert [attempt.outcome for attempt in leases.attempts()] == ["completed"]
+
+
+def _attempt(outcome: str) -> Attempt:
+    return Attempt.model_validate({"attempt": 1, "outcome": outcome, "ended_at": NOW})
+
+
+def test_a_dead_process_of_this_machine_frees_its_cell_at_once(leases: Leases) -> None:
+    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
+    dead = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    leases.acquire(dead.strip())
+    assert leases.acquire(owner_name()).epoch == 2
+    with pytest.raises(LeaseHeld):
+        leases.acquire(elsewhere("b"))
+
+
+def test_a_race_for_a_lease_has_one_winner(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases.acquire(elsewhere("a"))
+    monkeypatch.setattr(leases, "current", lambda: None)
+    with pytest.raises(LeaseHeld, match="just now"):
+        leases.acquire(elsewhere("b"))
+
+
+def test_an_attempts_cost_follows_from_its_price(local: Store) -> None:
+    close_attempt(Ledger(local, "one"), "c" * 16)
+    [attempt] = Leases(Ledger(local, "one"), "c" * 16).attempts()
+    assert (attempt.wall_s, attempt.cost_usd) == (133.0, 0.0)
+
+
+def test_a_lease_record_refuses_unknown_fields() -> None:
+    with pytest.raises(ValueError, match="extra"):
+        Lease.model_validate({"cell_key": "c", "epoch": 1, "owner": "o", "granted_at": NOW, "more": 1})
+
+
+@pytest.mark.parametrize("name", sorted(raw_tables()))
+def test_parts_come_back_as_they_were_written(name: str) -> None:
+    samples = {
+        "str": "text",
+        "i64": 3,
+        "f64": 0.5,
+        "bool": True,
+        "list[str]": ["a"],
+        "list[i64]": [1, 2],
+        "list[f64]": [0.1],
+    }
+    table = raw_tables()[name]
+    row = {column.name: samples[column.type] for column in table.columns}
+    bare = {column.name: row[column.name] if column.required else None for column in table.columns}
+    assert decode(encode(table, [row, bare]), "key") == [row, bare]
+
+
+def test_a_parts_schema_carries_units_meanings_and_version(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(encode(WINDOWS, []))
+    schema = pq.read_schema(tmp_path / "part")
+    assert schema.field("wall_s").metadata[b"unit"] == b"s"
+    assert schema.metadata[b"schema_version"] == str(SCHEMA_VERSION).encode()
+    assert schema.names == arrow_schema(WINDOWS).names
+
+
+def test_a_row_with_a_wrong_column_is_refused() -> None:
+    with pytest.raises(ValueError, match="no column 'tokens_s'"):
+        encode(WINDOWS, [{"tokens_s": 1}])
+    with pytest.raises(ValueError, match="required column 'run_id'"):
+        encode(WINDOWS, [{"wall_s": 1.0}])
+
+
+def test_bytes_that_are_no_part_name_their_key() -> None:
+    with pytest.raises(StoreError, match="some/key"):
+        decode(b"nonsense", "some/key")
+    assert sha256_hex(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -1,0 +1,1 @@
+"""WHAT it means: consolidation, statistics, verdicts, claims, snapshots. Never on a node."""

@@ -1,0 +1,127 @@
+"""The build: groups of comparable steps in, rows of the product tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from warehouse.dataset.consolidate.attempts import attempt_rows
+from warehouse.dataset.consolidate.costs import is_first
+from warehouse.dataset.consolidate.families import settled
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, batches, comparison_groups, take_inventory
+from warehouse.dataset.consolidate.parity_bar import barred, barred_visits, cells_that_fail_parity, lossless_cells
+from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.rows import Made, Row, plain_row
+from warehouse.dataset.consolidate.speed.settled import settled_speeds
+from warehouse.dataset.known_steps import StepFile, file_of, raw_tables
+from warehouse.dataset.loads.latencies import with_verdicts
+from warehouse.dataset.speculation.rows import k_curves
+from warehouse.ledger.store import Store
+from warehouse.ledger.verdicts import Reason
+
+BATCH_ROWS = 200_000
+"""Raw rows reduced at a time, unless one comparison group has more; bounds memory whatever the store holds.
+
+Rows of tables that are only kept (`Table.is_consolidated`) don't count, for nothing fetches them."""
+
+BATCH_PARTS = 1_000
+"""Parts read at a time."""
+
+ROW_ORDER = (
+    "model",
+    "precision",
+    "technique",
+    "k",
+    "step",
+    "condition",
+    "mode",
+    "metric",
+    "extractor",
+    "run_id",
+    "cell_key",
+)
+"""Order of `results_consolidated`; run and cell come last, so that equal rows of several runs stand together."""
+
+PAIR_ORDER = ("model", "precision", "technique", "k", "kind", "step", "condition", "mode", "run_id", "cell_key")
+"""Order of `pairs`."""
+
+VISIT_ORDER = (
+    *("model", "precision", "technique", "k", "step", "condition", "mode", "run_id", "machine", "position"),
+    *("cell_key", "role", "visit", "complete"),
+)
+"""Order of `visits`: those of one machine in the order in which they were made."""
+
+
+LOAD_ORDER = ("model", "precision", "technique", "k", "step", "concurrency", "category", "run_id", "cell_key")
+"""Order of `load`: the whole suite before its categories."""
+
+CURVE_ORDER = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
+"""Order of `k_curves` and `recommendations`."""
+
+
+class Consolidated(NamedTuple):
+    """Rows of the product tables, in their fixed order."""
+
+    results: list[Row]
+    pairs: list[Row]
+    visits: list[Row]
+    load: list[Row]
+    k_curves: list[Row]
+    recommendations: list[Row]
+    attempts: list[Row]
+
+
+def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
+    """Turn the commits and attempts of these runs into rows of the product tables.
+
+    Raises:
+        StoreError: a record or a part can't be read, or is not what its commit says.
+    """
+    inventory = take_inventory(store, run_ids)
+    results: list[Row] = []
+    pairs: list[Row] = []
+    visits: list[Row] = []
+    load: list[Row] = []
+    unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
+    for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
+        raw = Raw(store, [step for group in batch for step in group])
+        for file, steps in (each for group in batch for each in _by_kind(group)):
+            made = _unmeasured(steps, raw) if file is None else file.rows(steps, raw)
+            results += made.results
+            pairs += made.pairs
+            visits += made.visits
+            load += made.load
+    failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
+    speeds = settled_speeds(barred(results, failed), barred_visits(visits, failed))
+    dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
+    curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
+    return Consolidated(
+        results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
+        pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
+        visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
+        load=sorted(with_verdicts(load, speeds.results), key=lambda row: _order(row, LOAD_ORDER)),
+        k_curves=sorted(curves.k_curves, key=lambda row: _order(row, CURVE_ORDER)),
+        recommendations=sorted(curves.recommendations, key=lambda row: _order(row, CURVE_ORDER)),
+        attempts=[row for history in inventory.histories for row in attempt_rows(history)],
+    )
+
+
+def _unmeasured(steps: Group, raw: Raw) -> Made:
+    """One row without a figure per cell, whatever its visits, of a step that this version can't measure."""
+    return Made([plain_row(step, raw) for step in steps if is_first(step, raw)], [])
+
+
+def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
+    """The group's steps by the file that knows their tables; None: this version can't measure the step."""
+    kinds: dict[type | None, list[CommittedStep]] = {}
+    for step in group:
+        kinds.setdefault(None if step.spec is None else type(step.spec), []).append(step)
+    for steps in kinds.values():
+        spec = steps[0].spec
+        yield None if spec is None else file_of(spec), tuple(steps)
+
+
+def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
+    """Sort key over nullable columns: nulls first."""
+    values = [row.get(name) for name in columns]
+    return tuple((value is not None, 0 if value is None else value) for value in values)

@@ -1,0 +1,193 @@
+"""What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from configs.schema import PlannedCell
+from configs.step import MeasuredStep
+from configs.visits import Visit, split_name, unmeasured
+from warehouse.dataset.consolidate.baseline import baseline_among, bench_of
+from warehouse.ledger.columns import Table
+from warehouse.ledger.commits import Commit, Ledger
+from warehouse.ledger.lease import Attempt, Leases
+from warehouse.ledger.placement import Placements, PlacementStory
+from warehouse.ledger.regrades import in_force, newest, read_regrade
+from warehouse.ledger.store import Store, StoreError
+
+READERS = 16
+"""Small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands."""
+
+
+Identity = tuple[str, str, str]
+"""What raw rows call a committed step: run, cell, step."""
+
+STEP = ("run_id", "cell_key", "step")
+"""The columns that tie a raw row to its committed step."""
+
+
+class CommittedStep(NamedTuple):
+    """One step of one cell that a commit made visible."""
+
+    run_id: str
+    cell_key: str
+    planned: PlannedCell
+    commit: Commit
+    attempts: int
+    """Closed attempts of the cell."""
+
+    @property
+    def identity(self) -> Identity:
+        """Run, cell and step, as raw rows name them."""
+        return self.run_id, self.cell_key, self.commit.step
+
+    @property
+    def spec(self) -> MeasuredStep | None:
+        """The step as it was planned; None: the plan has no such step."""
+        return next((spec for spec in self.planned.steps if spec.step == self.name), None)
+
+    @property
+    def name(self) -> str:
+        """The step's name, whichever visit it was measured in."""
+        return split_name(self.commit.step)[0]
+
+    @property
+    def visit(self) -> Visit:
+        """In which engine start it was measured."""
+        return split_name(self.commit.step)[1]
+
+    def wrote(self, table: Table) -> bool:
+        """Whether its commit names a part of that table."""
+        return any(part.table == table.name for part in self.commit.parts)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the cell decodes autoregressively, so that others are compared with it."""
+        return self.planned.cell.technique.is_baseline
+
+
+class CellHistory(NamedTuple):
+    """Closed attempts and placements of one cell of one run, oldest first.
+
+    `unmeasured`: names of the ledger of what no attempt has committed, but for controls that nobody needs.
+    """
+
+    run_id: str
+    planned: PlannedCell
+    attempts: tuple[Attempt, ...]
+    placements: tuple[PlacementStory, ...]
+    unmeasured: tuple[str, ...] = ()
+
+
+class Inventory(NamedTuple):
+    """Everything a build looks at."""
+
+    steps: tuple[CommittedStep, ...]
+    histories: tuple[CellHistory, ...]
+    plans: Mapping[str, tuple[PlannedCell, ...]]
+    """Cells of each run, those that nobody has tried yet included."""
+
+
+def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
+    """Committed steps and attempts of the runs, in a fixed order.
+
+    Raises:
+        StoreError: a record of the store can't be read by this version.
+    """
+    steps: list[CommittedStep] = []
+    histories: list[CellHistory] = []
+    plans: dict[str, tuple[PlannedCell, ...]] = {}
+    with ThreadPoolExecutor(READERS) as pool:
+        for run_id in run_ids:
+            ledger = Ledger(store, run_id)
+            try:
+                plans[run_id] = ledger.plan().cells
+                cells = _cells(ledger, plans[run_id])
+                found = list(pool.map(lambda item, ledger=ledger: _cell(ledger, *item), cells))
+            except ValidationError as error:
+                raise StoreError(f"run {run_id!r} was written by another version of specsweep: {error}") from error
+            for history, committed in found:
+                histories += history
+                steps += committed
+    return Inventory(tuple(steps), tuple(histories), plans)
+
+
+Graded = tuple[str, int]
+"""A committed step's name, and the number of its newest regrade; 0: it has none."""
+
+
+def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[Graded]]]:
+    """Cells of a run with their committed steps; cells that have none yet may still have attempts."""
+    keys = ledger.keys()
+    committed, regraded = ledger.committed_steps(keys), newest(keys)
+    planned = {planned.cell.cell_key for planned in plan}
+    return [
+        (cell, [(step, regraded.get((cell, step), 0)) for step in sorted(committed.get(cell, ()))])
+        for cell in sorted(planned | set(committed))
+    ]
+
+
+def _cell(ledger: Ledger, cell_key: str, steps: Sequence[Graded]) -> tuple[list[CellHistory], list[CommittedStep]]:
+    """History and committed steps of one cell, as last graded; nothing of a cell that nobody has tried yet."""
+    attempts = tuple(Leases(ledger, cell_key).attempts())
+    placements = tuple(Placements(ledger, cell_key).stories())
+    if not steps and not attempts and not placements:
+        return [], []
+    planned = ledger.planned_cell(cell_key)
+    commits = [(ledger.read_commit(cell_key, name), name, number) for name, number in steps]
+    found = [
+        in_force(commit, read_regrade(ledger, cell_key, name, number) if number else None)
+        for commit, name, number in commits
+        if commit is not None
+    ]
+    left = unmeasured(planned.measurements, {commit.step: commit.is_usable for commit in found})
+    history = CellHistory(ledger.run_id, planned, attempts, placements, tuple(each.name for each in left))
+    return [history], [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
+
+
+Group = tuple[CommittedStep, ...]
+"""Steps that are compared with each other."""
+
+
+def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
+    """Steps of the same run, model, precision, engine and kind of machine; nothing outside is a fair comparison."""
+    groups: dict[tuple[str, ...], list[CommittedStep]] = {}
+    for step in steps:
+        groups.setdefault((step.run_id, *bench_of(step.planned)), []).append(step)
+    return [tuple(groups[key]) for key in sorted(groups)]
+
+
+def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
+    """The AR cell's step of the same name; None for AR itself, and where AR has no such step."""
+    candidates = {other.cell_key: other for other in group if other.commit.step == step.commit.step}
+    found = baseline_among(step.planned, (other.planned for other in candidates.values()))
+    return None if found is None else candidates[found.cell.cell_key]
+
+
+def batches(
+    groups: Sequence[Group], max_rows: int, max_parts: int, unread: Collection[str] = ()
+) -> Iterator[list[Group]]:
+    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
+
+    Args:
+        groups: steps that are compared with each other.
+        max_rows: of all parts together.
+        max_parts: objects of the store.
+        unread: names of tables whose parts don't count, because no build fetches them.
+    """
+    batch: list[Group] = []
+    rows = parts = 0
+    for group in groups:
+        named = [part for step in group for part in step.commit.parts if part.table not in unread]
+        group_rows = sum(part.rows for part in named)
+        if batch and (rows + group_rows > max_rows or parts + len(named) > max_parts):
+            yield batch
+            batch, rows, parts = [], 0, 0
+        batch.append(group)
+        rows, parts = rows + group_rows, parts + len(named)
+    if batch:
+        yield batch

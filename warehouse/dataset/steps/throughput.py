@@ -1,0 +1,22 @@
+"""Throughput: tokens per second under each load shape, and the speedup over AR."""
+
+from __future__ import annotations
+
+from warehouse.dataset.consolidate.inputs import Group
+from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.rows import Made
+from warehouse.dataset.consolidate.speed.rows import speed_rows
+from warehouse.dataset.consolidate.speed.visits import by_attempt, in_order, visited
+from warehouse.timed.tables import REQUESTS, WINDOWS
+
+TABLES = (REQUESTS, WINDOWS)
+
+
+def rows(group: Group, raw: Raw) -> Made:
+    """One row per condition and mode, made of all visits, and one per visit; their pairs are settled run by run."""
+    measured = {
+        step.identity: visited(step, raw, raw.rows(step, WINDOWS, in_order), raw.rows(step, REQUESTS, by_attempt))
+        for step in group
+        if step.wrote(WINDOWS)
+    }
+    return speed_rows(group, measured, raw)

@@ -1,0 +1,215 @@
+"""Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of whoever holds them.
+
+    cells/<cell_key>/flows/<epoch>.json    created only if absent; the highest epoch manages the cell
+    cells/<cell_key>/flow.json             a flow has let go of the cell (earlier versions: its heartbeat, too)
+    flows/<pulse>.json                     a flow's heartbeat, for all the cells that it claimed by this name
+
+Two flows that begin at the same moment create the same epoch, and one of them learns so from the write itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import lives_here
+from warehouse.ledger.store import StoreError
+from warehouse.ledger.store.numbered import numbers
+
+FLOW_DEADLINE_S = 120.0
+"""Silence after which a flow no longer counts as managing its clusters; it beats every 30 s."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FlowClaim(_Record):
+    """The right to manage a cell's clusters (`owner`: `warehouse.ledger.owner.owner_name`). `epoch` counts flows, from 1.
+
+    `heard_at`: the last word of the flow before it; None: there was none. `pulse` names the heartbeat that speaks for
+    the cell from then on.
+    """
+
+    cell_key: str
+    epoch: int
+    owner: str
+    granted_at: str
+    heard_at: str | None = None
+    pulse: str | None = None
+
+
+class FlowHeartbeat(_Record):
+    """Who manages a cell's clusters now, by which claim. `released`: it no longer does.
+
+    `epoch` is 0 where an earlier version wrote it, which took no claims.
+    """
+
+    owner: str
+    at: str
+    released: bool = False
+    epoch: int = 0
+
+
+class FlowPulse(_Record):
+    """A flow lives, and so manages the cells whose claims name this: one request, however many they are."""
+
+    at: str
+
+
+class Span(NamedTuple):
+    """A time in which a flow managed a cell, ISO 8601: from its claim (None: it took none) to its last word."""
+
+    began_at: str | None
+    heard_at: str
+
+
+class ManagedElsewhere(StoreError):
+    """Another flow manages the cell; `owner` is its name."""
+
+    def __init__(self, cell_key: str, owner: str) -> None:
+        """Say which cell, and whose it is."""
+        super().__init__(f"cell {cell_key} is managed by the flow {owner}: wait for it, or for its silence")
+        self.owner = owner
+
+
+class _Word(NamedTuple):
+    """The newest that was heard of a manager, and the keys of which the youngest's age is its silence."""
+
+    epoch: int
+    owner: str
+    at: str
+    released: bool
+    keys: tuple[str, ...]
+    pulse: str | None = None
+
+
+def _is_by(said: FlowClaim | _Word, owner: str, pulse: str | None) -> bool:
+    return pulse is not None and (said.owner, said.pulse) == (owner, pulse)
+
+
+def beat(ledger: Ledger, pulse: str) -> None:
+    """Store the heartbeat of a flow, for all cells that it claimed by this name."""
+    said = FlowPulse(at=ledger.clock.now_iso())
+    ledger.store.put(f"{ledger.root}/flows/{pulse}.json", said.model_dump_json().encode())
+
+
+class Claims:
+    """The claims on one cell of one run."""
+
+    def __init__(self, ledger: Ledger, cell_key: str) -> None:
+        self.store, self.clock = ledger.store, ledger.clock
+        self.cell_key, self._run_root = cell_key, ledger.root
+        self.root = ledger.cell_root(cell_key)
+
+    def take(self, owner: str, pulse: str | None = None) -> FlowClaim:
+        """Become the cell's manager; `pulse` names the heartbeat by which it is heard of from then on.
+
+        A claim by the same pulse is no other flow's: the store took it, and its answer was lost.
+
+        Raises:
+            ManagedElsewhere: another flow is, or was faster.
+        """
+        last = self._last_word()
+        if last is not None and not _is_by(last, owner, pulse) and self._holds(last):
+            raise ManagedElsewhere(self.cell_key, last.owner)
+        return self._take((last.epoch if last else 0) + 1, owner, last.at if last else None, pulse)
+
+    def renew(self, claim: FlowClaim, heard_at: str) -> FlowClaim:
+        """Take the cell again for a flow that was not heard of since then: another one may have come meanwhile.
+
+        Raises:
+            ManagedElsewhere: one has.
+        """
+        return self._take(claim.epoch + 1, claim.owner, heard_at, claim.pulse)
+
+    def _take(self, epoch: int, owner: str, heard_at: str | None, pulse: str | None) -> FlowClaim:
+        claim = FlowClaim(
+            cell_key=self.cell_key,
+            epoch=epoch,
+            owner=owner,
+            granted_at=self.clock.now_iso(),
+            heard_at=heard_at,
+            pulse=pulse,
+        )
+        if not self.store.put_new(self._key(claim.epoch), claim.model_dump_json().encode()):
+            faster = self._claim(claim.epoch)
+            if faster is not None and _is_by(faster, owner, pulse):
+                return faster
+            raise ManagedElsewhere(self.cell_key, faster.owner if faster else "that was faster just now")
+        return claim
+
+    def release(self, claim: FlowClaim) -> None:
+        """Record that the claim's flow has let go of the cell."""
+        said = FlowHeartbeat(owner=claim.owner, at=self.clock.now_iso(), released=True, epoch=claim.epoch)
+        self.store.put(f"{self.root}/flow.json", said.model_dump_json().encode())
+
+    def manager(self) -> str | None:
+        """The flow that manages the cell: heard from in time, not released, not known to be dead. None: nobody."""
+        last = self._last_word()
+        return last.owner if last is not None and self._holds(last) else None
+
+    def is_managed_by(self, owner: str) -> bool:
+        """Whether this process (`owner_name`) was the last to take the cell, and has not let go of it."""
+        last = self._last_word()
+        return last is not None and last.owner == owner and not last.released
+
+    def age_s(self) -> float | None:
+        """Seconds since its manager was heard of, by the store's clock; None: it never had one, or was let go of.
+
+        The time in which the store was away is among them (see `Store.silence_s`).
+        """
+        last = self._last_word()
+        return None if last is None or last.released else self._youngest(last, self.store.age_s)
+
+    def spans(self) -> list[Span]:
+        """When flows managed the cell, oldest first."""
+        last = self._last_word()
+        if last is None:
+            return []
+        claims = [claim for epoch in range(1, last.epoch + 1) if (claim := self._claim(epoch)) is not None]
+        if not claims:
+            return [Span(None, last.at)]
+        before = [] if claims[0].heard_at is None else [Span(None, claims[0].heard_at)]
+        heard = [claim.heard_at or claim.granted_at for claim in claims[1:]] + [last.at]
+        return before + [Span(claim.granted_at, said) for claim, said in zip(claims, heard, strict=True)]
+
+    def _holds(self, word: _Word) -> bool:
+        if word.released or lives_here(word.owner) is False:
+            return False
+        silence_s = self._youngest(word, self.store.silence_s)
+        return silence_s is not None and silence_s < FLOW_DEADLINE_S
+
+    def _youngest(self, word: _Word, age_of: Callable[[str], float | None]) -> float | None:
+        ages_s = (age_of(key) for key in word.keys)
+        return min((each for each in ages_s if each is not None), default=None)
+
+    def _last_word(self) -> _Word | None:
+        """The newest claim, with its flow's heartbeat, or its release; None: nobody ever managed the cell."""
+        keys = self.store.list(f"{self.root}/flows")
+        data = self.store.get(f"{self.root}/flow.json")
+        said = None if data is None else FlowHeartbeat.model_validate_json(data)
+        epoch = max(numbers(keys, self._key), default=0)
+        if said is not None and said.epoch >= epoch:
+            return _Word(said.epoch, said.owner, said.at, said.released, (f"{self.root}/flow.json",))
+        claim = self._claim(epoch)
+        return None if claim is None else self._heard(claim)
+
+    def _heard(self, claim: FlowClaim) -> _Word:
+        """The last word of a claim's flow."""
+        word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),), claim.pulse)
+        key = f"{self._run_root}/flows/{claim.pulse}.json"
+        data = None if claim.pulse is None else self.store.get(key)
+        if data is None:
+            return word
+        return word._replace(at=max(word.at, FlowPulse.model_validate_json(data).at), keys=(*word.keys, key))
+
+    def _claim(self, epoch: int) -> FlowClaim | None:
+        data = self.store.get(self._key(epoch))
+        return None if data is None else FlowClaim.model_validate_json(data)
+
+    def _key(self, epoch: int) -> str:
+        return f"{self.root}/flows/{epoch:06d}.json"

@@ -1,0 +1,275 @@
+"""What has been measured: plans, parts and commits of one run, all resting on create-only writes.
+
+    runs/<run_id>/plan.json
+    runs/<run_id>/prompts/<name>                                  what prompts are made of: the same on every node
+    runs/<run_id>/cells/<cell_key>/cell.json
+    runs/<run_id>/cells/<cell_key>/steps/<step>/parts/<table>-<attempt>-<n>.parquet
+    runs/<run_id>/cells/<cell_key>/steps/<step>/commit.json       written last: what it does not name does not exist
+
+Leases, heartbeats and attempts of a cell are in `warehouse.ledger.lease`.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from configs.more_steps import VARIABLE as STEPS_VARIABLE
+from configs.schema import Plan, PlannedCell
+from warehouse.ledger.clock import SYSTEM, Clock
+from warehouse.ledger.columns import Table
+from warehouse.ledger.parts import Row, decode, encode, facts_of, sha256_hex
+from warehouse.ledger.store import Store, StoreError
+from warehouse.ledger.verdicts import Verdict
+
+RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
+"""What a run may be called: it becomes a folder name and part of a cluster name."""
+
+CommitResult = Literal["committed", "superseded"]
+
+SPENT_S = "spent_s"
+"""What a part's footer calls the seconds that went into it; a `Part` has the same."""
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class Part(BaseModel):
+    """One Parquet object of a step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    table: str
+    rows: int
+    sha256: str
+    attempt: int | None = None
+    spent_s: float | None = None
+    """Seconds of the node since the step's rows were last stored; None: written before seconds were kept."""
+
+
+class Commit(BaseModel):
+    """The last word on one step of one cell of one run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: str
+    attempt: int
+    owner: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    wall_s: float
+    committed_at: str
+    parts: tuple[Part, ...]
+    judged: int | None = None
+    judged_ok: int | None = None
+    """Conditions that the guards judged, and how many of them are ok; None: committed before they were counted."""
+    replaced: tuple[Part, ...] = Field(default=(), exclude=True)
+    """Never stored: parts whose rows a regrade stands for. Their seconds were spent all the same."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether any condition is ok, as far as they were counted."""
+        return self.judged_ok != 0
+
+
+def said(commit: Commit) -> str:
+    """A commit's verdict in words: `ok`, or how many conditions are ok and what was found in the others."""
+    if commit.verdict == "ok":
+        return "ok"
+    share = f"{commit.judged_ok} of {commit.judged} ok, " if (commit.judged or 0) > 1 else ""
+    return f"{share}{commit.verdict}: {', '.join(commit.reasons)}"
+
+
+class Ledger:
+    """One run in one store."""
+
+    def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
+        """The run need not exist yet.
+
+        Args:
+            store: where the run is kept.
+            run_id: its name; see `RUN_ID`.
+            clock: stamps leases and commits.
+
+        Raises:
+            StoreError: the run id isn't a safe folder name.
+        """
+        if not RUN_ID.match(run_id):
+            raise StoreError(f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-'")
+        self.store = store
+        self.run_id = run_id
+        self.clock = clock
+        self.root = f"runs/{run_id}"
+
+    def cell_root(self, cell_key: str) -> str:
+        """Folder of one cell, as a prefix of keys."""
+        return f"{self.root}/cells/{cell_key}"
+
+    def step_root(self, cell_key: str, step: str) -> str:
+        """Folder of one step of one cell: its parts and its commit."""
+        return f"{self.cell_root(cell_key)}/steps/{step}"
+
+    def write_plan(self, plan: Plan) -> None:
+        """Record what this run is, once; the same plan again changes nothing.
+
+        Raises:
+            StoreError: the run exists with another plan.
+        """
+        text = plan.model_dump_json(indent=1).encode()
+        if not self.store.put_new(f"{self.root}/plan.json", text):
+            there = self.plan()
+            if there.config_hash != plan.config_hash:
+                raise StoreError(
+                    f"run {self.run_id!r} was started with another plan ({there.config_hash}, now {plan.config_hash}): "
+                    "choose another --run-id, or leave it out"
+                )
+        for planned in plan.cells:
+            key = f"{self.cell_root(planned.cell.cell_key)}/cell.json"
+            self.store.put_new(key, planned.model_dump_json(indent=1).encode())
+
+    def write_prompts(self, name: str, data: bytes) -> None:
+        """Keep what the run's prompts are made of, once: what is there already stands, whatever it is."""
+        self.store.put_new(f"{self.root}/prompts/{name}", data)
+
+    def prompts(self, name: str) -> bytes | None:
+        """What `write_prompts` kept; None: the run is from before."""
+        return self.store.get(f"{self.root}/prompts/{name}")
+
+    def plan(self) -> Plan:
+        """The run's plan.
+
+        Raises:
+            StoreError: there is no such run.
+        """
+        return self._read(Plan, f"{self.root}/plan.json", f"no run {self.run_id!r}")
+
+    def age_s(self) -> float:
+        """Seconds since the run was planned, by the store's clock; 0: it is not there yet."""
+        return self.store.age_s(f"{self.root}/plan.json") or 0.0
+
+    def planned_cell(self, cell_key: str) -> PlannedCell:
+        """One cell of the run, with its steps.
+
+        Raises:
+            StoreError: the run has no such cell.
+        """
+        key = f"{self.cell_root(cell_key)}/cell.json"
+        return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
+
+    def write_part(
+        self,
+        cell_key: str,
+        step: str,
+        table: Table,
+        rows: Sequence[Row],
+        attempt: int,
+        spent_s: float | None = None,
+    ) -> Part:
+        """Store rows as one new part. Readers ignore it until a commit names it.
+
+        Its footer keeps the seconds that went into it, because another attempt may be the one that commits it.
+        """
+        data = encode(table, rows, {} if spent_s is None else {SPENT_S: repr(spent_s)})
+        name = f"{table.name}-{attempt:04d}-{uuid.uuid4().hex[:12]}.parquet"
+        key = f"{self.step_root(cell_key, step)}/parts/{name}"
+        if not self.store.put_new(key, data):
+            raise StoreError(f"{self.store.uri(key)} exists already: a part name was drawn twice")
+        return Part(
+            key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data), attempt=attempt, spent_s=spent_s
+        )
+
+    def orphan_parts(
+        self, cell_key: str, step: str, table: Table | None = None, but: Collection[str] = ()
+    ) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
+        """Parts that attempts of an uncommitted step left, with their rows, by table and attempt.
+
+        Args:
+            cell_key: the cell.
+            step: its step, by its name in the ledger.
+            table: parts of this table only; None: of all.
+            but: keys of parts that aren't wanted.
+        """
+        for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
+            named, attempt, _ = key.rsplit("/", 1)[1].split("-", 2)
+            wanted = key not in but and (table is None or named == table.name)
+            data = self.store.get(key) if wanted else None
+            if data is None:
+                continue
+            rows, spent_s = decode(data, key), facts_of(data, key).get(SPENT_S)
+            yield Part(
+                key=key, table=named, rows=len(rows), sha256=sha256_hex(data), attempt=int(attempt),
+                spent_s=None if spent_s is None else float(spent_s),
+            ), rows  # fmt: skip
+
+    def new_commit(
+        self,
+        step: str,
+        attempt: int,
+        owner: str,
+        verdict: Verdict,
+        reasons: Sequence[str],
+        wall_s: float,
+        parts: Sequence[Part],
+        judged: int | None = None,
+        judged_ok: int | None = None,
+    ) -> Commit:
+        """A commit stamped with the present moment; `commit` makes it count."""
+        return Commit(
+            step=step,
+            attempt=attempt,
+            owner=owner,
+            verdict=verdict,
+            reasons=tuple(reasons),
+            wall_s=wall_s,
+            committed_at=self.clock.now_iso(),
+            parts=tuple(parts),
+            judged=judged,
+            judged_ok=judged_ok,
+        )
+
+    def commit(self, cell_key: str, commit: Commit) -> CommitResult:
+        """Make a step's parts visible, once. Losing the race is a normal ending: "superseded"."""
+        key = f"{self.step_root(cell_key, commit.step)}/commit.json"
+        created = self.store.put_new(key, commit.model_dump_json(indent=1).encode())
+        return "committed" if created else "superseded"
+
+    def read_commit(self, cell_key: str, step: str) -> Commit | None:
+        """The step's commit; None while there is none."""
+        data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
+        return None if data is None else Commit.model_validate_json(data)
+
+    def keys(self) -> list[str]:
+        """Keys of everything about the run's cells: one listing."""
+        return list(self.store.list(f"{self.root}/cells"))
+
+    def committed_steps(self, keys: Sequence[str] | None = None) -> dict[str, list[str]]:
+        """Names of committed steps by cell key, from `keys()`; None: listed anew."""
+        found: dict[str, list[str]] = {}
+        for key in self.keys() if keys is None else keys:
+            parts = key.split("/")
+            if parts[-1] == "commit.json" and parts[-3] == "steps":
+                found.setdefault(parts[3], []).append(parts[-2])
+        return found
+
+    def _read(self, model: type[_M], key: str, missing: str) -> _M:
+        data = self.store.get(key)
+        if data is None:
+            raise StoreError(f"{missing} in {self.store.url}")
+        try:
+            return model.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StoreError(
+                f"run {self.run_id!r} was written by another version of specsweep, or with other steps in "
+                f"{STEPS_VARIABLE}: {where}: {first['msg']}"
+            ) from error
+
+
+def run_ids(store: Store) -> list[str]:
+    """Runs that have a plan, sorted by name."""
+    return sorted({key.split("/")[1] for key in store.list("runs") if key.endswith("/plan.json")})

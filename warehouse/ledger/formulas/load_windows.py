@@ -1,0 +1,140 @@
+"""Repeats of a load step as windows of the speed machinery, by each request's part in the steady state of its load.
+
+A slot is one of the places of a closed loop. Between the first answer and the last sending each answer is followed by a
+request at once. What the client takes for that is the load's, too, and costs a fast engine the larger share: it is
+spread over the requests, by their seconds in that time. So the rate of the whole is
+
+    tok/s = concurrency x tokens made in slots / seconds of slots = tokens / wall clock of that time
+
+and the same over the requests of one category is what it would be if that category filled the slots, at the pace that
+its requests had beside the others. One request at a time, it is tokens over wall clock. Numerators and denominators of
+the categories add up to those of the whole.
+
+A schedule has no slots: its rate is its own. There the seconds of a request are its part in all of them, which is what
+it cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+from typing import Any
+
+from configs.steps.load import with_category
+from warehouse.ledger.formulas.windows import Span, steady_bounds, tokens_within
+
+Row = dict[str, Any]
+
+UNCOUNTED = (
+    "chars", "engine_drafts", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_by_position",
+    "engine_denoising_steps",
+)  # fmt: skip
+"""What only a whole window has, never a repeat of one category."""
+
+
+def timed(requests: Sequence[Row]) -> list[Row]:
+    """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
+
+    `slot_share` is what a second of theirs takes of a slot: more than 1 where slots were empty between requests.
+
+    What two attempts asked under one load counts as the later one has it, which began that load again: two starts of
+    the engine are no one figure. `is_steady` is false for those that were sent before
+    the first answer: they were sent together, so their prefills wait for one another; and for the last that were sent,
+    as many as there are slots: they run on while slots empty, and so are faster. By the order of sending, which doesn't
+    depend on how long anything took. On a schedule as many are left out at its end as at its begin.
+    """
+    return [row for rows in loops(requests) for row in _timed(rows[0]["concurrency"], rows)]
+
+
+def loops(requests: Sequence[Row]) -> list[list[Row]]:
+    """The same by loop: a load in an attempt, which has one clock."""
+    last: dict[tuple[str, str], int] = {}
+    for row in requests:
+        asked = row["condition"], row["category"]
+        last[asked] = max(last.get(asked, 0), row["attempt"])
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in requests:
+        if row["attempt"] == last[row["condition"], row["category"]]:
+            found.setdefault((row["condition"], row["attempt"]), []).append(row)
+    return [*found.values()]
+
+
+def _timed(concurrency: int | None, rows: Sequence[Row]) -> list[Row]:
+    """Of one loop."""
+    if concurrency is None:
+        return _scheduled(rows)
+    if concurrency == 1:
+        return [row | {"slot_s": row["wall_s"], "slot_tokens": row["completion_tokens"], "is_steady": True,
+                       "slot_share": 1.0} for row in rows]  # fmt: skip
+    spans = [Span(row["sent_s"], row["sent_s"] + row["wall_s"], row["completion_tokens"]) for row in rows]
+    begin, end = steady_bounds(spans)
+    drain_s = sorted(row["sent_s"] for row in rows)[-concurrency:][0]
+    inside = tokens_within(spans, begin, end)
+    share = concurrency * (end - begin) / (fsum(seconds for _, seconds in inside) or 1.0)
+    return [
+        row
+        | {"slot_s": share * seconds, "slot_tokens": tokens, "slot_share": share}
+        | {"is_steady": begin <= row["sent_s"] < drain_s}
+        for row, (tokens, seconds) in zip(rows, inside, strict=True)
+    ]
+
+
+def _scheduled(rows: Sequence[Row]) -> list[Row]:
+    """Of an open loop: all of it took as long as its wall clock, whatever was in flight."""
+    ordered = sorted(rows, key=lambda row: float(row["sent_s"]))
+    ends = [row["sent_s"] + row["wall_s"] for row in ordered]
+    share = (max(ends) - ordered[0]["sent_s"]) / (fsum(row["wall_s"] for row in ordered) or 1.0)
+    filling = sum(row["sent_s"] < min(ends) for row in ordered)
+    return [
+        row
+        | {"slot_s": share * row["wall_s"], "slot_tokens": row["completion_tokens"], "slot_share": share}
+        | {"is_steady": filling <= place < len(ordered) - filling}
+        for place, row in enumerate(ordered)
+    ]
+
+
+def by_category(rows: Iterable[Mapping[str, object]]) -> dict[str | None, list[Row]]:
+    """Rows of the whole, under None, and of each category."""
+    found: dict[str | None, list[Row]] = {None: []}
+    for row in rows:
+        found[None].append(dict(row))
+        found.setdefault(str(row["category"]), []).append(dict(row))
+    return found
+
+
+def windows_of(requests: Sequence[Row]) -> list[Row]:
+    """One row per load, category or whole suite, and repeat, of one machine.
+
+    Args:
+        requests: of one commit on that machine.
+    """
+    found: dict[str, list[Row]] = {}
+    for row in timed(requests):
+        found.setdefault(row["condition"], []).append(row)
+    last = max((row["attempt"] for row in requests), default=0)
+    return [
+        _window(with_category(load, category), repeat, last, each)
+        for load, rows in found.items()
+        for category, asked in by_category(rows).items()
+        for repeat in dict.fromkeys(row["repeat"] for row in asked)
+        if (each := [row for row in asked if row["repeat"] == repeat]) and fsum(row["slot_s"] for row in each) > 0
+    ]
+
+
+def _window(condition: str, repeat: int, attempt: int, rows: Sequence[Row]) -> Row:
+    """Seconds are those of all slots over their number: what the work would have taken by the wall clock."""
+    concurrency = rows[0]["concurrency"]
+    return {
+        "condition": condition,
+        "mode": rows[0]["mode"],
+        "concurrency": concurrency,
+        "context_tokens": None,
+        "output_tokens": rows[0]["output_tokens"],
+        "repeat": repeat,
+        "attempt": attempt,
+        "requests": len(rows),
+        "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
+        "completion_tokens": fsum(row["slot_tokens"] for row in rows),
+        "wall_s": fsum(row["slot_s"] for row in rows) / (concurrency or 1),
+        **dict.fromkeys(UNCOUNTED),
+    }

@@ -1,1 +1,0 @@
-"""Memory and energy: rows of the dataset, and the page's section."""

@@ -1,0 +1,104 @@
+"""What every plot is drawn with: the frame, its axes, and the colours of techniques."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from warehouse.report.display.figures import Mark, Row, marks
+from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.scale import Scale, tick_label
+
+WIDTH = 330.0
+"""Width of every drawing."""
+
+COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
+"""Techniques with a colour of their own, the same in every plot; all others share one more."""
+
+
+def colour(technique: str) -> str:
+    """CSS class that colours a technique."""
+    return f"c{COLOURS.index(technique) if technique in COLOURS else len(COLOURS)}"
+
+
+LEGEND = 14.0
+"""Height of each line below a drawing that says what one of its signs means."""
+
+
+NOT_OK = Mark("!", "pale: not ok, in no comparison")
+"""Of what stands for a row that isn't ok."""
+
+
+def fill(row: Row) -> str:
+    """CSS classes of the bar or point that stands for a row: its technique's colour, pale where it isn't ok."""
+    return f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")
+
+
+def name_of(rows: Sequence[Row], name: str) -> str:
+    """The name of what stands for these rows of a cell, with a mark where something of it is pale."""
+    return name if all(row["verdict"] == "ok" for row in rows) else f"{name} {NOT_OK.sign}"
+
+
+def svg(title: str, description: str, height: float, children: Iterable[Child], rows: Sequence[Row] = ()) -> Markup:
+    """A drawing with a title and a description for screen readers; below it, what the signs of its rows mean."""
+    signs: dict[Mark, None] = dict.fromkeys(mark for row in rows for mark in marks(row))
+    if any(row["verdict"] != "ok" for row in rows):
+        signs[NOT_OK] = None
+    legend = [
+        text(4, height + LEGEND * number - 4, f"{mark.sign} {mark.words}", "axis")
+        for number, mark in enumerate(signs, 1)
+    ]
+    return tag(
+        "svg",
+        tag("title", title),
+        tag("desc", description),
+        *children,
+        *legend,
+        view_box=f"0 0 {WIDTH:g} {height + LEGEND * len(legend):g}",
+        role="img",
+        xmlns="http://www.w3.org/2000/svg",
+    )
+
+
+def text(x: float, y: float, words: str, kind: str) -> Markup:
+    """Words at a place."""
+    return tag("text", words, x=x, y=y, class_=kind)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    """A straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+
+
+def axis_below(
+    scale: Scale,
+    bottom: float,
+    top: float | None,
+    title: str,
+    ticks: Sequence[float] | None = None,
+    labels: Sequence[str] | None = None,
+) -> Markup:
+    """An axis below the drawing, with grid lines up to `top` if there is one; ticks are named by their value, or so."""
+    places = scale.ticks() if ticks is None else ticks
+    marks = [
+        join(
+            [
+                line(scale.at(tick), bottom if top is None else top, scale.at(tick), bottom + 4, "grid"),
+                text(scale.at(tick), bottom + 15, label, "axis middle"),
+            ]
+        )
+        for tick, label in zip(places, labels or map(tick_label, places), strict=True)
+    ]
+    return join([*marks, text((scale.start + scale.end) / 2, bottom + 29, title, "axis middle")])
+
+
+def axis_left(scale: Scale, left: float, right: float) -> Markup:
+    """An axis at the left with grid lines to `right`."""
+    return join(
+        join(
+            [
+                line(left, scale.at(tick), right, scale.at(tick), "grid"),
+                text(left - 5, scale.at(tick) + 4, tick_label(round(tick, 9)), "axis end"),
+            ]
+        )
+        for tick in scale.ticks()
+    )

@@ -1,0 +1,226 @@
+"""What the page shows: the newest rows, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+from configs.steps.load import category_of
+from configs.steps.prompts import workload_of
+from warehouse.dataset.tables import CURVE, DIAGNOSTIC_EXTRACTORS, counts
+from warehouse.report.display.figures import Row
+from warehouse.report.published.read import Published
+
+DEMO_FAMILY_PREFIX = "tiny-"
+"""Prefix of families that this project trains itself, on a laptop."""
+
+RATE_MODES = ("fixed", "natural", "decode")
+"""Modes whose tokens per second are a result; those of `stream` and `prefill` only say when tokens arrive."""
+
+PESSIMISM = ("worse", "inconclusive", "non-inferior")
+"""Conclusions about accuracy, the least favourable first."""
+
+LOAD_STEP, PROMPTS_STEP, DEPTH_STEP, MEMORY_STEP = "load", "prompts", "depth", "memory"
+
+APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
+"""Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else
+was timed on it: given prompts, and a part of a request."""
+
+_K = TypeVar("_K", bound=Hashable)
+
+Bench = tuple[str, str, str]
+"""Model, engine and kind of machine: what shares a table and a plot."""
+
+
+Cell = tuple[str, str]
+"""Run and key."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of the newest run of every cell and step on every machine, their comparisons, and all attempts.
+
+    Nothing in it changes; what is asked for again and again, row by row of a table, is sorted out once.
+    """
+
+    rows: list[Row]
+    pairs: list[Row]
+    attempts: list[Row]
+    older_rows: int
+    """Rows of earlier runs of the same cells: in the dataset, not on the page."""
+    visits: Sequence[Row] = ()
+    """Engine starts of the runs that are shown."""
+    published: Sequence[Published] = ()
+    """What others published; no part of a snapshot."""
+    load: Sequence[Row] = ()
+    """Latencies under load of the rows that are shown; likewise."""
+    k_curves: Sequence[Row] = ()
+    """Speeds over K of the rows that are shown; likewise."""
+    recommendations: Sequence[Row] = ()
+    """Which K, of the curves that are shown; likewise."""
+
+    def of(self, **columns: Any) -> list[Row]:
+        """Rows that have all of these values."""
+        rows = self.rows
+        if columns.keys() >= {"run_id", "cell_key"}:
+            rows = self._by_cell.get((columns["run_id"], columns["cell_key"]), [])
+        elif "step" in columns:
+            rows = self._by_step.get(columns["step"], [])
+        return [row for row in rows if all(row[name] == value for name, value in columns.items())]
+
+    def rates(self) -> list[Row]:
+        """Rows with a headline rate, whatever their verdict.
+
+        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it, then those of
+        named workloads, then those of generation at a depth; those of single categories never are.
+        """
+        return self._rates
+
+    def is_told_apart(self) -> bool:
+        """Whether all rates are those of steps that have sections of their own."""
+        return bool(self._rates) and all(row["step"] in APART for row in self._rates)
+
+    def scores(self) -> list[Row]:
+        """Scores that count, of whole evaluations."""
+        return self._scores
+
+    def diagnostics(self) -> list[Row]:
+        """Scores by readers that don't count: what a careless grader would have published."""
+        return [row for row in self.rows if row["extractor"] in DIAGNOSTIC_EXTRACTORS]
+
+    def flagged(self) -> list[Row]:
+        """Rejected and suspect rows, the worst first."""
+        found = [row for row in self.rows if row["verdict"] != "ok" and row["extractor"] not in DIAGNOSTIC_EXTRACTORS]
+        return sorted(found, key=lambda row: row["verdict"] != "rejected")
+
+    def benches(self) -> list[Bench]:
+        """Every model, engine and machine that was measured."""
+        return sorted({bench(row) for row in self.rows})
+
+    def speed_pair(self, row: Row) -> Row | None:
+        """The comparison of a speed row with AR; None: there is none."""
+        shape = (row["condition"], row["mode"])
+        found = (pair for pair in self._pairs(row, "speed") if (pair["condition"], pair["mode"]) == shape)
+        return next(found, None)
+
+    def accuracy_pair(self, row: Row) -> Row | None:
+        """The comparison of the row's cell with AR by score: the least favourable evaluation; None: there is none."""
+        return min(self.accuracy_pairs(row), key=favour, default=None)
+
+    def accuracy_pairs(self, row: Row) -> list[Row]:
+        """All evaluations in which the row's cell was compared with AR."""
+        return self._pairs(row, "accuracy")
+
+    def placebos(self) -> list[Row]:
+        """AR against AR, of the runs that are shown."""
+        return [pair for pair in self.pairs if pair["kind"] == "placebo"]
+
+    def _pairs(self, row: Row, kind: str) -> list[Row]:
+        return self._pairs_by_cell.get((row["run_id"], row["cell_key"], kind), [])
+
+    def latencies(self, row: Row) -> Row | None:
+        """The row of `load` beside a row of a prompt suite; None: there is none."""
+        return self._load_by_condition.get((row["run_id"], row["cell_key"], row["condition"]))
+
+    @cached_property
+    def _rates(self) -> list[Row]:
+        rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
+        whole = [row for row in rated if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
+        first: dict[Bench, int] = {}
+        for row in whole:
+            first[bench(row)] = min(first.get(bench(row), len(APART)), _rank(row))
+        return [row for row in whole if _rank(row) == first[bench(row)]]
+
+    @cached_property
+    def _load_by_condition(self) -> dict[tuple[str, str, str], Row]:
+        return {(row["run_id"], row["cell_key"], row["condition"]): row for row in self.load}
+
+    @cached_property
+    def _scores(self) -> list[Row]:
+        return [row for row in self.rows if counts(row)]
+
+    @cached_property
+    def _by_cell(self) -> dict[Cell, list[Row]]:
+        return _grouped(self.rows, lambda row: (row["run_id"], row["cell_key"]))
+
+    @cached_property
+    def _by_step(self) -> dict[str, list[Row]]:
+        return _grouped(self.rows, lambda row: row["step"])
+
+    @cached_property
+    def _pairs_by_cell(self) -> dict[tuple[str, str, str], list[Row]]:
+        return _grouped(self.pairs, lambda pair: (pair["run_id"], pair["cell_key"], pair["kind"]))
+
+
+def _rank(row: Row) -> int:
+    """Which steps' rates stand for a bench before which others: 0 those of load shapes, then those told apart."""
+    return 1 + APART.index(row["step"]) if row["step"] in APART else 0
+
+
+def _grouped(rows: Sequence[Row], key: Callable[[Row], _K]) -> dict[_K, list[Row]]:
+    groups: dict[_K, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def favour(pair: Row) -> tuple[int, float]:
+    """Least favourable first: by conclusion, then by how large a loss is still possible, in margins."""
+    return PESSIMISM.index(pair["conclusion"]), pair["bound_lo"] / pair["margin"]
+
+
+def bench(row: Row) -> Bench:
+    """The bench that a row belongs to."""
+    return row["model"], row["engine"], row["gpu"]
+
+
+def small_origin(row: Row) -> str:
+    """Where a figure is from that is real but says nothing of large models on a GPU; empty: it is of such a model."""
+    is_tiny, is_of_cpu = str(row["family"]).startswith(DEMO_FAMILY_PREFIX), row["gpu"] == "cpu"
+    return " on ".join(["a tiny demonstration model"] * is_tiny + ["a CPU"] * is_of_cpu)
+
+
+class LoadShape(NamedTuple):
+    """What a rate was measured under; a name alone doesn't say it: two suites may each have a `short c=1`."""
+
+    condition: str
+    mode: str
+    concurrency: int | None
+    context_tokens: int | None
+    output_tokens: int | None
+
+
+def load_shape(row: Row) -> LoadShape:
+    """Of a row with a rate."""
+    return LoadShape(*(row[name] for name in LoadShape._fields))
+
+
+def load_name(row: Row) -> str:
+    """The condition; of one that is measured with answers of a fixed length as well as others, the mode that isn't."""
+    is_other = row["step"] not in APART and row["mode"] != "fixed"
+    return f"{row['condition']} ({row['mode']})" if is_other else str(row["condition"])
+
+
+def curve_of(row: Row) -> tuple[object, ...]:
+    """What names the curve over K that a row of `k_curves` or `recommendations` is of."""
+    return tuple(row[name] for name in CURVE)
+
+
+def measured_in(point: Row) -> str:
+    """Run of the row of `results_consolidated` that a point of a curve over K is."""
+    return str(point["measured_in"] or point["run_id"])
+
+
+def headline_shape(rows: list[Row]) -> LoadShape | None:
+    """The load that stands for a bench: fewest requests at a time, then the shortest context.
+
+    None: nothing was timed, or several workloads were, of which none stands for the others.
+    """
+    known = [row for row in rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
+    workloads = {workload_of(row["condition"]) for row in known if row["step"] == PROMPTS_STEP}
+    if not known or len(workloads) > 1:
+        return None
+    lightest = ("concurrency", "context_tokens", "condition", "mode", "output_tokens")
+    return load_shape(min(known, key=lambda row: [row[name] or 0 for name in lightest]))

@@ -1,0 +1,201 @@
+"""Which published row stands beside a row of ours, and which of their figures may be divided by each other.
+
+A ratio of two rates of one machine (a speedup) and a score say something about another machine's; a rate doesn't, nor
+does a latency. What else differs between the two measurements is said in words, never corrected for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from configs.steps.load import category_of
+from configs.steps.prompts import workload_of
+from configs.steps.throughput import NATURAL
+from warehouse.dataset.tables import counts
+from warehouse.report.published import memory
+from warehouse.report.published.figures import PublishedRow
+from warehouse.report.published.read import Published
+
+SHORT_CONTEXT_TOKENS = 1024
+"""Contexts up to here are alike, whatever their length: a few MB of cache beside GB of weights. Also one that isn't
+published, which no write-up calls long."""
+
+ALIKE = 0.1
+"""Most by which longer contexts may differ, as a share: "8K" may be 8000 or 8192 tokens."""
+
+ANYWHERE = ("speedup", "score", memory.FIGURE)
+"""Figures that are compared across machines."""
+
+SERVED = ("model", "precision", "technique")
+"""What is the same of two rows that are put beside each other."""
+
+COMPARED = {name: name for name in ("speedup", "tok_s", "chars_s", "ttft_ms", "tpot_ms", "score")} | {
+    "wall_s": "answer_s",
+}
+"""Published figures that columns of the dataset are put beside, and those columns."""
+
+COMPARED_OF_A_PART = {
+    "prefill": {"prefill_tok_s": "tok_s", "ttft_ms": "ttft_ms"},
+    "decode": {"decode_tok_s": "tok_s", "peak_tok_s": "peak_tok_s"},
+}
+"""The same for a part of a request, whose `tok_s` is of that part alone: by mode."""
+
+
+class Twin(NamedTuple):
+    """One figure of ours beside the published one."""
+
+    row: Mapping[str, Any]
+    published: Published
+    figure: str
+    """As it is published."""
+    column: str
+    """Ours, of the dataset."""
+    ours: float
+    """Our figure, in their unit."""
+    differs: tuple[str, ...]
+    """What differs between the two measurements, in words."""
+
+    @property
+    def theirs(self) -> float:
+        """The published figure."""
+        return self.published.row.figures[self.figure]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Our 95 % interval; None: there is none."""
+        low, high = self.row.get(f"{self.column}_lo"), self.row.get(f"{self.column}_hi")
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the two may be divided: both ok; anything of the same kind of card, of another what isn't a speed.
+
+        Seconds of an answer up to another cap are of another answer.
+        """
+        if (self.row["verdict"], self.published.row.verdict) != ("ok", "ok"):
+            return False
+        if self.figure == "wall_s" and _other_length(self.row, self.published.row):
+            return False
+        return self.figure in ANYWHERE or self.row["gpu"] == self.published.write_up.gpu
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over theirs; None: not comparable, or theirs is 0."""
+        return self.ours / self.theirs if self.is_comparable and self.theirs else None
+
+    @property
+    def is_within(self) -> bool | None:
+        """Whether the published figure lies within our interval; None: not comparable, or no interval."""
+        if self.interval is None or not self.is_comparable:
+            return None
+        return self.interval[0] <= self.theirs <= self.interval[1]
+
+
+def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[Published]) -> list[Twin]:
+    """Every figure of these rows that somebody published of the same model, precision, technique, K and load."""
+    return [twin for row in rows for judged in published if _alike(row, judged.row) for twin in _figures(row, judged)]
+
+
+def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """What is served is the same and so is the load; a K that wasn't published may be any."""
+    if row.get("made_up") or any(row[name] != getattr(published, name) for name in SERVED):
+        return False
+    if published.k not in (None, row["k"]) or published.extractor is not None:
+        return False
+    if published.suite is not None:
+        return row.get("score") is not None and counts(row) and _same_suite(row, published)
+    if row["step"] == memory.STEP:
+        return None not in (published.memory_gb, published.memory_is) and _as_long(row, published)
+    if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
+        return False
+    if not _same_text(row, published) or not _same_load(row, published):
+        return False
+    if row["mode"] in COMPARED_OF_A_PART and row["condition"] != published.condition:  # `pp2048 @ d4096` in both
+        return False
+    return _near(row["context_tokens"] or 0, published.context_tokens or 0)
+
+
+def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """One workload beside that workload, a category beside that category, all text beside all."""
+    condition, workload = row["condition"] or "", published.workload
+    if row["step"] == "prompts":
+        return workload is not None and _plain(workload) == workload_of(condition)
+    theirs = None if workload is None else workload.lower()  # `STEM` is our `stem`
+    return theirs == (category_of(condition) if row["step"] == "load" else None)
+
+
+def _same_load(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """As many requests in flight; a category's average over several loads stands beside each of ours."""
+    if published.concurrency is None:
+        return row["step"] == "load" and published.workload is not None
+    return bool(row["concurrency"] == published.concurrency)
+
+
+def _plain(workload: str) -> str:
+    """A workload's name as our files write it: `Q&A` is `qa`."""
+    return re.sub(r"\W", "", workload).lower()
+
+
+def _same_suite(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """By the step's name, which begins with its suite's; and by the framework where it was published."""
+    step, suite = (name.removeprefix("eval-").replace("-", "") for name in (row["step"], published.suite or ""))
+    return step.startswith(suite) and published.framework in (None, row["framework"])
+
+
+def _near(ours: int, theirs: int) -> bool:
+    if max(ours, theirs) <= SHORT_CONTEXT_TOKENS:
+        return True
+    return min(ours, theirs) > SHORT_CONTEXT_TOKENS and abs(ours - theirs) <= ALIKE * max(ours, theirs)
+
+
+def _as_long(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    """Whether the memory step's request is as long as theirs, as far as that is published."""
+    theirs = published.context_tokens
+    return theirs is None or (row["context_tokens"] is not None and _near(memory.full_tokens(row), theirs))
+
+
+def _other_length(row: Mapping[str, Any], published: PublishedRow) -> bool:
+    return published.output_tokens is not None and row["output_tokens"] not in (None, published.output_tokens)
+
+
+def _figures(row: Mapping[str, Any], judged: Published) -> Iterator[Twin]:
+    if row["step"] == memory.STEP:
+        if (found := memory.ours_gb(row, judged.row)) is not None:
+            yield Twin(row, judged, memory.FIGURE, *found, tuple(_differences(row, judged, memory.FIGURE)))
+        return
+    for name, column in COMPARED_OF_A_PART.get(row["mode"], COMPARED).items():
+        if row.get(column) is not None and name in judged.row.figures:
+            yield Twin(row, judged, name, column, float(row[column]), tuple(_differences(row, judged, name)))
+
+
+def _differences(row: Mapping[str, Any], judged: Published, figure: str) -> Iterator[str]:
+    """What a reader must know before dividing one by the other."""
+    theirs, gpu = judged.row, judged.write_up.gpu
+    for whose, verdict in (("ours", row["verdict"]), ("theirs", judged.row.verdict)):
+        if verdict != "ok":
+            yield f"{whose} is {verdict}: not compared"
+    if row["gpu"] != gpu:
+        kept = "each over AR on its own machine" if figure == "speedup" else "not a speed"
+        yield f"measured on {row['gpu']}, published for {gpu}: {kept if figure in ANYWHERE else 'not compared'}"
+    if theirs.technique != "ar" and theirs.k is None:
+        asked = {"K": row["k"], **{name: row.get(name) for name in ("denoising_steps", "canvas_length")}}
+        yield from (f"ours has {name}={each}, theirs isn't published" for name, each in asked.items() if each)
+    if theirs.checkpoint is not None and theirs.precision not in (None, "bf16"):
+        yield f"their checkpoint is {theirs.checkpoint}"
+    if figure == "score":
+        yield from [f"n is {row['n']} here"] if theirs.n != row["n"] else []
+        return
+    if figure == memory.FIGURE:
+        yield from memory.differences(row, theirs)
+        return
+    if theirs.concurrency is None:
+        yield "theirs is an average over several loads"
+    if _other_length(row, theirs):
+        kept = ": not compared" if figure == "wall_s" else ""
+        yield f"{row['output_tokens']} output tokens here, {theirs.output_tokens} there{kept}"
+    if theirs.mode == NATURAL:
+        yield "their answers end by themselves"
+    elif theirs.mode == "fixed" and row["mode"] == NATURAL:
+        yield "our answers end by themselves"

@@ -1,0 +1,1 @@
+"""How many tokens to draft: the page's section and its plots."""

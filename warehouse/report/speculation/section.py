@@ -1,0 +1,179 @@
+"""The section about K: curves, recommendations, and theory beside measurement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from configs.steps.load import category_of
+from warehouse.dataset.speculation.curves import AR_K
+from warehouse.dataset.statistics.speculation.smallest import MOST_HIDDEN
+from warehouse.report.display.figures import NOTHING, TIMES, Row, figure, plural, rate, signed, span
+from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.rate_columns import share
+from warehouse.report.display.section import plot, section, several
+from warehouse.report.display.speed_sections import plots_of
+from warehouse.report.display.tables import Heading, fair_share, more, table, verdict_mark
+from warehouse.report.display.view import LOAD_STEP, View, curve_of, load_name, measured_in
+from warehouse.report.speculation.plots import GAIN, RATE, k_plot
+
+LEAD = (
+    "How many tokens to draft, for each condition by itself: the smallest K within noise of the fastest, with AR as a "
+    "draft of none. Noise is the 95 % interval of the ratio of two rates, by engine starts of one machine. There is no "
+    "recommendation where a K that was planned is missing, not ok, short of a start or not compared with AR's outputs "
+    "though that was planned, where no start was repeated, or where noise may "
+    f"hide more than {100 * MOST_HIDDEN:.0f} %; and none is carried over to a load or category that wasn't measured."
+)
+
+THEORY = (
+    "Theory: a step that drafts K tokens commits 1 + the sum of acceptance by position, and takes t(K) = t(0) + K "
+    f"{TIMES} t(draft), a line fitted to the steps that were measured, in units of AR's on the same machine (Leviathan "
+    "et al. 2023, theorem 3.8, with its cost coefficient c estimated instead of assumed). A drafted token's cost has "
+    "its verification in it. The residual is what the line misses; with few K it follows them closely. Share of theory "
+    "is the speedup over the tokens per step: what is left where drafting isn't free. It holds where K tokens are "
+    "drafted at every step, and is left out elsewhere (n-gram, suffix, dynamic K)."
+)
+
+SINGLE = "{} of a single K so far: in recommendations.parquet only."
+
+FEWEST_POINTS = 2
+"""Measured points, AR's among them, from which a curve is shown."""
+
+MOST_PLOTS = 24
+"""Most curves drawn on a page; the tables have all of them."""
+
+SHAPE = ("step", "condition", "mode")
+"""What a point was measured under."""
+
+
+def which_k_section(view: View) -> Markup | None:
+    """Curves of the conditions that aren't single categories, and both tables of all; one point is no curve yet."""
+    lengths = Counter(curve_of(row) for row in view.k_curves if row["tok_s"] is not None)
+    recommended = [row for row in view.recommendations if lengths[curve_of(row)] >= FEWEST_POINTS]
+    chosen = {(curve_of(row), row["k"]) for row in recommended}
+    points = [
+        {**row, **_beside(view, row), "is_recommended": (curve_of(row), row["k"]) in chosen}
+        for row in view.k_curves
+        if lengths[curve_of(row)] >= FEWEST_POINTS
+    ]
+    if not points:
+        return None
+    single = len(view.recommendations) - len(recommended)
+    drawings = [drawing for rows in _plots(points)[:MOST_PLOTS] if (drawing := _drawn(rows)) is not None]
+    drafting = [row for row in points if row["k"] != AR_K]
+    shown = fair_share(drafting, _of_one_technique)
+    return section(
+        "which-k",
+        "Which K",
+        LEAD,
+        plots_of(drawings),
+        table("Which K", RECOMMENDED, fair_share(recommended, _of_one_technique)) if recommended else None,
+        more(recommended, "recommendations"),
+        tag("p", SINGLE.format(plural(single, "curve"))) if single else None,
+        tag("p", THEORY, class_="lead"),
+        table("Theory beside measurement", BESIDE, shown),
+        more(drafting, "k_curves"),
+    )
+
+
+def _beside(view: View, point: Row) -> Row:
+    """Of the row that a point is: its machine, and the interval of its speedup; AR's over itself is 1."""
+    of_cell = view.of(run_id=measured_in(point), cell_key=point["cell_key"])
+    row = next((each for each in of_cell if all(each[name] == point[name] for name in SHAPE)), {})
+    speedup = 1.0 if point["k"] == AR_K else point["speedup"]
+    return {"speedup": speedup, **{name: row.get(name) for name in ("machine", "speedup_lo", "speedup_hi")}}
+
+
+def _of_one_technique(row: Row) -> tuple[str, str]:
+    return row["model"], row["technique"]
+
+
+def _named(row: Row) -> Child:
+    small = [row["model"], row["precision"], *([row["made_up"]] if row["made_up"] else [])]
+    return join([row["technique"], tag("small", " · ".join(small))])
+
+
+def _recommended_k(row: Row) -> str:
+    if row["k"] is None:
+        return "none"
+    return "AR" if row["k"] == AR_K else f"K={row['k']}"
+
+
+def _why(row: Row) -> Child:
+    left_out = f"Left out: {'; '.join(row['excluded'])}." if row["excluded"] else None
+    return join([row["wording"], tag("small", left_out) if left_out else None])
+
+
+RECOMMENDED = (
+    Heading("technique", _named, ""),
+    Heading("condition", load_name, ""),
+    Heading("K", _recommended_k, ""),
+    Heading("why", _why, "wrap"),
+    Heading("a step of the target, ms", lambda row: figure(row["target_step_ms"])),
+    Heading("a drafted token, ms", lambda row: figure(row["draft_token_ms"], 3)),
+    Heading("of the step", lambda row: share(row["draft_cost"])),
+    Heading("95 % interval", lambda row: _shares(row["draft_cost_lo"], row["draft_cost_hi"])),
+)
+
+BESIDE = (
+    Heading("technique", lambda row: join([f"{row['technique']} K={row['k']}", _small(row)]), ""),
+    Heading("condition", load_name, ""),
+    Heading("tok/s", lambda row: rate(row["tok_s"])),
+    Heading("of the fastest", lambda row: figure(row["of_best"])),
+    Heading("95 % interval", lambda row: span(row["of_best_lo"], row["of_best_hi"])),
+    Heading("tokens per step", lambda row: figure(row["tokens_per_step"])),
+    Heading("by position", lambda row: figure(row["tokens_expected"])),
+    Heading("at one rate", lambda row: figure(row["tokens_geometric"])),
+    Heading("step, ms", lambda row: figure(row["step_ms"])),
+    Heading("fitted, ms", lambda row: figure(row["step_ms_fitted"])),
+    Heading("speedup", lambda row: figure(row["speedup"])),
+    Heading("expected", lambda row: figure(row["speedup_expected"])),
+    Heading("residual", lambda row: NOTHING if row["residual"] is None else f"{signed(100 * row['residual'], 1)} %"),
+    Heading("share of theory", lambda row: share(row["theory_share"], 0)),
+    Heading("verdict", verdict_mark, ""),
+)
+
+
+def _small(row: Row) -> Markup:
+    words = [row["model"], row["precision"]]
+    if row["tokens_per_step"] is not None and row["tokens_expected"] is None:
+        words.append("nothing accepted" if row["tokens_per_step"] <= 1 else "not K drafts at every step")
+    return tag("small", " · ".join(words))
+
+
+def _shares(low: float | None, high: float | None) -> str:
+    return NOTHING if low is None or high is None else f"{signed(100 * low, 0)} to {signed(100 * high, 0)} %"
+
+
+def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
+    """Curves that share a plot: those of one model, machine and condition; a category alone is only in the tables."""
+    groups: dict[tuple[object, ...], dict[tuple[object, ...], list[Row]]] = {}
+    for row in points:
+        is_category = row["step"] == LOAD_STEP and category_of(row["condition"]) is not None
+        if row["tok_s"] is None or row["verdict"] == "rejected" or is_category:
+            continue
+        place = tuple(row[name] for name in ("run_id", "model", "precision", "engine", "gpu", "condition", "mode"))
+        groups.setdefault(place, {}).setdefault(curve_of(row), []).append(row)
+    drawable = [_drawable(curves.values()) for curves in groups.values()]
+    return [curves for curves in drawable if curves]
+
+
+def _drawn(curves: Sequence[Sequence[Row]]) -> Markup | None:
+    """Rates of one machine in one run; of several what each gains over its own AR. None: nothing is known of that."""
+    first = curves[0][0]
+    note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+    places = several([{"run_id": measured_in(row), "machine": row["machine"]} for curve in curves for row in curve])
+    measure, kind = RATE, "Speed"
+    if places:
+        measure, kind = GAIN, "Speedup"
+        curves = _drawable([[row for row in curve if row["speedup"] is not None] for curve in curves])
+        note += f" Of {places}: each point over AR on its own machine."
+    if not curves:
+        return None
+    note += f" {plural(len(curves), 'technique')}." if len(curves) > 1 else ""
+    return plot(f"{kind} over K, {load_name(first)}", note, k_plot(curves, measure))
+
+
+def _drawable(curves: Iterable[list[Row]]) -> list[list[Row]]:
+    """Without those that have no point but AR's."""
+    return [curve for curve in curves if curve and curve[-1]["k"] != AR_K]

@@ -1,0 +1,140 @@
+"""Section about context depths: how fast a prompt is read and an answer written behind how many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from configs.steps.depth import DECODE, PREFILL
+from warehouse.ledger.verdicts import worst
+from warehouse.report.display.curves import curves, points_of
+from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
+from warehouse.report.display.groups import benches_of, cells_of
+from warehouse.report.display.markup import Child, Markup
+from warehouse.report.display.section import Section, plot, section
+from warehouse.report.display.speed_sections import claim_cell, plots_of
+from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark, without_empty
+from warehouse.report.display.view import DEPTH_STEP, View, bench
+
+LEAD = (
+    "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: "
+    "streamed, no prompt twice, prefix cache off. Prompt processing is the whole prompt until the first answer token, "
+    "generation the tokens behind the first chunk; mean ± standard deviation over runs. These are llama-benchy's "
+    "figures, but for what it takes off for the wire. The peak is the most tokens per second in any {window} of a run. "
+    "Speedups are over AR, by engine starts."
+)
+
+
+def depth_section(view: View) -> Markup | None:
+    """Generation and prompt processing against depth; the table has both, a line for each cell and depth."""
+    rated = [row for row in view.of(step=DEPTH_STEP) if row["tok_s"] is not None]
+    if not rated:
+        return None
+    drawings = [drawing for each in benches_of(rated) for drawing in _drawings(each)]
+    rows = _in_order(rated)
+    several = len({row["concurrency"] for row in rows}) > 1 or rows[0]["concurrency"] != 1
+    columns = [
+        *naming(view.rows),
+        Heading("depth", lambda row: figure(row["depth_tokens"], 0)),
+        *([Heading("in flight", lambda row: figure(row["concurrency"], 0))] if several else []),
+        Heading(f"{_names(rated, PREFILL)} tok/s", _of(PREFILL, _mean)),
+        Heading("TTFT, ms", _of(PREFILL, lambda row: figure(row["ttft_ms"], 1))),
+        Heading("pp speedup", _of(PREFILL, lambda row: figure(row["speedup"]))),
+        Heading(f"{_names(rated, DECODE)} tok/s", _of(DECODE, _mean)),
+        Heading(
+            "95 % interval",
+            _of(DECODE, lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0 if row["tok_s"] >= 100 else 1)),
+        ),
+        Heading("peak", _of(DECODE, lambda row: with_sd(row["peak_tok_s"], row["peak_tok_s_sd"]))),
+        Heading("tg speedup", _of(DECODE, lambda row: figure(row["speedup"]))),
+        Heading("95 % interval", _of(DECODE, lambda row: span(row["speedup_lo"], row["speedup_hi"]))),
+        Heading("claim", _of(DECODE, lambda row: claim_cell(view, row)), ""),
+        Heading("acceptance length", _of(DECODE, lambda row: figure(row["acceptance_length"]))),
+        Heading("runs", lambda row: figure(row["repeats"], 0)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+    shown = table("Speeds at context depths", without_empty(columns, rows), fair_share(rows, bench))
+    left_out = more(rows, "results_consolidated")
+    return section("depth", "Depth", LEAD.format(window=_window(rated)), plots_of(drawings), shown, left_out)
+
+
+def with_sd(mean: float | None, sd: float | None) -> str:
+    """`22.1 ± 2.3`; without a deviation the mean alone."""
+    if mean is None or sd is None:
+        return rate(mean)
+    return f"{rate(mean)} ± {figure(sd, 0 if mean >= 100 and sd >= 10 else 1)}"
+
+
+def _mean(row: Row) -> str:
+    return with_sd(row["tok_s_mean"], row["tok_s_sd"])
+
+
+def _of(mode: str, cell: Callable[[Row], str]) -> Callable[[Row], Child]:
+    """A cell about one part of a depth; a dash where that wasn't measured."""
+    return lambda row: NOTHING if row[mode] is None else cell(row[mode])
+
+
+def _names(rows: Sequence[Row], mode: str) -> str:
+    """`pp2048`, by how the rows' conditions begin; of several lengths `pp`."""
+    names = {row["condition"].split()[0] for row in rows if row["mode"] == mode}
+    return names.pop() if len(names) == 1 else {PREFILL: "pp", DECODE: "tg"}[mode]
+
+
+def _window(rows: Sequence[Row]) -> str:
+    windows = sorted({row["peak_window_s"] for row in rows if row["peak_window_s"] is not None})
+    return " or ".join("second" if each == 1 else _milliseconds(each) for each in windows) or "second"
+
+
+def _milliseconds(seconds: float) -> str:
+    return plural(round(1000 * seconds), "millisecond")
+
+
+def _in_order(rated: Sequence[Row]) -> list[Row]:
+    """One row for each cell, depth and concurrency, with its two parts; AR first, then by name."""
+    parts: dict[tuple[object, ...], dict[str, Row]] = {}
+    for row in rated:
+        key = (row["run_id"], row["cell_key"], row["concurrency"], row["depth_tokens"], row["context_tokens"])
+        parts.setdefault(key, {})[row["mode"]] = row
+    rows = [
+        {**(each.get(DECODE) or each[PREFILL]), PREFILL: each.get(PREFILL), DECODE: each.get(DECODE)}
+        | {"verdict": worst(part["verdict"] for part in each.values())}
+        for each in parts.values()
+    ]
+    return sorted(
+        rows,
+        key=lambda row: (
+            *bench(row),
+            row["precision"],
+            row["technique"] != "ar",
+            technique_sign(row),
+            row["run_id"],
+            row["concurrency"],
+            row["depth_tokens"],
+        ),
+    )
+
+
+def _drawings(rows: Sequence[Row]) -> list[Markup]:
+    """Generation and prompt processing of one bench with one request in flight, or the fewest; no rejected rows."""
+    fewest = min(row["concurrency"] for row in rows)
+    made = []
+    for mode, title in ((DECODE, "Token generation at depth"), (PREFILL, "Prompt processing at depth")):
+        here = [row for row in rows if (row["mode"], row["concurrency"]) == (mode, fewest)]
+        known = (
+            points_of(each, lambda row: row["depth_tokens"], lambda row: row["tok_s_mean"]) for each in cells_of(here)
+        )
+        lines = [points for points in known if points]
+        if lines:
+            depths = sorted({point.number for points in lines for point in points})
+            unit = f"{_names(here, mode)}, tokens per second"
+            drawing = curves(title, unit, "depth, tokens", {depth: float(depth) for depth in depths}, lines)
+            made.append(plot(title, _note(here), drawing))
+    return made
+
+
+def _note(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    flight = "one request at a time" if first["concurrency"] == 1 else f"{first['concurrency']} in flight"
+    return f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}, {flight}."
+
+
+SECTIONS = (Section("depth", "Depth", depth_section, 35),)

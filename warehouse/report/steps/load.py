@@ -1,0 +1,299 @@
+"""Sections about prompt suites under load: against concurrency, on a schedule, and by category."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from configs.steps.load import OPEN, category_of
+from warehouse.report.display.curves import points_of
+from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
+from warehouse.report.display.groups import benches_of, cells_of
+from warehouse.report.display.load_plots import IN_FLIGHT, PER_SECOND, against_load, speedup_plots
+from warehouse.report.display.markup import Child, Markup, tag
+from warehouse.report.display.rate_columns import share
+from warehouse.report.display.section import Section, plot, section
+from warehouse.report.display.speed_sections import claim_cell, plots_of
+from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.view import LOAD_STEP, View, bench
+
+LEAD = (
+    "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "
+    "end by themselves or at the cap. Tokens per second are of the time in which all slots are busy. Latencies leave "
+    "out the requests that were sent together at the start. ITL is of tokens: those of a chunk share the gap before "
+    "it. A percentile that so few prompts can't bound (95 %) is a dash: it takes 6 for the median, 36 for p90, 72 for "
+    "p95, 368 for p99."
+)
+
+CATEGORY_LEAD = (
+    "The same requests by category. At one request at a time a category's rate is tokens over wall clock. With several "
+    "in flight all categories are mixed, and its rate is what it would be if it filled the slots at the pace that its "
+    "requests had beside the others. Acceptance is what the engine says of each request's drafts; where it says "
+    "nothing, it is a dash with several in flight. Intervals are over starts and over the prompts of the category."
+)
+
+LATENCIES_SHOWN = (
+    ("ttft", 50), ("ttft", 95), ("ttft", 99), ("tpot", 50), ("tpot", 95), ("itl", 50), ("itl", 95), ("chunk", 50),
+    ("e2e", 50), ("e2e", 95),
+)  # fmt: skip
+"""Latency and percentile."""
+
+RATE_LEAD = (
+    "The same prompts, sent at moments that no answer changes, so many a second, as users come. Latencies run from the "
+    "moment at which a request was due, also where it was sent late. Tokens per second would be those of the schedule, "
+    "so there are none, and no speedup; what a technique gains is the rate at which it still keeps its limits. Where "
+    "more and more requests are in flight the engine can't follow: its latencies are true, and grow with the schedule."
+)
+
+
+ALL, FOLLOWED = "Dashed: all that is offered.", "Where the engine follows."
+"""What the captions of plots say."""
+
+Value = Callable[[Row], float | None]
+
+Figure = tuple[str, str, str, Value]
+"""Title and unit of a plot, what its caption adds, and what it shows."""
+
+TITLES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "chunk": "chunk gap", "e2e": "end to end"}
+"""Of latencies, by their names in the dataset."""
+
+
+def load_section(view: View) -> Markup | None:
+    """Rate, first token and time per token against concurrency; the table has all of it."""
+    rows = in_order([row for row in _rated(view) if category_of(row["condition"]) is None], in_flight)
+    if not rows:
+        return None
+    drawings = [drawing for each in benches_of(rows) for drawing in _curves(view, each)]
+    columns = [
+        *naming(view.rows),
+        Heading("in flight", lambda row: figure(row["concurrency"], 0)),
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
+        *_speedup_columns(view),
+        *(latency(view, name, percent) for name, percent in LATENCIES_SHOWN),
+        Heading("requests/s", shown(view, "requests_s", 2)),
+        *goodput_columns(view, rows),
+        Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
+        Heading("requests", shown(view, "requests", 0)),
+        Heading("cut off", shown(view, "cut_off", 0)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+    content = table("Load against concurrency", columns, rows)
+    return section("load", "Load", LEAD, plots_of(drawings), limits_note(view, rows), content)
+
+
+def category_section(view: View) -> Markup | None:
+    """Speedups by category at the lightest and at the heaviest load; the table has all loads."""
+    rows = in_order([row for row in _rated(view) if category_of(row["condition"]) is not None], in_flight)
+    if not rows:
+        return None
+    drawings = [drawing for each in benches_of(rows) for drawing in _bars(each)]
+    columns = [
+        *naming(view.rows),
+        Heading("category", lambda row: category_of(row["condition"]), ""),
+        Heading("in flight", lambda row: figure(row["concurrency"], 0)),
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        *_speedup_columns(view),
+        Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
+        *(latency(view, name, percent) for name, percent in (("ttft", 50), ("tpot", 50))),
+        Heading("answer, tokens", shown(view, "answer_tokens", 0)),
+        Heading("requests", shown(view, "requests", 0)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+    content = table("Load by category", columns, fair_share(rows, bench))
+    left_out = more(rows, "results_consolidated")
+    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), content, left_out)
+
+
+def _rated(view: View) -> list[Row]:
+    """Closed loops: a schedule has its own section."""
+    return [row for row in view.of(step=LOAD_STEP) if row["tok_s"] is not None and row["mode"] != OPEN]
+
+
+def _curves(view: View, rows: Sequence[Row]) -> list[Markup]:
+    figures = (
+        ("Throughput against load", "tokens per second", "", lambda row: row["tok_s"]),
+        ("First token against load", "TTFT, median, ms", "", value_of(view, "ttft_p50_ms")),
+        ("Time per token against load", "TPOT, median, ms", "", value_of(view, "tpot_p50_ms")),
+    )
+    return _plots(rows, figures, in_flight, IN_FLIGHT)
+
+
+def _plots(rows: Sequence[Row], figures: Iterable[Figure], load: Value, loads: str) -> list[Markup]:
+    """Plots of one bench against its loads; rejected rows are in the table only."""
+    made = []
+    for title, unit, note, value in figures:
+        lines = [points for each in cells_of(rows) if (points := points_of(each, load, value))]
+        if lines:
+            drawing = against_load(title, unit, lines, loads, has_bound=note == ALL)
+            made.append(plot(title, f"{note_of(rows)} {note}".rstrip(), drawing))
+    return made
+
+
+def _bars(rows: Sequence[Row]) -> list[Markup]:
+    """At the lightest and at the heaviest load."""
+    known = [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
+    loads = sorted({row["concurrency"] for row in known})
+    ends = [*dict.fromkeys([*loads[:1], *loads[-1:]])]
+    names = sorted({_category(row) for row in known})
+    return speedup_plots(known, "category", _category, names, ends, note_of(rows)) if known else []
+
+
+def _category(row: Row) -> str:
+    return category_of(row["condition"]) or ""
+
+
+def _speedup_columns(view: View) -> list[Heading]:
+    return [
+        Heading("speedup", lambda row: figure(row["speedup"])),
+        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
+        Heading("claim", lambda row: claim_cell(view, row), ""),
+    ]
+
+
+def rate_section(view: View) -> Markup | None:
+    """Answered and good requests, first token and end to end against the rate; the table has all of it."""
+    offered = value_of(view, "offered_s")
+    open_rows = [row for row in view.of(step=LOAD_STEP) if row["mode"] == OPEN and offered(row) is not None]
+    rows = in_order([row for row in open_rows if category_of(row["condition"]) is None], offered)
+    if not rows:
+        return None
+    drawings = [drawing for each in benches_of(rows) for drawing in _rate_curves(view, each)]
+    columns = [
+        *naming(view.rows),
+        Heading("offered/s", shown(view, "offered_s", 2)),
+        Heading("due/s", shown(view, "arrived_s", 2)),
+        Heading("answered/s", shown(view, "requests_s", 2)),
+        Heading("follows", lambda row: _follows(view, row), ""),
+        *goodput_columns(view, rows),
+        Heading("in flight, mean", shown(view, "in_flight", 1)),
+        *(latency(view, name, percent) for name, percent in LATENCIES_SHOWN),
+        Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
+        Heading("sent late, p95, ms", shown(view, "sent_late_ms", 1)),
+        Heading("requests", shown(view, "requests", 0)),
+        Heading("cut off", shown(view, "cut_off", 0)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+    content = table("Load on a schedule", columns, rows)
+    return section("load-rates", "Load on a schedule", RATE_LEAD, plots_of(drawings), limits_note(view, rows), content)
+
+
+def _follows(view: View, row: Row) -> Child:
+    beside = view.latencies(row)
+    overloaded = None if beside is None else beside["overloaded"]
+    if overloaded is None:
+        return NOTHING
+    return tag("span", "no: overloaded", class_="suspect") if overloaded else "yes"
+
+
+def _rate_curves(view: View, rows: Sequence[Row]) -> list[Markup]:
+    figures = (
+        ("Answered against offered", "requests per second", ALL, value_of(view, "requests_s")),
+        ("Goodput against offered", "requests per second", ALL, value_of(view, "goodput_s")),
+        ("First token against rate", "TTFT, median, ms", FOLLOWED, _followed(view, "ttft_p50_ms")),
+        ("End to end against rate", "median, ms", FOLLOWED, _followed(view, "e2e_p50_ms")),
+    )
+    return _plots(rows, figures, _due(view), PER_SECOND)
+
+
+def _due(view: View) -> Value:
+    """What a schedule offered in truth, to the three digits of an axis; older rows only know what was asked for."""
+    due, asked = value_of(view, "arrived_s"), value_of(view, "offered_s")
+
+    def found(row: Row) -> float | None:
+        rate = due(row) or asked(row)
+        return None if rate is None else float(f"{rate:.3g}")
+
+    return found
+
+
+def _followed(view: View, column: str) -> Value:
+    """A latency where the engine is known to follow; of a queue that grows it would be the schedule's length."""
+    value = value_of(view, column)
+
+    def found(row: Row) -> float | None:
+        beside = view.latencies(row)
+        return value(row) if beside is not None and beside["overloaded"] is False else None
+
+    return found
+
+
+def value_of(view: View, column: str) -> Value:
+    """A column of the row of `load` beside a row; None where there is none."""
+
+    def found(row: Row) -> float | None:
+        beside = view.latencies(row)
+        return None if beside is None else beside[column]
+
+    return found
+
+
+def shown(view: View, column: str, digits: int) -> Callable[[Row], str]:
+    """The same as text."""
+    value = value_of(view, column)
+    return lambda row: figure(value(row), digits)
+
+
+def latency(view: View, name: str, percent: int) -> Heading:
+    """A percentile of a latency."""
+    return Heading(f"{TITLES[name]} p{percent}, ms", shown(view, f"{name}_p{percent}_ms", 1))
+
+
+def goodput_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
+    """Goodput, where any limit was stated; `limits_note` says which."""
+    if not _stated(view, rows):
+        return []
+    return [
+        Heading("goodput/s", shown(view, "goodput_s", 2)),
+        Heading("good", lambda row: share(value_of(view, "goodput_share")(row), 0)),
+    ]
+
+
+def limits_note(view: View, rows: Sequence[Row]) -> Markup | None:
+    """What a request must keep to be good; None: no limit was stated."""
+    said = _stated(view, rows)
+    return tag("p", f"Good are requests that keep {' or '.join(said)}.", class_="lead") if said else None
+
+
+def _stated(view: View, rows: Sequence[Row]) -> list[str]:
+    beside = [each for row in rows if (each := view.latencies(row)) is not None]
+    limits = {(row["ttft_limit_ms"], row["tpot_limit_ms"], row["e2e_limit_s"]) for row in beside} - {(None,) * 3}
+    return sorted(_limits(*each) for each in limits)
+
+
+def _limits(ttft_ms: float | None, tpot_ms: float | None, e2e_s: float | None) -> str:
+    named = (("TTFT", ttft_ms, "ms"), ("TPOT", tpot_ms, "ms"), ("end to end", e2e_s, "s"))
+    return ", ".join(f"{name} {limit:g} {unit}" for name, limit, unit in named if limit is not None)
+
+
+def in_order(rows: Sequence[Row], load: Value) -> list[Row]:
+    """AR first, then by name; within a cell by category and load."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["technique"] != "ar",
+            technique_sign(row),
+            row["precision"],
+            row["run_id"],
+            category_of(row["condition"]) or "",
+            load(row) or 0.0,
+        ),
+    )
+
+
+def in_flight(row: Row) -> float | None:
+    """The load of a closed loop."""
+    number: float | None = row["concurrency"]
+    return number
+
+
+def note_of(rows: Sequence[Row]) -> str:
+    """What a plot is of."""
+    first = rows[0]
+    return f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+
+
+SECTIONS = (
+    Section("load", "Load", load_section, 32),
+    Section("load-rates", "Load on a schedule", rate_section, 33),
+    Section("load-categories", "Load by category", category_section, 34),
+)

@@ -1,0 +1,84 @@
+"""Needle: its sections of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from configs.steps.needle import length_name
+from warehouse.report.display import figures
+from warehouse.report.display.figures import NOTHING, technique_label
+from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.section import Section, section
+from warehouse.report.display.tables import Heading, table
+from warehouse.report.display.view import View, bench
+
+
+def needle_section(view: View) -> Markup | None:
+    """A grid per cell: lengths down, depths across."""
+    shown = [row for row in view.of(step="needle") if row["score"] is not None]
+    if not shown:
+        return None
+    lead = (
+        "A sentence with a number, hidden in prose at a depth of the prompt; the question for it stands at the end. "
+        "Found out of asked, with the exact 95 % interval of the share: so few can show that needles are lost, hardly "
+        "that none is. A dash: the cell doesn't serve that length."
+    )
+    grids = [_grid(rows, shown) for rows in _by_cell(shown)]
+    return section("needle", "Needles in long texts", lead, *(child for grid in grids for child in grid))
+
+
+def _by_cell(shown: Sequence[figures.Row]) -> list[list[figures.Row]]:
+    cells: dict[tuple[str, str], list[figures.Row]] = {}
+    for row in shown:
+        cells.setdefault((row["run_id"], row["cell_key"]), []).append(row)
+    return [*cells.values()]
+
+
+def _grid(rows: Sequence[figures.Row], shown: Sequence[figures.Row]) -> tuple[Markup, Markup]:
+    """A cell's name and its grid, with the lengths and depths of all cells of its bench, so that grids compare."""
+    beside = [row for row in shown if bench(row) == bench(rows[0])]
+    there = {(row["context_tokens"], row["depth_percent"]): row for row in rows}
+    depths = sorted({row["depth_percent"] for row in beside})
+    lines = [
+        {"length": tokens} | {_depth_name(depth): there.get((tokens, depth)) for depth in depths}
+        for tokens in sorted({row["context_tokens"] for row in beside})
+    ]
+    columns = [
+        Heading("prompt", lambda line: length_name(line["length"]), ""),
+        *(Heading(f"at {_depth_name(depth)}", _found_at(depth)) for depth in depths),
+    ]
+    name = _cell_name(rows[0], shown)
+    return tag("h3", name), table(f"Needles found, {name}", columns, lines)
+
+
+def _cell_name(row: figures.Row, shown: Sequence[figures.Row]) -> str:
+    """Model, precision and technique, and what else tells the cells of the page apart."""
+    others = [name for name in ("engine", "gpu", "run_id") if len({each[name] for each in shown}) > 1]
+    return " · ".join(
+        (f"{row['model']} {row['precision']}", technique_label(row), *(str(row[name]) for name in others))
+    )
+
+
+def _depth_name(percent: int) -> str:
+    """A depth for people."""
+    return f"{percent} %"
+
+
+def _found_at(depth: int) -> Callable[[figures.Row], Child]:
+    return lambda line: _mark(line[_depth_name(depth)])
+
+
+def _mark(row: figures.Row | None) -> Child:
+    """`3 of 3 (0.29 to 1.00)`; what is lost, cut off or not to be believed is said in words: colour only repeats it."""
+    if row is None:
+        return NOTHING
+    found = round(row["score"] * row["n"])
+    said = [f"{found} of {row['n']}{'' if found == row['n'] else ' found'}"]
+    said += [f"{row[what]} {words}" for what, words in (("truncated", "cut off"), ("blank", "blank")) if row[what]]
+    said += [row["verdict"]] if row["verdict"] != "ok" else []
+    colour = "ok" if found == row["n"] else "rejected" if found == 0 else "suspect"
+    interval = f" ({figures.span(row['score_lo'], row['score_hi'])})"
+    return join([tag("span", ", ".join(said), class_=colour), tag("small", interval)])
+
+
+SECTIONS = (Section("needle", "Needles", needle_section, 55),)

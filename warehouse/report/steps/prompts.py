@@ -1,0 +1,119 @@
+"""Section about named workloads: what each takes, what a technique gains on it, whether its program is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from configs.steps.prompts import workload_of
+from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
+from warehouse.report.display.groups import benches_of
+from warehouse.report.display.load_plots import speedup_plots
+from warehouse.report.display.markup import Markup, tag
+from warehouse.report.display.rate_columns import share
+from warehouse.report.display.section import Section, section
+from warehouse.report.display.speed_sections import claim_cell, plots_of
+from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.view import PROMPTS_STEP, View, bench
+from warehouse.report.steps.load import note_of
+
+LEAD = (
+    "Named prompts, each asked by itself and several at once: copies of one prompt are sent together, answers end by "
+    "themselves or at the cap, and the clock stops with the last. Copies mostly write the same tokens, so a mixture of "
+    "experts reads fewer experts for them than for prompts that differ, and is faster here than under such a load. "
+    "Characters per second compare languages, whose "
+    "tokens hold more or less. A program is taken out of its answer, run where it has no files and no network, and "
+    "held to what its prompt asked, so fast and correct stand in one row, with how many different answers that is: a "
+    "greedy prompt that is asked again writes the same, and is no further trial. A wrong one is a result, no fault of "
+    "the measurement."
+)
+
+
+def workload_section(view: View) -> Markup | None:
+    """Speedups by workload at each concurrency; the table has seconds, rates and programs."""
+    rows = _in_order([row for row in view.of(step=PROMPTS_STEP) if row["tok_s"] is not None])
+    if not rows:
+        return None
+    drawings = [drawing for each in benches_of(rows) for drawing in _bars(each)]
+    return section(
+        "workloads",
+        "Workloads",
+        LEAD,
+        plots_of(drawings),
+        table("Workloads", _columns(view, rows), fair_share(rows, bench)),
+        more(rows, "results_consolidated"),
+    )
+
+
+def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
+    width = max(len(row["acceptance_by_position"] or ()) for row in rows)
+    asks_programs = any(row["programs"] is not None for row in rows)
+    columns = [
+        *naming(view.rows),
+        Heading("workload", _workload, ""),
+        Heading("language", lambda row: row["language"] or NOTHING, ""),
+        Heading("in flight", lambda row: figure(row["concurrency"], 0)),
+        *([Heading("programs correct", _programs, "")] if asks_programs else []),
+        Heading("seconds", lambda row: figure(row["answer_s"])),
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
+        Heading("chars/s", lambda row: rate(row["chars_s"])),
+        Heading("speedup", lambda row: figure(row["speedup"])),
+        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
+        Heading("claim", lambda row: claim_cell(view, row), ""),
+    ]
+    if width:
+        columns.append(Heading("acceptance length", lambda row: figure(row["acceptance_length"])))
+        columns.append(Heading("accepted by position", _positions, ""))
+    return [
+        *columns,
+        Heading("cut off", lambda row: figure(row["truncated"], 0)),
+        Heading("verdict", verdict_mark, ""),
+    ]
+
+
+def _programs(row: Row) -> Markup | str:
+    """`3 of 4, 2 answers`, in colour; what was not run says so."""
+    number, right, distinct = row["programs"], row["programs_correct"], row["programs_distinct"]
+    if number is None:
+        return NOTHING
+    if not number:
+        return tag("span", "not run", class_="suspect")
+    correct = round(right * number)
+    colour = "ok" if correct == number else "rejected" if not correct else "suspect"
+    answers = "" if distinct is None else ", one answer" if distinct == 1 else f", {distinct} answers"
+    return tag("span", f"{correct} of {number}{answers}", class_=colour)
+
+
+def _positions(row: Row) -> str:
+    return " / ".join(share(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
+
+
+def _bars(rows: Sequence[Row]) -> list[Markup]:
+    known = [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
+    names = [*dict.fromkeys(map(_workload, rows))]
+    return speedup_plots(
+        known, "workload", _workload, names, sorted({row["concurrency"] for row in known}), note_of(rows)
+    )
+
+
+def _workload(row: Row) -> str:
+    return workload_of(row["condition"])
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    """By workload and load, so that a workload's cells stand together; among them AR first, then by name."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            *bench(row),
+            workload_of(row["condition"]),
+            row["concurrency"],
+            row["technique"] != "ar",
+            technique_sign(row),
+            row["precision"],
+            row["run_id"],
+        ),
+    )
+
+
+SECTIONS = (Section("workloads", "Workloads", workload_section, 42),)
