@@ -36,7 +36,7 @@ def module_of(room: str, spec: MeasuredStep) -> ModuleType:
 
 
 def step_module(room: str, name: str) -> ModuleType:
-    """The module `<room>/steps/<name>.py`.
+    """The module `<room>/steps/<name>.py`; a room's name is dotted, as `warehouse.dataset`.
 
     Raises:
         StepIncomplete: there is none.
@@ -47,7 +47,7 @@ def step_module(room: str, name: str) -> ModuleType:
         if error.name != f"{room}.steps.{name}":
             raise
         raise StepIncomplete(
-            f"step {name!r} has no {room}/steps/{name}.py; CONTRIBUTING.md says what a step needs"
+            f"step {name!r} has no {room.replace('.', '/')}/steps/{name}.py; CONTRIBUTING.md says what a step needs"
         ) from None
 
 

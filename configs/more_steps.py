@@ -8,7 +8,7 @@ from pathlib import Path
 from configs.errors import SpecsweepError
 
 VARIABLE = "SPECSWEEP_STEPS"
-"""Environment variable: a folder with more steps, in `configs/steps/`, `tasks/steps/` and `warehouse/dataset/steps/`."""
+"""Environment variable: a folder with more steps, in the same sub-folders as the checkout's, `configs/steps/` first."""
 
 
 def more_steps(room: str) -> list[str]:

@@ -1,8 +1,9 @@
 """What planning must know of every step: where it fits, what it asks of the engine, which settings it refuses.
 
-A step is one file of its name in three rooms: `configs/steps/` (its spec), `tasks/steps/` (how it is measured) and
-`warehouse/dataset/steps/` (its tables, its rows of the dataset, its sections of the report). CONTRIBUTING.md has the recipe.
-Evaluations by a framework share the file `eval.py`: each is an entry of `configs/evals/suites.py`.
+A step is a file of its name in each room: `configs/steps/` (its spec), `tasks/steps/` (how it is measured), and in
+`warehouse/` `ledger/steps/` (its raw tables), `dataset/steps/` (its rows of the dataset) and, if it has sections of the
+page, `report/steps/`. Evaluations by a framework share the file `eval.py`: each is an entry of
+`configs/evals/suites.py`. CONTRIBUTING.md has the recipe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The floor plan holds: no circle of imports on any floor, and no folder that has become a corridor."""
+"""The floor plan holds: each room imports those below it only, no folder has a circle, and a node needs little."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
+import subprocess
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -11,12 +14,22 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from tasks.host.environments import ensure
 
-HOUSE = ("configs", "warehouse", "tasks", "lab", "flows")
-"""The rooms that hold code, lowest first: each may use those before it."""
+LEDGER, DATASET, REPORT = (f"warehouse/{name}" for name in ("ledger", "dataset", "report"))
 
-MOST_FILES = 17
-"""Files of its own that a folder may have."""
+MAY_IMPORT = {
+    "configs": set[str](),
+    LEDGER: {"configs"},
+    DATASET: {"configs", LEDGER},
+    REPORT: {"configs", LEDGER, DATASET},
+    "tasks": {"configs", LEDGER},
+    "lab": {"configs", "tasks"},
+    "flows": {"configs", LEDGER, DATASET, REPORT, "tasks", "lab"},
+}
+"""Rooms that hold code, and which others each may import, for types too."""
+
+HOUSE = tuple(dict.fromkeys(room.split("/")[0] for room in MAY_IMPORT))
 
 FILES = sorted(path.relative_to(ROOT) for room in HOUSE for path in (ROOT / room).rglob("*.py"))
 
@@ -51,6 +64,16 @@ def file_of(name: str) -> Path | None:
 ARROWS: list[Arrow] = [(file, other) for file in FILES for other in imported(file) if other != file]
 
 
+def needed_by(*files: Path) -> set[Path]:
+    """Files that are imported where these are, themselves and the doors of all their folders among them."""
+    needed, new = set[Path](), set(files)
+    while new:
+        needed |= new
+        doors = {parent / "__init__.py" for file in new for parent in file.parents if parent != Path()}
+        new = (doors & set(FILES) | {target for source, target in ARROWS if source in new}) - needed
+    return needed
+
+
 def floors() -> list[Path]:
     """Every folder that holds code, and the house itself."""
     return sorted({Path(), *(parent for file in FILES for parent in file.parents)})
@@ -75,13 +98,39 @@ def test_the_doors_of_a_folder_lead_one_way(floor: Path) -> None:
         pytest.fail(f"a circle in {floor}:\n" + "\n".join(circle))
 
 
-def test_nobody_uses_a_room_above() -> None:
-    upward = [
+def room_of(file: Path) -> str:
+    return next(room for room in MAY_IMPORT if Path(room) in file.parents)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    wrong = [
         f"{source} imports {target}"
         for source, target in ARROWS
-        if HOUSE.index(target.parts[0]) > HOUSE.index(source.parts[0])
+        if Path(room) in source.parents and source not in LEAVING and room_of(target) not in {room, *MAY_IMPORT[room]}
     ]
-    assert not upward
+    assert not wrong
+
+
+LEAVING = {Path("tasks/evals/interim.py")}
+"""Compares cells on a node, which only the dataset does; it goes with the interim looks."""
+
+
+def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
+    """The runner and every step, imported in the environment of a node."""
+    program = (
+        "import json, sys, tasks.cell\n"
+        "from configs.known_steps import step_module, step_names\n"
+        "steps = [step_module('tasks', name).__name__ for name in step_names()]\n"
+        "print(json.dumps([steps, sorted(sys.modules)]))\n"
+    )
+    argv = [str(ensure("node")), "-c", program]
+    done = subprocess.run(argv, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, text=True, capture_output=True, check=True)
+    steps, modules = json.loads(done.stdout)
+    assert len(steps) > 1 and {"tasks.runner", "warehouse.ledger.commits", *steps} <= set(modules)
+    above = re.compile(r"(warehouse\.(dataset|report)|polars|flows)(\.|$)")
+    leaving = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in needed_by(*LEAVING)}
+    assert not [module for module in modules if above.match(module) and module not in leaving]
 
 
 def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
@@ -91,20 +140,10 @@ def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
     assert not [f"{source} imports {target}" for source, target in ARROWS if target.parent == trainer != source.parent]
 
 
-@pytest.mark.parametrize("floor", floors(), ids=str)
-def test_no_folder_is_a_corridor(floor: Path) -> None:
-    own = [path.name for path in (ROOT / floor).iterdir() if path.is_file() and path.suffix == ".py"]
-    assert len(own) <= MOST_FILES, f"{floor} has {len(own)} files of its own: make rooms"
-
-
 IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cover", "init", "probe", "ssh_server")]
 """What is started where nothing but lab/ can be seen, besides the daemon."""
 
 
 @pytest.mark.parametrize("entry", [Path("lab/control/daemon.py"), *IN_THE_LAB], ids=str)
 def test_what_runs_inside_the_lab_needs_nothing_but_the_lab(entry: Path) -> None:
-    needed, new = set[Path](), {entry}
-    while new:
-        needed |= new
-        new = {target for source, target in ARROWS if source in new} - needed
-    assert {file.parts[0] for file in needed} == {"lab"}
+    assert {file.parts[0] for file in needed_by(entry)} == {"lab"}

@@ -1,4 +1,4 @@
-"""A step is three small files: one that lies outside the checkout goes all the way, and nothing else knows of it."""
+"""A step is a few small files: one that lies outside the checkout goes all the way, and nothing else knows of it."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(tmp_path
         ("configs", ("def workload", "def work"), "ToyStep has no workload; without one it would look free"),
         ("configs", ("(MeasuredStep)", "(Load)"), "has 0 classes derived from MeasuredStep"),
         ("tasks", None, "step 'toy' has no tasks/steps/toy.py"),
-        ("warehouse", None, "step 'toy' has no warehouse/dataset/steps/toy.py"),
+        ("warehouse.dataset", None, "step 'toy' has no warehouse/dataset/steps/toy.py"),
     ],
 )
 def test_a_step_that_lacks_something_says_what(
     tmp_path: Path, broken: str, change: tuple[str, str] | None, said: str
 ) -> None:
     shutil.copytree(TOY, tmp_path / "steps")
-    file = tmp_path / "steps" / broken / "steps" / "toy.py"
+    file = tmp_path.joinpath("steps", *broken.split("."), "steps", "toy.py")
     if change is None:
         file.unlink()
     else:

@@ -1,4 +1,4 @@
-"""From a step to the file that knows its tables, its rows and its sections of the page."""
+"""From a step to the file that knows its tables and makes its rows."""
 
 from __future__ import annotations
 
@@ -11,40 +11,28 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made
 from warehouse.ledger.columns import Table
 from warehouse.ledger.tables import COMMON_TABLES
-from warehouse.report.display.section import Section
 
 
 class StepFile(Protocol):
     """What every `warehouse/dataset/steps/<step>.py` provides."""
 
     TABLES: tuple[Table, ...]
-    """Raw tables that only this step declares."""
-
-    SECTIONS: tuple[Section, ...]
-    """Its sections of the report's page."""
+    """Raw tables that only this step writes."""
 
     def rows(self, group: Group, raw: Raw) -> Made:
         """Rows of the dataset, for all cells of one comparison group at once."""
 
 
 def file_of(spec: MeasuredStep) -> StepFile:
-    """The warehouse's file of a step.
+    """The file that makes a step's rows.
 
     Raises:
         StepIncomplete: there is none.
     """
-    return cast(StepFile, module_of("warehouse", spec))
-
-
-def _files() -> list[StepFile]:
-    return [cast(StepFile, step_module("warehouse", name)) for name in step_names()]
+    return cast(StepFile, module_of("warehouse.dataset", spec))
 
 
 def raw_tables() -> dict[str, Table]:
     """All tables that a node writes, by name."""
-    return {table.name: table for table in (*(table for file in _files() for table in file.TABLES), *COMMON_TABLES)}
-
-
-def step_sections() -> list[Section]:
-    """All steps' sections, not yet in the page's order."""
-    return [section for file in _files() for section in file.SECTIONS]
+    files = [cast(StepFile, step_module("warehouse.dataset", name)) for name in step_names()]
+    return {table.name: table for table in (*(table for file in files for table in file.TABLES), *COMMON_TABLES)}

@@ -85,7 +85,7 @@ def data_dictionary() -> str:
     lines = [
         "# Data dictionary",
         "",
-        "Made from `warehouse/dataset/tables.py` and `warehouse/dataset/steps/`.",
+        "Made from `warehouse/dataset/tables.py`, `warehouse/ledger/tables.py` and `warehouse/ledger/steps/`.",
         "What does not apply is null, never 0 or an empty string.",
         "",
         "Product tables (`results_consolidated` is also a CSV, with lists as JSON text):",

@@ -28,7 +28,7 @@ class _Record(BaseModel):
 
 
 class FlowClaim(_Record):
-    """The right to manage a cell's clusters (`owner`: `warehouse.ledger.owner.owner_name`). `epoch` counts flows, from 1.
+    """The right to manage a cell's clusters (`owner`: `owner.owner_name`). `epoch` counts flows, from 1.
 
     `heard_at`: the last word of the flow before it; None: there was none. `pulse` names the heartbeat that speaks for
     the cell from then on.

@@ -1,7 +1,7 @@
 """Which K: a recommendation for one curve under one condition, or the reason why there is none.
 
-The rule is `warehouse.dataset.statistics.speculation.smallest`: refuse incomplete data, then take the smallest K within noise
-of the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets no
+The rule is in `statistics/speculation/smallest.py`: refuse incomplete data, then take the smallest K within noise of
+the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets no
 recommendation.
 """
 

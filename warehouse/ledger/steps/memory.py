@@ -5,6 +5,9 @@ from __future__ import annotations
 from warehouse.ledger.columns import Column, Table
 from warehouse.ledger.tables import CARD_COLUMNS, MEMORY_COLUMNS, ROW_IDENTITY
 
+MODE = "fixed"
+"""The request's answer has a fixed length, and isn't streamed."""
+
 MEMORY_STARTS = Table(
     "memory_starts",
     "one engine start: what it said of its memory, and the peaks over one request that fills the context",

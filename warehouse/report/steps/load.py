@@ -294,6 +294,5 @@ def note_of(rows: Sequence[Row]) -> str:
 
 SECTIONS = (
     Section("load", "Load", load_section, 32),
-    Section("load-rates", "Load on a schedule", rate_section, 33),
     Section("load-categories", "Load by category", category_section, 34),
 )

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warehouse.dataset.consolidate.inputs import Group
+from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, plain_row
 from warehouse.ledger.steps.toy import GREETINGS
-
-if TYPE_CHECKING:
-    from warehouse.dataset.consolidate.raw import Raw
-
 
 TABLES = (GREETINGS,)
 
