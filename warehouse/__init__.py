@@ -1,1 +1,1 @@
-"""WHAT we know: the store, the ledger, the tables, and what is built from them."""
+"""WHAT we know, in three rooms: `ledger/` (what happened), `dataset/` (what it means), `report/` (how it looks)."""

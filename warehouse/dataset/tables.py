@@ -1,7 +1,6 @@
-"""The tables of the warehouse, declared as data. This file is the data dictionary; analysts need no other.
+"""The tables of the dataset, declared as data. This file is the data dictionary; analysts need no other.
 
-What only one kind of step writes is declared in `warehouse/dataset/steps/`, also as data. Columns are added, never
-renamed and never reused. What does not apply is null, never 0 or "".
+Raw tables are declared in `warehouse/ledger/`, also as data. Columns are added, never renamed and never reused. What does not apply is null, never 0 or "".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 - inputs: which steps are committed, which are compared with each other
 - baseline: which AR cell a cell is compared with
-- raw: parts read once, verified, reduced by polars when a step asks for it
+- raw: parts read once, verified, reduced by polars
 - rows: what every row carries; scores: what rows of scores carry
 - speed: from visits to rates, intervals and pairs
 - pairs, paired, families: comparisons with the AR cell, item by item, settled among all of their run

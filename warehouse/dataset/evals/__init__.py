@@ -1,6 +1,1 @@
-"""What all evaluation steps write and what is made of it.
-
-- tables: their raw tables
-- readings, rows: from graded answers to counts, and to rows of the dataset and comparisons
-- section, paired_table, readers_table: the page's section about accuracy
-"""
+"""Evaluations: from graded answers to counts (readings), and to rows of the dataset and comparisons (rows)."""

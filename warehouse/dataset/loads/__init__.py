@@ -1,1 +1,1 @@
-"""Prompt suites under load, as rows and sections of the report."""
+"""Prompt suites under load, as rows of the dataset."""
