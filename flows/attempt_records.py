@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from flows.clusters.protocol import Ending
 from flows.run_context import RunContext
+from warehouse.ledger.claims import estimated_end_s
 from warehouse.ledger.clock import iso_of, moment_s
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.ends import estimated_end_s
 from warehouse.ledger.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name

@@ -18,7 +18,7 @@ from warehouse.ledger.verdicts import Reason
 from warehouse.report.answer import Answer, answers
 from warehouse.report.display.view import LOAD_STEP
 from warehouse.report.newest import make_view
-from warehouse.report.write import current_tables
+from warehouse.report.page import current_tables
 
 COLUMNS = {
     "cell": "cell",

@@ -44,7 +44,7 @@ from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger, said
 from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.proof import require_create_only
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}
 """What a cell's task run is called besides its label."""

@@ -18,10 +18,9 @@ from tasks.engine.server import Engine
 from tasks.frameworks.process import Frameworks
 from tasks.power import Cards
 from tasks.prompts import PROSE_KEPT_AS, Prompt, PromptSource, build_prompt, paragraphs_here, prose_from_json
-from warehouse.ledger.columns import Table
 from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.parts import Row
-from warehouse.ledger.tables import ENGINE_COUNTED, PROVENANCE
+from warehouse.ledger.tables import ENGINE_COUNTED, PROVENANCE, Table
 
 COUNTER_SETTLE_S = 2.0
 """How long the engine's counters may lag behind its answers."""

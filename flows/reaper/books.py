@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flows.clusters.names import PREFIX, cluster_name, store_hash
-from warehouse.ledger.claims import Claims
+from warehouse.ledger.claims import Claims, estimated_end_s
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.ends import estimated_end_s
 from warehouse.ledger.lease import LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name

@@ -20,7 +20,7 @@ REASON = "reaped: nobody owned its cluster"
 """Reason of an attempt that the reaper closes."""
 
 GONE = "gone when the reaper looked, and nobody managed it"
-"""Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.ledger.ends`)."""
+"""Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.ledger.claims`)."""
 
 SECOND_LOOK_S = 45.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a

@@ -168,7 +168,7 @@ def status(
 def report(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Consolidate everything committed, write the report page, and say where both are."""
     from warehouse.dataset.snapshot import publish
-    from warehouse.report.write import write_report
+    from warehouse.report.page import write_report
 
     opened = open_store(store_url(store))
     _runs_in(opened)  # a dataset without its runs would be replaced by an empty one

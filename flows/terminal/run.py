@@ -23,7 +23,7 @@ from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import require_create_only
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 CLOUD_STOP_S = 300.0
 """How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""

@@ -16,12 +16,11 @@ from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.grading import READERS, clustered, marks, our_scores, right_by_reader
 from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
-from warehouse.ledger.columns import Table
 from warehouse.ledger.commits import Commit
 from warehouse.ledger.parts import Row
 from warehouse.ledger.regrades import Grading
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
-from warehouse.ledger.tables import ROW_IDENTITY
+from warehouse.ledger.tables import ROW_IDENTITY, Table
 from warehouse.ledger.tables import VERDICTS as VERDICT_ROWS
 from warehouse.ledger.verdicts import Verdict, worst
 

@@ -19,7 +19,7 @@ from warehouse.dataset.snapshot import publish, read_current
 from warehouse.ledger.commits import Ledger, run_ids
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.store import open_store
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 SCRIPTS = ROOT / "bench" / "h200"
 

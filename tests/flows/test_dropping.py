@@ -23,7 +23,7 @@ from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish
 from tests.warehouse.synthetic import StepWriter, engine_counts, window
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.statistics.speculation.theory import expected_tokens
+from warehouse.dataset.statistics.speculation import expected_tokens
 from warehouse.ledger.commits import Commit, CommitResult, Ledger
 from warehouse.ledger.store import StoreAway, open_store
 from warehouse.timed.tables import WINDOWS

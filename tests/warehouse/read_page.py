@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.store import Store
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 VOID = {"meta"}
 

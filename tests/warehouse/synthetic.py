@@ -13,14 +13,13 @@ from configs.schema import Plan, PlannedCell
 from configs.steps.eval_tiny import EvalTinyStep
 from configs.steps.parity import ParityStep
 from configs.steps.throughput import Condition, ThroughputStep
-from warehouse.ledger.columns import Table
 from warehouse.ledger.commits import Commit, CommitResult, Ledger, Part
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
-from warehouse.ledger.tables import PROVENANCE, VERDICTS
+from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
 from warehouse.timed.tables import REQUESTS, WINDOWS
 
 WHEN = "2026-11-20T12:00:00.000+00:00"

@@ -15,7 +15,7 @@ from warehouse.dataset.snapshot import publish, read_current
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.commits import Ledger, run_ids
 from warehouse.ledger.store import Store, open_store
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 STEPS = {"smoke", "memory", "throughput", "load", "depth", "prompts", "needle", "eval-tiny", "eval-gpqa"}
 

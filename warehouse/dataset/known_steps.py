@@ -9,8 +9,7 @@ from configs.step import MeasuredStep
 from warehouse.dataset.consolidate.inputs import Group
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made
-from warehouse.ledger.columns import Table
-from warehouse.ledger.tables import COMMON_TABLES
+from warehouse.ledger.tables import COMMON_TABLES, Table
 
 
 class StepFile(Protocol):

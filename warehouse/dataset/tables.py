@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from warehouse.ledger.columns import Column, Table
-from warehouse.ledger.tables import FIRST_CHUNK, MEMORY_COLUMNS, PROVENANCE_COLUMNS
+from warehouse.ledger.tables import FIRST_CHUNK, MEMORY_COLUMNS, PROVENANCE_COLUMNS, Column, Table
 
 CANVAS = (
     Column("denoising_steps", "i64", "most passes over a canvas that were asked for; null: the checkpoint's own"),

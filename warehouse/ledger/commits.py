@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from configs.more_steps import VARIABLE as STEPS_VARIABLE
 from configs.schema import Plan, PlannedCell
 from warehouse.ledger.clock import SYSTEM, Clock
-from warehouse.ledger.columns import Table
 from warehouse.ledger.parts import Row, decode, encode, facts_of, sha256_hex
 from warehouse.ledger.store import Store, StoreError
+from warehouse.ledger.tables import Table
 from warehouse.ledger.verdicts import Verdict
 
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")

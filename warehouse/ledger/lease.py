@@ -20,7 +20,7 @@ from warehouse.ledger.outcomes import AttemptOutcome, Ended
 from warehouse.ledger.owner import lives_here
 from warehouse.ledger.price import usd_of
 from warehouse.ledger.store import StoreError
-from warehouse.ledger.store.numbered import numbers
+from warehouse.ledger.store.protocol import numbers
 
 HEARTBEAT_DEADLINE_S = 60.0
 """Silence after which a cell is free: no preemption may cost more than a minute of finished work."""

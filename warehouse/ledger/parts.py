@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from configs.secrets import redacted_rows
-from warehouse.ledger.columns import Column, Table
 from warehouse.ledger.store import StoreError
-from warehouse.ledger.tables import SCHEMA_VERSION
+from warehouse.ledger.tables import SCHEMA_VERSION, Column, Table
 
 Row = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ from configs.secrets import redacted
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended
-from warehouse.ledger.store.numbered import numbers
+from warehouse.ledger.store.protocol import numbers
 
 
 class _Record(BaseModel):
@@ -90,7 +90,7 @@ class PlacementEnd(_Record):
 
     `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
     `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`); `at` is when we
-    learned of it, or, if that is `estimated`, until when it was up at the latest (`warehouse.ledger.ends`): nobody
+    learned of it, or, if that is `estimated`, until when it was up at the latest (`warehouse.ledger.claims`): nobody
     saw it end.
     """
 

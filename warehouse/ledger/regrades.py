@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from warehouse.ledger.columns import Table
 from warehouse.ledger.commits import Commit, Ledger, Part
 from warehouse.ledger.parts import Row, decode, encode, sha256_hex
 from warehouse.ledger.store import StoreError
-from warehouse.ledger.store.numbered import numbers
+from warehouse.ledger.store.protocol import numbers
+from warehouse.ledger.tables import Table
 from warehouse.ledger.verdicts import Verdict
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.report.display.claims import control_of, is_faster, lossless
-from warehouse.report.display.doubts import cut_off_words, doubts, flags, lost_needles
+from warehouse.report.display.claims import control_of, cut_off_words, doubts, flags, is_faster, lossless, lost_needles
 from warehouse.report.display.figures import (
     TIMES,
     Row,
@@ -24,15 +23,19 @@ from warehouse.report.display.figures import (
     technique_label,
 )
 from warehouse.report.display.view import View, bench, headline_shape, load_shape, small_origin
-from warehouse.report.no_claim import fails_parity, no_speedup, parity_sentences, unclaimed, why_withheld
-from warehouse.report.reach import (
+from warehouse.report.no_claim import (
     by_rule,
     claimed_elsewhere,
     elsewhere,
     fails_accuracy,
+    fails_parity,
     is_carried,
+    no_speedup,
+    parity_sentences,
     takes_ar,
+    unclaimed,
     which_k,
+    why_withheld,
 )
 from warehouse.report.unmeasured import unmeasured_caveats
 

@@ -1,4 +1,7 @@
-"""The whole page: answer first, evidence after, nothing hidden, nothing loaded from anywhere."""
+"""From a store's current snapshot to the page beside its dataset.
+
+The whole page: answer first, evidence after, nothing hidden, nothing loaded from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from dataclasses import replace
 
 import polars as pl
 
-from warehouse.dataset.snapshot import Manifest
+from warehouse.dataset.snapshot import Manifest, current, read_table
+from warehouse.dataset.tables import PRODUCT_TABLES
+from warehouse.ledger.store import Store, StoreError
+from warehouse.report.accuracy_section import accuracy_section
 from warehouse.report.answer import answers, caveats
 from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
@@ -15,15 +21,14 @@ from warehouse.report.display.figures import moment, plural
 from warehouse.report.display.markup import Markup, join, tag
 from warehouse.report.display.section import Section
 from warehouse.report.display.view import View
-from warehouse.report.evals.section import accuracy_section
 from warehouse.report.newest import make_view
 from warehouse.report.placebo_section import placebo_section
 from warehouse.report.published.read import published_rows
-from warehouse.report.speculation.section import which_k_section
 from warehouse.report.steps import step_sections
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
 from warehouse.report.unmeasured import ANCHOR, TITLE, unmeasured_section
+from warehouse.report.which_k import which_k_section
 
 OWN_SECTIONS = (
     Section(ANCHOR, TITLE, unmeasured_section, 22),
@@ -100,3 +105,35 @@ def _footer(view: View, manifest: Manifest) -> Markup:
         tag("p", "The dataset opens with one line: ", tag("code", one_line), "."),
         tag("p", "Every column is explained in ", tag("code", "DATA_DICTIONARY.md"), "."),
     )
+
+
+CONVENIENCE_KEY = "report.html"
+"""The stable name of the newest report."""
+
+
+def current_tables(store: Store) -> tuple[Manifest, dict[str, pl.DataFrame]]:
+    """The current snapshot, and the tables that it has.
+
+    Raises:
+        StoreError: nothing was published yet.
+    """
+    manifest = current(store)
+    if manifest is None:
+        raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
+    return manifest, {name: read_table(store, manifest, name) for name in PRODUCT_TABLES}
+
+
+def write_report(store: Store) -> str:
+    """Render the current snapshot's report, and return where it can be opened.
+
+    Args:
+        store: that has the snapshot.
+
+    Raises:
+        StoreError: nothing was published yet, or the store can't be written.
+    """
+    manifest, tables = current_tables(store)
+    page = render_report(tables, manifest).encode()
+    store.put_new(f"reports/{manifest.version}.html", page)
+    store.put(CONVENIENCE_KEY, page)
+    return store.uri(CONVENIENCE_KEY)

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warehouse.ledger.columns import Column, Table
-from warehouse.ledger.tables import CARD_COLUMNS, COUNTED_PROMPT, ENGINE_COLUMNS, LOAD_SHAPE, ROW_IDENTITY
+from warehouse.ledger.tables import (
+    CARD_COLUMNS,
+    COUNTED_PROMPT,
+    ENGINE_COLUMNS,
+    LOAD_SHAPE,
+    ROW_IDENTITY,
+    Column,
+    Table,
+)
 
 ASKED_COLUMNS = (
     *ROW_IDENTITY,

@@ -14,8 +14,8 @@ from flows.reaper.report import ReapReport
 from tests.fake_cloud import OFFER, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.test_ledger import elsewhere
+from warehouse.ledger.claims import IDLE_S
 from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
-from warehouse.ledger.ends import IDLE_S
 from warehouse.ledger.placement import Offer, Placements, PlacementStory
 
 AWS = OFFER.model_copy(update={"region": "us-west-2", "zone": "us-west-2a"})

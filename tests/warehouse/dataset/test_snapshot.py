@@ -13,8 +13,7 @@ import pytest
 
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, write_demo_run
 from warehouse.dataset import snapshot
-from warehouse.dataset.product import data_dictionary
-from warehouse.dataset.snapshot import Manifest, current, publish, read_current, read_table
+from warehouse.dataset.snapshot import Manifest, current, data_dictionary, publish, read_current, read_table
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.clock import SYSTEM, Clock, moment_s
 from warehouse.ledger.commits import Ledger

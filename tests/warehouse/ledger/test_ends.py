@@ -8,9 +8,8 @@ from tests.warehouse.rented import START_S, ZONE_A, at, rent
 from tests.warehouse.synthetic import demo_plan
 from warehouse.dataset.bill.spending import STORE_REFRESH_S, Spending
 from warehouse.dataset.build import consolidate
-from warehouse.ledger.claims import Claims, Span
+from warehouse.ledger.claims import IDLE_S, Claims, Span, end_after
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.ends import IDLE_S, end_after
 from warehouse.ledger.lease import Heartbeat, Leases
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placement, PlacementEnd, Placements, PlacementStory, PlacementUp

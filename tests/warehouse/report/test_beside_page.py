@@ -13,7 +13,7 @@ from tests.warehouse.read_page import Page
 from tests.warehouse.synthetic import DEMO, Behaviour, write_demo_run
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.store import Store
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 MEASURED = {
     ("bf16", "ar", None): Behaviour(41.5, noise=0.002),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen
+from warehouse.report.accuracy_section import accuracy_section
 from warehouse.report.display.curves import Point, curves
 from warehouse.report.display.drawing import WIDTH
 from warehouse.report.display.figures import Row
@@ -18,7 +19,6 @@ from warehouse.report.display.markup import Markup
 from warehouse.report.display.plots import LETTER, acceptance_lines, rate_bars, score_dots, speedup_scatter
 from warehouse.report.display.speed_sections import speed_section
 from warehouse.report.display.view import View
-from warehouse.report.evals.section import accuracy_section
 from warehouse.report.steps.load import category_section
 from warehouse.report.steps.memory import energy_bars, memory_section
 from warehouse.report.steps.prompts import workload_section

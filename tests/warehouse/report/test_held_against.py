@@ -8,8 +8,7 @@ from tests.warehouse.report.started import placebo, speed_pair
 from tests.warehouse.synthetic import demo_plan
 from tests.warehouse.visited import VisitedRun, only
 from warehouse.ledger.store import Store
-from warehouse.report.display.claims import control_of
-from warehouse.report.display.doubts import doubts
+from warehouse.report.display.claims import control_of, doubts
 from warehouse.report.display.speed_sections import speed_section
 
 OTHER = {"model": "diffuser", "compared_as": "m"}

@@ -13,8 +13,7 @@ from warehouse.ledger.store import Store
 from warehouse.report.cost_section import cost_section
 from warehouse.report.display.figures import MINUS, NOTHING
 from warehouse.report.display.view import View
-from warehouse.report.noise import start_seconds
-from warehouse.report.placebo_section import placebo_section
+from warehouse.report.placebo_section import placebo_section, start_seconds
 
 
 @pytest.mark.parametrize("said", [{}, {"reasons": ["no_placebo"], "conclusion": "inconclusive"}])

@@ -15,9 +15,9 @@ from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, d
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, StoreError
+from warehouse.report.display.drawing import Scale, apart
 from warehouse.report.display.markup import Markup, tag
-from warehouse.report.display.scale import Scale, apart
-from warehouse.report.write import write_report
+from warehouse.report.page import write_report
 
 
 def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:

@@ -1,7 +1,7 @@
 """What a run, or the calendar month, has cost so far, read from the placements of a store.
 
 Machines that are still up are counted until now, and those that nobody works with any more until they had idled out
-(`warehouse.ledger.ends`). Asking is cheap enough for every look at a cluster: a cell is read when its placements'
+(`warehouse.ledger.claims`). Asking is cheap enough for every look at a cluster: a cell is read when its placements'
 records have changed, which one listing shows, and between two listings the clock carries the open ones on.
 """
 
@@ -14,8 +14,8 @@ from functools import partial
 from typing import NamedTuple
 
 from warehouse.dataset.bill.bill import is_free, month_of, rented_span
+from warehouse.ledger.claims import end_after, estimated_end_s
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.ends import end_after, estimated_end_s
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.looks import SharedLook
 from warehouse.ledger.placement import Placements, PlacementStory

@@ -1,8 +1,11 @@
-"""What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger."""
+"""What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger.
+
+Which AR cell a cell is compared with: one rule, for consolidation and for a node that looks before the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,13 +14,40 @@ from pydantic import ValidationError
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from configs.visits import Visit, split_name, unmeasured
-from warehouse.dataset.consolidate.baseline import baseline_among, bench_of
-from warehouse.ledger.columns import Table
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.regrades import in_force, newest, read_regrade
 from warehouse.ledger.store import Store, StoreError
+from warehouse.ledger.tables import Table
+
+
+def bench_of(planned: PlannedCell) -> tuple[str, str, str, str]:
+    """Model, precision, engine and kind of machine: what two cells of a run share that may be compared.
+
+    A model that is held against another one's AR stands on that one's bench.
+    """
+    cell = planned.cell
+    return cell.model.compared_as, cell.precision.name, cell.engine.name, planned.gpu.name
+
+
+def baseline_among(planned: PlannedCell, cells: Iterable[PlannedCell]) -> PlannedCell | None:
+    """The AR cell that a cell of the same run is compared with; None for AR itself, and where there is none.
+
+    Of several, one with the same serving arguments comes first. Dummy weights are only compared with dummy weights.
+    """
+    if planned.cell.technique.is_baseline:
+        return None
+    model, serving = planned.cell.model, planned.cell.serving
+    found = (
+        each
+        for each in cells
+        if each.cell.technique.is_baseline
+        and bench_of(each) == bench_of(planned)
+        and (each.cell.model.name, each.cell.model.weights) == (model.compared_as, model.weights)
+    )
+    return min(found, key=lambda each: (each.cell.serving != serving, each.cell.cell_key), default=None)
+
 
 READERS = 16
 """Small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands."""

@@ -11,10 +11,10 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from warehouse.dataset.consolidate.inputs import READERS, STEP, CommittedStep, Identity
-from warehouse.ledger.columns import ColumnType, Table
 from warehouse.ledger.commits import Part
 from warehouse.ledger.parts import sha256_hex
 from warehouse.ledger.store import Store, StoreError
+from warehouse.ledger.tables import ColumnType, Table
 
 Rows = list[dict[str, Any]]
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.dataset.consolidate.acceptance import counted_acceptance
 from warehouse.dataset.consolidate.costs import step_seconds
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
 from warehouse.dataset.consolidate.paired import Arm, paired
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Judged, Made, Row, base_row, plain_row, verdict_columns
 from warehouse.dataset.consolidate.serving import judged_as_served
+from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.compare import MARGIN, proportion_stderr, wilson_interval
 from warehouse.dataset.tables import SMOKE
-from warehouse.ledger.columns import Table
+from warehouse.ledger.tables import Table
 from warehouse.ledger.verdicts import Reason
 
 Counts = Mapping[str, Any]

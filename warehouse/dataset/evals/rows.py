@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs.steps.eval import EvalStep
-from warehouse.dataset.consolidate.acceptance import counted_acceptance
 from warehouse.dataset.consolidate.costs import step_seconds
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group, baseline_of
 from warehouse.dataset.consolidate.paired import Arm, paired
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Judged, Made, Row, base_row, verdict_columns
 from warehouse.dataset.consolidate.serving import judged_as_served
+from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.evals.readings import READERS, answered, counted
 from warehouse.dataset.statistics.compare import Z_TWO_SIDED, proportion_stderr, wilson_interval
 from warehouse.dataset.statistics.proportions import pass_at_k

@@ -17,9 +17,8 @@ from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, Row, verdict_columns, verdict_of
 from warehouse.dataset.consolidate.speed.bandwidth import decoding_steps, total
-from warehouse.dataset.consolidate.speed.energy import energy_of
 from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows
-from warehouse.dataset.consolidate.speed.visits import Visited, machine_of, visited
+from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
 from warehouse.dataset.loads.arrivals import Followed, followed
 from warehouse.dataset.loads.latencies import load_row
 from warehouse.ledger.formulas.load_windows import loops, timed, windows_of

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from warehouse.dataset.statistics.proportions import ALPHA
-from warehouse.dataset.statistics.roots import falling_root
+from warehouse.dataset.statistics.proportions import ALPHA, falling_root
 
 MARGIN = 0.05
 """Accuracy that may be lost and still be called "no worse": five points, stated beside every claim."""

@@ -1,13 +1,27 @@
-"""Shares of few trials, and of several answers per item."""
+"""Shares of few trials, and of several answers per item.
+
+Where a falling function crosses zero.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from warehouse.dataset.statistics.roots import falling_root
 from warehouse.ledger.formulas.beta import binomial_at_most
+
+
+def falling_root(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function crosses zero between `low` and `high`, to 2^-60 of their distance."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
 
 ALPHA = 0.05
 """Error that a claim may have, before it is divided among looks and comparisons."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.ledger.columns import Column, Table
-from warehouse.ledger.tables import ROW_IDENTITY
+from warehouse.ledger.tables import ROW_IDENTITY, Column, Table
 
 _SUITE = Column(
     "suite", "str", "the evaluation step that asked, e.g. eval-gpqa (the smoke step asks for several)", required=True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.ledger.columns import Column, Table
-from warehouse.ledger.tables import CARD_COLUMNS, MEMORY_COLUMNS, ROW_IDENTITY
+from warehouse.ledger.tables import CARD_COLUMNS, MEMORY_COLUMNS, ROW_IDENTITY, Column, Table
 
 MODE = "fixed"
 """The request's answer has a fixed length, and isn't streamed."""

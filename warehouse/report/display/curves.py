@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from warehouse.report.display.drawing import WIDTH, axis_below, axis_left, colour, fill, line, name_of, svg, text
+from warehouse.report.display.drawing import (
+    WIDTH,
+    Scale,
+    apart,
+    axis_below,
+    axis_left,
+    colour,
+    fill,
+    line,
+    name_of,
+    svg,
+    text,
+    tick_label,
+)
 from warehouse.report.display.figures import Row, significant, technique_label, technique_sign
 from warehouse.report.display.markup import Child, Markup, tag
 from warehouse.report.display.plots import room_for_names
-from warehouse.report.display.scale import Scale, apart, tick_label
 
 
 class Point(NamedTuple):

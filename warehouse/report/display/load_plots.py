@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from warehouse.report.display.curves import Line, curves
-from warehouse.report.display.drawing import WIDTH, axis_below, colour, line, svg, text
+from warehouse.report.display.drawing import WIDTH, Scale, axis_below, colour, line, svg, text
 from warehouse.report.display.figures import TIMES, Row, ar_name, figure, technique_label, technique_sign
 from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.scale import Scale
 from warehouse.report.display.section import FEWEST_BARS, plot
 
 IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"

@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from warehouse.report.display.drawing import WIDTH, axis_below, axis_left, colour, fill, line, name_of, svg, text
+from warehouse.report.display.drawing import (
+    WIDTH,
+    Scale,
+    apart,
+    axis_below,
+    axis_left,
+    colour,
+    fill,
+    line,
+    name_of,
+    svg,
+    text,
+)
 from warehouse.report.display.figures import TIMES, Row, ar_name, figure, rate, technique_label, technique_sign
 from warehouse.report.display.markup import Child, Markup, join, tag
-from warehouse.report.display.scale import Scale, apart
 
 LABELS, MOST_LABELS = 108.0, 160.0
 """Room for names left of bars, and the most that long ones get of it."""

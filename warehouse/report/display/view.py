@@ -1,4 +1,7 @@
-"""What the page shows: the newest rows, by kind."""
+"""What the page shows: the newest rows, by kind.
+
+Rows that share a plot, and rows that share a line of it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,24 @@ from configs.steps.prompts import workload_of
 from warehouse.dataset.tables import CURVE, DIAGNOSTIC_EXTRACTORS, counts
 from warehouse.report.display.figures import Row
 from warehouse.report.published.read import Published
+
+
+def benches_of(rows: Sequence[Row], *, by_precision: bool = True) -> list[list[Row]]:
+    """Rows that share a plot: of one model, engine and machine, in one run, and of one precision unless told."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault((*bench(row), row["precision"] if by_precision else "", row["run_id"]), []).append(row)
+    return [*found.values()]
+
+
+def cells_of(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows that share a line of one; rejected rows are in tables only."""
+    found: dict[Cell, list[Row]] = {}
+    for row in rows:
+        if row["verdict"] != "rejected":
+            found.setdefault((row["run_id"], row["cell_key"]), []).append(row)
+    return [*found.values()]
+
 
 DEMO_FAMILY_PREFIX = "tiny-"
 """Prefix of families that this project trains itself, on a laptop."""

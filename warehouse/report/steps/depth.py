@@ -8,12 +8,11 @@ from configs.steps.depth import DECODE, PREFILL
 from warehouse.ledger.verdicts import worst
 from warehouse.report.display.curves import curves, points_of
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
-from warehouse.report.display.groups import benches_of, cells_of
 from warehouse.report.display.markup import Child, Markup
 from warehouse.report.display.section import Section, plot, section
 from warehouse.report.display.speed_sections import claim_cell, plots_of
 from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import DEPTH_STEP, View, bench
+from warehouse.report.display.view import DEPTH_STEP, View, bench, benches_of, cells_of
 
 LEAD = (
     "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: "

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from configs.steps.load import OPEN, category_of
 from warehouse.report.display.curves import points_of
 from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
-from warehouse.report.display.groups import benches_of, cells_of
 from warehouse.report.display.load_plots import IN_FLIGHT, PER_SECOND, against_load, speedup_plots
 from warehouse.report.display.markup import Child, Markup, tag
 from warehouse.report.display.rate_columns import share
 from warehouse.report.display.section import Section, plot, section
 from warehouse.report.display.speed_sections import claim_cell, plots_of
 from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, bench
+from warehouse.report.display.view import LOAD_STEP, View, bench, benches_of, cells_of
 
 LEAD = (
     "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "

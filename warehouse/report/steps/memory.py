@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
 from warehouse.report.display.curves import points_of
-from warehouse.report.display.drawing import WIDTH, axis_below, fill, svg, text
+from warehouse.report.display.drawing import WIDTH, Scale, axis_below, fill, svg, text
 from warehouse.report.display.figures import (
     MINUS,
     NOTHING,
@@ -18,16 +18,14 @@ from warehouse.report.display.figures import (
     technique_label,
     technique_sign,
 )
-from warehouse.report.display.groups import benches_of, cells_of
 from warehouse.report.display.load_plots import IN_FLIGHT, against_load
 from warehouse.report.display.markup import Child, Markup, tag
 from warehouse.report.display.plots import BAR, GAP, bar_label, room_for_labels, usual_precision
 from warehouse.report.display.rate_columns import CONDITION
-from warehouse.report.display.scale import Scale
 from warehouse.report.display.section import FEWEST_BARS, Section, apart, plot, section
 from warehouse.report.display.speed_sections import plots_of
 from warehouse.report.display.tables import Heading, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, bench
+from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, bench, benches_of, cells_of
 
 GIB, KIB = 1024**3, 1024
 

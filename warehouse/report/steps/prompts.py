@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from configs.steps.prompts import workload_of
 from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
-from warehouse.report.display.groups import benches_of
 from warehouse.report.display.load_plots import speedup_plots
 from warehouse.report.display.markup import Markup, tag
 from warehouse.report.display.rate_columns import share
 from warehouse.report.display.section import Section, section
 from warehouse.report.display.speed_sections import claim_cell, plots_of
 from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
-from warehouse.report.display.view import PROMPTS_STEP, View, bench
+from warehouse.report.display.view import PROMPTS_STEP, View, bench, benches_of
 from warehouse.report.steps.load import note_of
 
 LEAD = (

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from warehouse.report.display.controls import controls, of_each
 from warehouse.report.display.figures import figure
 from warehouse.report.display.markup import Child, Markup, tag
 from warehouse.report.display.rate_columns import CONDITION
 from warehouse.report.display.section import Section, section
-from warehouse.report.display.speed_sections import acceptance_section, baseline_section, speed_section
+from warehouse.report.display.speed_sections import (
+    acceptance_section,
+    baseline_section,
+    controls,
+    of_each,
+    speed_section,
+)
 from warehouse.report.display.tables import Heading, naming, table, verdict_mark
 from warehouse.report.display.view import View
 

@@ -11,8 +11,7 @@ from tests.warehouse.synthetic import demo_plan
 from warehouse.dataset.bill.bill import BillLine, bill, month_of
 from warehouse.dataset.bill.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.product import data_dictionary
-from warehouse.dataset.snapshot import publish, read_current
+from warehouse.dataset.snapshot import data_dictionary, publish, read_current
 from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Heartbeat, Leases

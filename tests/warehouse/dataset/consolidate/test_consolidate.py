@@ -18,8 +18,7 @@ from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, engi
 from warehouse.dataset import build
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory
-from warehouse.dataset.product import product_files, product_rows
-from warehouse.dataset.snapshot import publish, read_current
+from warehouse.dataset.snapshot import product_files, product_rows, publish, read_current
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.parts import arrow_schema, encode, sha256_hex

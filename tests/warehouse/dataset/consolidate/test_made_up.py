@@ -7,7 +7,7 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from flows.results import result_rows
 from tests.warehouse.visited import VisitedRun, only
-from warehouse.dataset.consolidate.baseline import baseline_among
+from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.store import Store
 from warehouse.report.display.figures import marks, technique_name

@@ -8,7 +8,7 @@ from configs.cell import Model
 from tests.warehouse.synthetic import StepWriter, demo_plan, window
 from tests.warehouse.visited import SHORT, VisitedRun, only, served
 from warehouse.dataset import build
-from warehouse.dataset.consolidate.baseline import baseline_among
+from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.timed.tables import WINDOWS

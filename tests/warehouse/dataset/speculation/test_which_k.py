@@ -16,16 +16,15 @@ from tests.warehouse.report.rows import MTP as MTP_ROW
 from tests.warehouse.report.rows import seen
 from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
 from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
-from warehouse.dataset.speculation.curves import shapes_of
-from warehouse.dataset.speculation.points import Point, Points
-from warehouse.dataset.speculation.theory import steps_of
-from warehouse.dataset.statistics.speculation.theory import expected_tokens
+from warehouse.dataset.speculation.curves import Point, Points, shapes_of
+from warehouse.dataset.speculation.rows import steps_of
+from warehouse.dataset.statistics.speculation import expected_tokens
 from warehouse.dataset.statistics.visits import Components
 from warehouse.dataset.tables import K_CURVES
 from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
-from warehouse.report.speculation.section import which_k_section
+from warehouse.report.which_k import which_k_section
 from warehouse.timed.tables import REQUESTS, WINDOWS
 
 AR = ("ar", None)

@@ -7,8 +7,7 @@ from itertools import permutations
 import pytest
 
 from tests.warehouse.dataset.statistics.counts import compare_counts
-from warehouse.dataset.statistics.conclude import Standing, conclude, n_needed, wording
-from warehouse.dataset.statistics.holm import holm
+from warehouse.dataset.statistics.conclude import Standing, conclude, holm, n_needed, wording
 from warehouse.dataset.statistics.paired import compare
 from warehouse.dataset.statistics.power import items_needed
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from configs.cell import Cell
 from configs.visits import Role
-from warehouse.dataset.consolidate.baseline import baseline_among
-from warehouse.dataset.consolidate.inputs import CommittedStep, Identity
+from warehouse.dataset.consolidate.inputs import CommittedStep, Identity, baseline_among
 from warehouse.dataset.consolidate.speed.visits import Visited
 from warehouse.ledger.verdicts import Reason
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from warehouse.dataset.consolidate.pairs import shared
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.consolidate.speed.run import Visits
-from warehouse.dataset.statistics.holm import holm
+from warehouse.dataset.statistics.conclude import holm
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.visits import Components, Estimate
 from warehouse.ledger.verdicts import Reason

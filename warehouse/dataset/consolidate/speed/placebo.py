@@ -9,7 +9,7 @@ from typing import NamedTuple
 from warehouse.dataset.consolidate.pairs import shared
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.consolidate.speed.run import Arms, Load, baselines_of, load_of
-from warehouse.dataset.statistics.holm import holm
+from warehouse.dataset.statistics.conclude import holm
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.visits import Components, Estimate, placebo_interval, smallest_seen
 from warehouse.ledger.verdicts import Reason

@@ -1,6 +1,8 @@
 """Speed rows of one comparison group: rates over all visits of a cell, latency, acceptance, bandwidth.
 
 What needs the visits of the whole run (intervals, speedups) follows in `settled`.
+
+What drafts were worth over a step that has no windows: answers that are graded or compared, not timed.
 """
 
 from __future__ import annotations
@@ -26,11 +28,31 @@ from warehouse.dataset.consolidate.rows import (
 from warehouse.dataset.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.speed.arms import Machine, Standing, homes_of, standing
 from warehouse.dataset.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
-from warehouse.dataset.consolidate.speed.energy import energy_of
-from warehouse.dataset.consolidate.speed.visits import STREAMED, Shape, Visited, median_of, repeats_of, visit_row
+from warehouse.dataset.consolidate.speed.visits import (
+    STREAMED,
+    Shape,
+    Visited,
+    energy_of,
+    median_of,
+    repeats_of,
+    visit_row,
+)
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.price import usd_of
+from warehouse.ledger.tables import ENGINE_COUNTED
 from warehouse.ledger.verdicts import Reason
+
+
+def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
+    """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or nobody counted."""
+    cell = step.planned.cell
+    counted = raw.rows(step, ENGINE_COUNTED) if cell.technique.drafts else []
+    if not counted:
+        return {}
+    worked = [row | {"completion_tokens": row["engine_generation_tokens"]} for row in counted]
+    tokens, steps = total(worked, "completion_tokens"), decoding_steps(cell, worked)
+    return acceptance_of(worked) | {"tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None}
+
 
 STANDING = "standing"
 """Key under which a speed row carries its `Standing`, until `settled` takes it out. No column."""

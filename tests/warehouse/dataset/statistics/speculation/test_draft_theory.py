@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warehouse.dataset.statistics.speculation.theory import (
+from warehouse.dataset.statistics.speculation import (
     Decoding,
     acceptance_rate,
     expected_tokens,

@@ -7,7 +7,7 @@ from math import exp, log
 
 import pytest
 
-from warehouse.dataset.statistics.speculation.smallest import Ratio, apart, smallest_within_noise
+from warehouse.dataset.statistics.speculation import Ratio, apart, smallest_within_noise
 from warehouse.dataset.statistics.visits import Estimate
 
 

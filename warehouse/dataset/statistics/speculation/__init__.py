@@ -1,1 +1,0 @@
-"""What drafting is worth in theory, and which of several K to take."""

@@ -1,1 +1,0 @@
-"""How many tokens to draft: the page's section and its plots."""
