@@ -1,7 +1,4 @@
-"""The build: groups of comparable steps in, rows of the product tables out.
-
-Attempt rows: how every try of a cell went, and what its machine cost.
-"""
+"""The build: groups of comparable steps in, rows of the product tables out; among them how every try of a cell went."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 Copies of the current files at the root of the store are a convenience (one stable path to open); the manifest is the
 truth.
 
-Product tables as files: Parquet with meanings in its schema, CSV for spreadsheets, and the data dictionary.
+Its files: Parquet with meanings in its schema, CSV for spreadsheets, and the data dictionary.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The tables of the dataset, declared as data. This file is the data dictionary; analysts need no other.
 
-Raw tables are declared in `warehouse/ledger/`, also as data. Columns are added, never renamed and never reused. What does not apply is null, never 0 or "".
+Raw tables are declared in `warehouse/ledger/`, also as data. Columns are added, never renamed and never reused. What
+does not apply is null, never 0 or "".
 """
 
 from __future__ import annotations

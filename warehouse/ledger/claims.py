@@ -1,17 +1,16 @@
-"""When a machine ended that nobody saw end: at the last that was heard of it or of its flow, plus its idle time.
-
-Runner and flow are what keeps a machine up: without a runner it removes itself after its idle time (the task's
-`autostop`), without a flow after the time that its own timer gives it (`cloud.unattended_h`), and a flow that lives
-closes its records. So a placement that nobody closed cost no more than until then, however late somebody looks; billing
-it until then keeps a weekend of nobody's from eating a budget.
-
-Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of whoever holds them.
+"""Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of whoever holds them.
 
     cells/<cell_key>/flows/<epoch>.json    created only if absent; the highest epoch manages the cell
     cells/<cell_key>/flow.json             a flow has let go of the cell (earlier versions: its heartbeat, too)
     flows/<pulse>.json                     a flow's heartbeat, for all the cells that it claimed by this name
 
 Two flows that begin at the same moment create the same epoch, and one of them learns so from the write itself.
+
+A machine that nobody saw end ended at the last that was heard of it or of its flow, plus its idle time.
+Runner and flow are what keeps a machine up: without a runner it removes itself after its idle time (the task's
+`autostop`), without a flow after the time that its own timer gives it (`cloud.unattended_h`), and a flow that lives
+closes its records. So a placement that nobody closed cost no more than until then, however late somebody looks; billing
+it until then keeps a weekend of nobody's from eating a budget.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Columns and tables that any step writes, as data.
-
-How a table is declared: columns as data, turned into pyarrow and polars schemas in one place each.
-"""
+"""How a table is declared, columns as data, and the columns and tables that any step writes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The report: one offline page made from one snapshot.
+"""HOW it looks: one offline page made from one snapshot's tables.
 
-- answer: what the data say, first on the page; no_claim: why they say nothing about speed
-- placebo_section, noise: AR against AR, and what starts and repeats differ by
-- cost_section, trust_sections: what it says about all steps; steps, evals, speculation: the others
+- page: the page itself, and its place in a store; style; newest: which rows are shown
+- answer: what the data say, first on the page; no_claim: why they say nothing about speed, and how far they reach
+- placebo_section: AR against AR, and what starts and repeats differ by
+- accuracy_section, which_k, cost_section, trust_sections, unmeasured, beside: other sections; steps: those of one step
 - published: what others published before, and the verdict that their data can carry
-- newest: which rows are shown; page, style, write: the page itself
+- display: how figures, tables and plots are drawn, whatever they are of
 """

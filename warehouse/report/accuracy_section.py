@@ -1,8 +1,6 @@
-"""The page's section about accuracy: all evaluations, whoever asked them.
+"""The page's section about accuracy: each technique against AR, question by question, whatever framework asked.
 
-Each technique against AR, question by question: the figures, the verdict and what it means in words.
-
-What other readers would have published of the same answers, side by side: the traps that graders fall into.
+Beside it is what other readers would have published of the same answers: the traps that graders fall into.
 """
 
 from __future__ import annotations

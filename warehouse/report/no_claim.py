@@ -1,6 +1,7 @@
-"""How far a recommendation reaches: is its accuracy carried, which K by the rule, and under which other loads?
+"""Why the page states no speedup, and how far a recommendation reaches that it states.
 
-Why the page states no speedup, in words: what was missing is what can be mended.
+A missing speedup names what was missing, because that can be mended. A recommendation says whether its accuracy is
+carried, which K the rule takes, and under which other loads it was measured.
 """
 
 from __future__ import annotations

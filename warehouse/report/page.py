@@ -1,7 +1,4 @@
-"""From a store's current snapshot to the page beside its dataset.
-
-The whole page: answer first, evidence after, nothing hidden, nothing loaded from anywhere.
-"""
+"""From the current snapshot to the page: answer first, evidence after, nothing hidden, nothing loaded from anywhere."""
 
 from __future__ import annotations
 

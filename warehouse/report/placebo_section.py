@@ -1,6 +1,6 @@
 """AR against AR: what the same comparison says where nothing can be different, and how noisy the machine was.
 
-What a speed varies by: from start to start, from repeat to repeat, and with the machine's time.
+Speeds vary from start to start, from repeat to repeat, and with the machine's time.
 """
 
 from __future__ import annotations

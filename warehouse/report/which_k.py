@@ -1,6 +1,6 @@
-"""The section about K: curves, recommendations, and theory beside measurement.
+"""The section about K: rate or speedup over K as measured, theory beside it, and recommendations.
 
-Plot of a curve over K: rate or speedup as measured, and as theory expects of the acceptance that was measured.
+Theory is what is expected of the acceptance that was measured.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """From committed parts to rows, for all kinds of steps; `warehouse.dataset.build` puts the rows together.
 
 - inputs: which steps are committed, which are compared with each other
-- baseline: which AR cell a cell is compared with
 - raw: parts read once, verified, reduced by polars
-- rows: what every row carries; scores: what rows of scores carry
+- rows: what every row carries; scores: what rows of scores carry; costs: seconds and dollars of a row
 - speed: from visits to rates, intervals and pairs
-- pairs, paired, families: comparisons with the AR cell, item by item, settled among all of their run
+- pairs, paired: comparisons with the AR cell, item by item, settled among all of their run
 - serving: whether speed and accuracy come from equally started engines
 - parity_bar: cells whose outputs aren't AR's though they promise it, and what that takes away
-- attempts: how the tries went, and what the machines under them cost
 """

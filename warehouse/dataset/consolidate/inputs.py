@@ -1,6 +1,6 @@
 """What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger.
 
-Which AR cell a cell is compared with: one rule, for consolidation and for a node that looks before the end.
+Here, too, is the one rule of which AR cell a cell is compared with.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The last word on accuracy comparisons: each is settled among all comparisons of the same evaluation of its run.
+"""Comparisons with the AR cell: what every pair row carries, and the last word on those of accuracy.
 
 A run compares many cells with AR; at 5 % each, one in twenty differs by chance. Holm's correction keeps the chance of
 any false claim at 5 % over the family: all models, precisions and techniques, one evaluation, one run.
-
-Pair rows: what every comparison of a cell with its AR cell carries, and those of accuracy.
 """
 
 from __future__ import annotations

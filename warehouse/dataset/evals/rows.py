@@ -1,7 +1,4 @@
-"""Rows of an evaluation step: the score that counts, what other readers made of the same answers, the comparison.
-
-Nodes import this file through `warehouse/dataset/steps/eval.py` and have no polars.
-"""
+"""Rows of an evaluation step: the score that counts, what other readers made of the same answers, the comparison."""
 
 from __future__ import annotations
 

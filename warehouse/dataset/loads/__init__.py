@@ -1,1 +1,1 @@
-"""Prompt suites under load, as rows of the dataset."""
+"""Rows of the dataset that timed steps make, beyond what all speeds share: suites under load, depths, workloads."""

@@ -1,16 +1,16 @@
-"""Which K are out after one visit of each: so much slower in every condition that another start can't change it.
+"""Which K: a recommendation for one curve under one condition, or the reason why there is none.
+
+The rule is in `statistics/speculation.py`: refuse incomplete data, then take the smallest K within noise of
+the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets no
+recommendation.
+
+Which K are out after one visit of each: so much slower in every condition that another start can't change it.
 
 After one visit nothing in the run says how much starts differ, so what they may differ by is allowed for. A K is kept
 where anything is in doubt: a row that isn't ok or has no interval, a condition that was not measured, a single
 condition in which it may yet be within noise of the fastest. What writes another text than AR is no measure for the
 others, however fast it is, and neither is what ran on another machine or, as an AR cell may be, under other serving
 arguments. So the rule can waste a visit, and never a winner.
-
-Which K: a recommendation for one curve under one condition, or the reason why there is none.
-
-The rule is in `statistics/speculation/smallest.py`: refuse incomplete data, then take the smallest K within noise of
-the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets no
-recommendation.
 """
 
 from __future__ import annotations

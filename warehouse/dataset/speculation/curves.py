@@ -1,6 +1,6 @@
-"""The points of a curve under one condition: its rows, and the starts that each K may be held against another by.
+"""Curves over K: which cells of a run differ in nothing but how many tokens they draft.
 
-Curves over K: which cells of a run differ in nothing but how many tokens they draft.
+A curve has points under each condition: its rows, and the starts that each K may be held against another by.
 """
 
 from __future__ import annotations

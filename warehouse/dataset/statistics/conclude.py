@@ -1,6 +1,6 @@
 """From figures to a verdict, and from a verdict to words that claim no more than the figures carry.
 
-One error rate for all comparisons of a sweep.
+All comparisons of a sweep share one error rate (Holm).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Shares of few trials, and of several answers per item.
-
-Where a falling function crosses zero.
-"""
+"""Shares of few trials, and of several answers per item."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""Intervals of rates, of their ratios, and of a placebo, from the parts of their variances.
+"""Speeds and their ratios, whose unit is a *visit*: one start of an engine on a machine.
 
-With one to ten degrees of freedom it takes a simulation to say whether 95 % are 95 % (bench/coverage.py). An interval
-that holds at 5 % need not hold at 5 % over the number of cells, where a claim is decided: far out, t with
-Satterthwaite's degrees is too short (any false claim in a family: up to 11 %). So the p value of a ratio is stricter
-than its interval: it has no more degrees of freedom than the starts, and no arm's repeats scatter less than the run's
-do on average (then: at most 4 %). With one or two degrees the interval is made so, too.
+Sources: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013) and arXiv 2007.10899: levels of
+repetition, the variance of each by differences of mean squares, the interval of a ratio, and how many repetitions at
+which level are worth their cost. Here on logs, so that a ratio is a difference. Degrees of freedom of a sum of mean
+squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
 
-What was measured of one thing on one machine: an arm, its visits, and how they lie.
-
-How a run's visits differ: the variance from start to start, and the drift of the machine, pooled over its arms.
+How a run's visits differ is the variance from start to start, and the drift of the machine, pooled over its arms.
 
 The log rate of repeat r in visit v of arm a is arm + drift * position + start(v) + repeat(v, r). An interval over
 repeats alone says how still one start was, nothing of the next one; so the start component is estimated from visits of
@@ -19,6 +16,13 @@ square, not of the small difference, as simulation decided (bench/coverage.py): 
 (Satterthwaite's formula on the floored value) intervals cover 89 to 92 % where starts and repeats scatter alike.
 Unfloored, or with that uncertainty kept where the floor holds, they cover 99 % and more where starts don't differ. An
 arm's repeat variance is moderated by the others' (`warehouse.dataset.statistics.repeats`).
+
+Intervals of rates, of their ratios and of a placebo are made of the parts of their variances.
+With one to ten degrees of freedom it takes a simulation to say whether 95 % are 95 % (bench/coverage.py). An interval
+that holds at 5 % need not hold at 5 % over the number of cells, where a claim is decided: far out, t with
+Satterthwaite's degrees is too short (any false claim in a family: up to 11 %). So the p value of a ratio is stricter
+than its interval: it has no more degrees of freedom than the starts, and no arm's repeats scatter less than the run's
+do on average (then: at most 4 %). With one or two degrees the interval is made so, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a store can do. Everything rests on one primitive, `put_new`: create only if absent.
 
-Objects that are numbered in their names: each is created only if absent, and the highest number is the last word.
+Of objects that are numbered in their names, the highest number is the last word.
 """
 
 from __future__ import annotations

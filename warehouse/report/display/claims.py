@@ -1,6 +1,6 @@
 """What the rows on the page support: is a cell faster, is it lossless, beside which control is its parity read?
 
-What keeps a cell's accuracy from being vouched for: evaluations that weren't compared with AR, needles it lost.
+And what keeps its accuracy from being vouched for: evaluations that weren't compared with AR, needles that it lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What every plot is drawn with: the frame, its axes, and the colours of techniques.
-
-From data to places on a drawing: one linear scale with round ticks.
-"""
+"""What every plot is drawn with: the frame, linear scales with round ticks, axes, and the colours of techniques."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sections about speed: AR, speedups, acceptance.
 
-AR as the control that cells bring along: no rows of the dataset, and yet what they are held against.
+AR as the control of a cell is no row of the dataset, and yet what the cell is held against; it is drawn here, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the page shows: the newest rows, by kind.
-
-Rows that share a plot, and rows that share a line of it.
-"""
+"""What the page shows: the newest rows, by kind, by the plots that they share, and by lines of a plot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Speed rows of one comparison group: rates over all visits of a cell, latency, acceptance, bandwidth.
 
 What needs the visits of the whole run (intervals, speedups) follows in `settled`.
-
-What drafts were worth over a step that has no windows: answers that are graded or compared, not timed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A visit that was continued on another machine was measured twice, in part: the windows of the machine that committed
 are its figure, those of the other one are a row of their own that says so.
 
-Energy of windows: what a token took, and the power meanwhile, by the cards' own figures.
+Energy is by the cards' own figures:
 
     energy_j_per_token  sum of energy_j / sum of completion tokens
     power_w             sum of energy_j / sum of the seconds that it was taken in
