@@ -16,7 +16,7 @@ from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.regrades import rows_in_force
 from warehouse.ledger.store import Store, StoreError
-from warehouse.timed.tables import REQUESTS
+from warehouse.ledger.timed_tables import REQUESTS
 
 
 def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:

@@ -67,7 +67,7 @@ from tasks.timing.timed import Timed
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.formulas.phases import phases_of
 from warehouse.ledger.formulas.windows import rate_of
-from warehouse.timed.tables import DEPTH
+from warehouse.ledger.timed_tables import DEPTH
 
 MODE = "stream"
 """Of raw rows; the two rows of the dataset that a depth becomes are `prefill` and `decode`."""

@@ -65,8 +65,8 @@ from tasks.timing.loops import constant_moments, poisson_moments
 from tasks.timing.requests import Asked, Row
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.formulas.load_windows import windows_of
+from warehouse.ledger.timed_tables import LOAD
 from warehouse.ledger.verdicts import Reason
-from warehouse.timed.tables import LOAD
 
 WINDOW = ("condition", "category", "attempt")
 """What identifies a window; requests of a mixed one have their own category."""

@@ -40,7 +40,7 @@ from tasks.timing.conditions import (
 )
 from tasks.timing.requests import Asked, Row, ready_of
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.timed.tables import PROMPTS
+from warehouse.ledger.timed_tables import PROMPTS
 
 MODE = "natural"
 """Answers end by themselves or at the cap; they are not streamed."""

@@ -43,8 +43,8 @@ from tasks.timing.requests import OwnPrompts, Row, ready_of
 from tasks.timing.timed import AllFailed, untimed
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.timed_tables import THROUGHPUT
 from warehouse.ledger.verdicts import Reason
-from warehouse.timed.tables import THROUGHPUT
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:

@@ -20,7 +20,7 @@ from tasks.steady import paces_of
 from tasks.timing.loops import OnAnswer
 from tasks.timing.requests import Asked, Row, ready_of, request_rows
 from tasks.timing.timed import AllFailed, Timed, timed, untimed
-from warehouse.timed.tables import TimedTables
+from warehouse.ledger.timed_tables import TimedTables
 
 MOST_TRIES = 3
 """How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""

@@ -20,7 +20,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.regrades import rows_in_force
 from warehouse.ledger.store import open_store
-from warehouse.timed.tables import REQUESTS
+from warehouse.ledger.timed_tables import REQUESTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(150)]
 

@@ -26,7 +26,7 @@ from warehouse.dataset.build import consolidate
 from warehouse.dataset.statistics.speculation import expected_tokens
 from warehouse.ledger.commits import Commit, CommitResult, Ledger
 from warehouse.ledger.store import StoreAway, open_store
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 SUITE = """
 name: one-speed

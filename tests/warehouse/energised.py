@@ -13,8 +13,8 @@ from tests.warehouse.visited import MinuteByMinute, served
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import WINDOWS
 from warehouse.report.display.figures import Row
-from warehouse.timed.tables import WINDOWS
 
 GIB = 1024**3
 

@@ -20,7 +20,7 @@ from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
-from warehouse.timed.tables import REQUESTS, WINDOWS
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
 WHEN = "2026-11-20T12:00:00.000+00:00"
 

@@ -15,7 +15,7 @@ from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.parts import Row
 from warehouse.ledger.store import Store
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 

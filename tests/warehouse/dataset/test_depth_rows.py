@@ -19,11 +19,11 @@ from warehouse.dataset.tables import PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.formulas.phases import phases_of
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import DEPTH_WINDOWS
 from warehouse.report.display.figures import Row
 from warehouse.report.display.speed_sections import acceptance_section, speed_section
 from warehouse.report.display.view import View
 from warehouse.report.steps.depth import depth_section
-from warehouse.timed.tables import DEPTH_WINDOWS
 
 SPEC = DepthStep.model_validate({"step": "depth", "prompts": "prose", "depths": [0, 4096]})
 AR, MTP = 0, 3

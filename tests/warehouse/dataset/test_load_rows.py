@@ -19,10 +19,10 @@ from warehouse.dataset.loads.rows import UNJUDGED
 from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store
+from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.report.display.figures import Row
 from warehouse.report.display.view import View
 from warehouse.report.steps.load import category_section, load_section
-from warehouse.timed.tables import LOAD_REQUESTS, LOAD_WINDOWS
 
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": {"ttft_ms": 35, "tpot_ms": 20}}

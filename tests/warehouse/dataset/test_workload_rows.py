@@ -17,12 +17,12 @@ from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.tables import PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS
 from warehouse.report.answer import answers
 from warehouse.report.display.figures import Row
 from warehouse.report.display.speed_sections import acceptance_section
 from warehouse.report.display.view import View
 from warehouse.report.steps.prompts import workload_section
-from warehouse.timed.tables import PROMPT_REQUESTS, PROMPT_WINDOWS
 
 SPEC = PromptsStep.model_validate(
     {

@@ -21,7 +21,7 @@ from warehouse.ledger.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.tables import SCHEMA_VERSION, VERDICTS
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 NOW = "2026-11-20T12:00:00.000+00:00"
 

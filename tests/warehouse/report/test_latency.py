@@ -6,8 +6,8 @@ from tests.warehouse.report.rows import MTP, seen, visit
 from tests.warehouse.synthetic import StepWriter, streamed, window
 from tests.warehouse.visited import SHORT, VisitedRun, only
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.steps.throughput import latency_section
-from warehouse.timed.tables import REQUESTS, WINDOWS
 
 STREAM = MTP | {"mode": "stream", "tok_s": None, "ttft_ms": 52.0, "tpot_ms": 5.0}
 

@@ -12,7 +12,7 @@ from warehouse.dataset.consolidate.rows import Made, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
 from warehouse.ledger.formulas.phases import phases_of
-from warehouse.timed.tables import DEPTH_WINDOWS
+from warehouse.ledger.timed_tables import DEPTH_WINDOWS
 
 Place = tuple[str, str | None, str | None, str | None]
 """Cell, machine, condition and mode."""

@@ -22,8 +22,8 @@ from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machi
 from warehouse.dataset.loads.arrivals import Followed, followed
 from warehouse.dataset.loads.latencies import load_row
 from warehouse.ledger.formulas.load_windows import loops, timed, windows_of
+from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.ledger.verdicts import Reason
-from warehouse.timed.tables import LOAD_REQUESTS, LOAD_WINDOWS
 
 UNJUDGED = "steadiness not judged: the engine doesn't say what it drafted for each request"
 """Of rows whose repeats are other prompts, on which drafts are worth more or less."""

@@ -28,7 +28,7 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, Row, verdict_columns, verdict_of
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
-from warehouse.timed.tables import PROMPT_REQUESTS, PROMPT_WINDOWS
+from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS
 
 RUN = ("correct", "wrong", "failed", "timed_out")
 """What becomes of a program that was run, or that an answer should have had and hasn't."""

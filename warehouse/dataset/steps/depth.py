@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warehouse.dataset.loads.depths import depth_rows as rows
-from warehouse.timed.tables import DEPTH
+from warehouse.ledger.timed_tables import DEPTH
 
 __all__ = ["TABLES", "rows"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warehouse.dataset.loads.rows import load_rows as rows
-from warehouse.timed.tables import LOAD
+from warehouse.ledger.timed_tables import LOAD
 
 __all__ = ["TABLES", "rows"]
 

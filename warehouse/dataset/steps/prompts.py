@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warehouse.dataset.loads.workloads import prompt_rows as rows
-from warehouse.timed.tables import PROMPTS
+from warehouse.ledger.timed_tables import PROMPTS
 
 __all__ = ["TABLES", "rows"]
 

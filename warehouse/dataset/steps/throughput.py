@@ -7,7 +7,7 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import by_attempt, in_order, visited
-from warehouse.timed.tables import REQUESTS, WINDOWS
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
 TABLES = (REQUESTS, WINDOWS)
 

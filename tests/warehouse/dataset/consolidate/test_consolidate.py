@@ -25,7 +25,7 @@ from warehouse.ledger.parts import arrow_schema, encode, sha256_hex
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store, StoreError
-from warehouse.timed.tables import REQUESTS, WINDOWS
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurrency=4, requests=16)

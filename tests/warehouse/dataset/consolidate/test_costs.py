@@ -15,7 +15,7 @@ from warehouse.ledger.regrades import Grading, write_regrade
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import VERDICTS
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 LONG = Condition(name="long c=1", context_tokens=640, output_tokens=100)

@@ -10,8 +10,8 @@ from tests.warehouse.visited import SHORT, VisitedRun, only
 from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.display.rate_columns import condition_cell
-from warehouse.timed.tables import REQUESTS, WINDOWS
 
 ANSWERS = (40, 60, 100)
 """Tokens; the last is the cap."""

@@ -10,7 +10,7 @@ from tests.warehouse.synthetic import demo_plan, item, window
 from warehouse.dataset.consolidate.serving import arguments, differences
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 

@@ -11,7 +11,7 @@ from warehouse.dataset import build
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 QUIET = (("mtp", 1), ("mtp", 2), ("mtp", 4), ("ngram", 4), ("draft_model", 4), ("dflash", 7), ("suffix", 8))
 

@@ -13,7 +13,7 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import plain_row
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
-from warehouse.timed.tables import WINDOWS
+from warehouse.ledger.timed_tables import WINDOWS
 
 
 def test_a_speedup_without_a_placebo_is_no_claim_and_its_pair_keeps_what_was_seen(local: Store) -> None:

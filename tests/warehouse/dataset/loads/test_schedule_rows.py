@@ -17,9 +17,9 @@ from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.formulas.histogram import counted_gaps
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.report.display.view import View
 from warehouse.report.steps.load import load_section, rate_section
-from warehouse.timed.tables import LOAD_REQUESTS, LOAD_WINDOWS
 
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "rates": [2, 8], "limits": {"ttft_ms": 60, "e2e_s": 2}}

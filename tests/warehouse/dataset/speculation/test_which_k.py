@@ -24,8 +24,8 @@ from warehouse.dataset.tables import K_CURVES
 from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.which_k import which_k_section
-from warehouse.timed.tables import REQUESTS, WINDOWS
 
 AR = ("ar", None)
 K1, K2, K4 = ("mtp", 1), ("mtp", 2), ("mtp", 4)
