@@ -107,13 +107,9 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
     wrong = [
         f"{source} imports {target}"
         for source, target in ARROWS
-        if Path(room) in source.parents and source not in LEAVING and room_of(target) not in {room, *MAY_IMPORT[room]}
+        if Path(room) in source.parents and room_of(target) not in {room, *MAY_IMPORT[room]}
     ]
     assert not wrong
-
-
-LEAVING = {Path("tasks/evals/interim.py")}
-"""Compares cells on a node, which only the dataset does; it goes with the interim looks."""
 
 
 def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
@@ -129,8 +125,7 @@ def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
     steps, modules = json.loads(done.stdout)
     assert len(steps) > 1 and {"tasks.runner", "warehouse.ledger.commits", *steps} <= set(modules)
     above = re.compile(r"(warehouse\.(dataset|report)|polars|flows)(\.|$)")
-    leaving = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in needed_by(*LEAVING)}
-    assert not [module for module in modules if above.match(module) and module not in leaving]
+    assert not [module for module in modules if above.match(module)]
 
 
 def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
