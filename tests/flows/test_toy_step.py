@@ -66,7 +66,7 @@ def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(tmp_path
     ("broken", "change", "said"),
     [
         ("configs", ("def workload", "def work"), "ToyStep has no workload; without one it would look free"),
-        ("configs", ("(MeasuredStep)", "(Load)"), "has 0 classes derived from MeasuredStep"),
+        ("configs", ("(MeasuredStep)", "(Work)"), "has 0 classes derived from MeasuredStep"),
         ("tasks", None, "step 'toy' has no tasks/steps/toy.py"),
         ("warehouse.dataset", None, "step 'toy' has no warehouse/dataset/steps/toy.py"),
     ],

@@ -29,7 +29,7 @@ from tasks.prompts import (
     prompt_seed,
     prose_from_json,
     prose_to_json,
-    words,
+    words_of,
 )
 from tests.fake_run import FakeRun
 
@@ -193,9 +193,9 @@ def test_no_paragraph_comes_twice_before_all_have_come() -> None:
     assert paragraphs == paragraphs_here()
     length = sum(len(paragraph.split()) for paragraph in paragraphs)
     assert length > 30_000
-    once = "".join(islice(words(paragraphs, 7), length)).split("\n\n")[:-1]
+    once = "".join(islice(words_of(paragraphs, 7), length)).split("\n\n")[:-1]
     assert sorted(once) == sorted(paragraphs)
-    assert len(list(islice(words(paragraphs, 7), 2 * length))) == 2 * length, "then they come again"
+    assert len(list(islice(words_of(paragraphs, 7), 2 * length))) == 2 * length, "then they come again"
 
 
 def test_a_suite_may_name_every_kind_that_is_made_and_no_other() -> None:

@@ -175,7 +175,7 @@ def test_an_engine_that_lies_is_rejected_in_every_condition(
     run = measured(FakeRun(tmp_path, suite=suite(steps)), node_python, lie, "0.01" if lie == "bursts" else "0.004")
     verdicts = run.rows(step, "verdicts")
     assert len(verdicts) == {"load": 2 * 12, "prompts": 4, "depth": 2 * 4}[step]
-    # beside a busy neighbour a client may have waited even so: then it accuses nobody of bursts
+    # beside busy neighbours a client may have waited in all of them: then it accuses nobody of bursts
     told = [row for row in verdicts if lie != "bursts" or "client_starved" not in row["reasons"]]
-    assert told and {row["verdict"] for row in told} == {"rejected"}
+    assert {row["verdict"] for row in told} <= {"rejected"} and "ok" not in {row["verdict"] for row in verdicts}
     assert all(reason in row["reasons"] for row in told)
