@@ -15,7 +15,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## measure a tiny model family on this machine, no GPU needed, and open the report
-	@bin/environment --then-s 400 engine-cpu control node lm-eval >/dev/null
+	@bin/environment --then-s 520 engine-cpu control node lm-eval >/dev/null
 	@bin/sweep demo $(ARGS)
 
 family: ## train the demo's tiny models anew, beside the shipped ones (5 minutes; 25 without AVX-512)

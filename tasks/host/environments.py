@@ -38,6 +38,9 @@ SUFFIX = "SUFFIX"
 
 LOG_LINE_EVERY_S = 10.0
 
+HEAD_START_S = 1.0
+"""Of the environment that takes longest, before others: it fetches first, one at a time does, and all wait for it."""
+
 CLEAR = "\r\x1b[2K"
 """Clears the current line of a terminal."""
 
@@ -219,11 +222,13 @@ def left_of_all(names: Sequence[Name], then_s: float) -> Callable[[], str]:
 
 def _print_pythons(names: list[Name], console: Console) -> int:
     """Make what is missing, side by side; print all interpreters in the order asked for."""
-    missing = [name for name in names if _path_of(name) is None]
+    missing = sorted((name for name in names if _path_of(name) is None), key=lambda name: -ENVIRONMENTS[name].make_s)
     if missing:
+        if missing[0] != "uv" and _path_of("uv") is None:
+            _make("uv", console)
         with ThreadPoolExecutor(len(missing)) as pool:
             try:
-                made = list(pool.map(lambda name: _make(name, console), missing))
+                made = list(pool.map(lambda name: _make(name, console, HEAD_START_S * (name != missing[0])), missing))
             except KeyboardInterrupt:
                 console.cancelled = True
                 raise
@@ -234,8 +239,9 @@ def _print_pythons(names: list[Name], console: Console) -> int:
     return 0
 
 
-def _make(name: Name, console: Console) -> bool:
+def _make(name: Name, console: Console, after_s: float = 0.0) -> bool:
     started = time.monotonic()
+    time.sleep(after_s)
     try:
         ensure(name, tell=console.tell_of(name))
     except InstallError as error:
