@@ -1,25 +1,16 @@
-"""Ten questions that no working model misses, asked of every real model before hours are spent on it."""
+"""Ten questions that no working model misses, and how their answers are read.
+
+Standard library only: what stands in for an engine in tests reads them too.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from configs.cell import Model
-from configs.steps.smoke import SANITY_AT_ONCE, SANITY_QUESTIONS, sanity_tokens
-from tasks.client import Reply
-from tasks.context import Progress, StepContext
-from tasks.family.words import KINDS, Question, questions
 from tasks.frameworks.job import without_thoughts
-from tasks.grading import last_letter
-from tasks.guards.answers import cut_off_sanity, failed_sanity
-from tasks.guards.finding import Finding
-from tasks.guards.text import improbable_text
-from tasks.prompts import Prompt
-from warehouse.ledger.steps.smoke import SANITY
 
 
 class SanityQuestion(NamedTuple):
@@ -74,68 +65,3 @@ GENERAL = (
     SanityQuestion("zh-format", "zh", "请只回答“苹果”这两个字。不要说别的。", "苹果", _says_only("苹果")),
 )
 """A set of our own, of a kind that every model of the last years answers without thinking."""
-
-
-FAMILY_SEED = 10
-"""Gives the sanity questions another draw than smoke's tries and the evaluation's items."""
-
-FAMILY_LANGUAGE = "demo"
-"""The family's own words are no human language."""
-
-
-def questions_for(model: Model) -> tuple[SanityQuestion, ...]:
-    """What a model is asked: a member of the demo family what it was taught, any other the general questions."""
-    return GENERAL if model.family_member is None else _taught(model.family_member)
-
-
-def _taught(member: str) -> tuple[SanityQuestion, ...]:
-    """Taught questions of both kinds; the diffusion member was taught lookups only."""
-    kinds = ("lookup",) if member == "diffusion" else KINDS
-    drawn = [each for each in questions(SANITY_QUESTIONS * len(KINDS), FAMILY_SEED) if each.kind in kinds]
-    return tuple(_with_letter(question) for question in drawn[:SANITY_QUESTIONS])
-
-
-def _with_letter(asked: Question) -> SanityQuestion:
-    return SanityQuestion(
-        asked.item_id, FAMILY_LANGUAGE, asked.prompt, asked.answer, lambda body: last_letter(body) == asked.answer
-    )
-
-
-async def sanity(ctx: StepContext) -> list[Finding | None]:
-    """Ask what no earlier attempt asked, as the cell decodes; store the answers; say what they give away."""
-    rows = await ctx.resume(SANITY, ("question_id",))
-    answered = {row["question_id"] for row in rows}
-    asked = [question for question in questions_for(ctx.cell.model) if question.question_id not in answered]
-    fresh = await _answers(ctx, asked)
-    await ctx.write(SANITY, fresh)
-    rows += fresh
-    ctx.tell(Progress(100, f"{sum(row['is_right'] for row in rows)} of {len(rows)} sanity questions right"))
-    return [failed_sanity(rows), cut_off_sanity(rows), improbable_text([row["mean_logprob"] for row in rows])]
-
-
-async def _answers(ctx: StepContext, asked: list[SanityQuestion]) -> list[dict[str, Any]]:
-    slots = asyncio.Semaphore(SANITY_AT_ONCE)
-    most_tokens = sanity_tokens(ctx.cell)
-
-    async def one(question: SanityQuestion) -> Reply:
-        async with slots:
-            body = ctx.client.request(Prompt(question.prompt), most_tokens, fixed=False, logprobs="written")
-            return await ctx.client.complete(body)
-
-    replies = await asyncio.gather(*map(one, asked))
-    return [_row(question, reply) for question, reply in zip(asked, replies, strict=True)]
-
-
-def _row(question: SanityQuestion, reply: Reply) -> dict[str, Any]:
-    return {
-        "question_id": question.question_id,
-        "language": question.language,
-        "prompt": question.prompt,
-        "wanted": question.wanted,
-        "body": reply.body,
-        "reasoning": reply.reasoning,
-        "is_right": reply.finish_reason != "length" and question.is_right(reply.body),
-        "finish_reason": reply.finish_reason,
-        "completion_tokens": reply.completion_tokens,
-        "mean_logprob": reply.mean_logprob,
-    }

@@ -176,7 +176,7 @@ class FakeRun:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a runner: exit code and what it said."""
-    said, _ = process.communicate(timeout=180)
+    said, _ = process.communicate(timeout=900)
     return process.returncode, said
 
 

@@ -221,7 +221,7 @@ async def tried_until_kept_up(
     lost: list[str] = []
     for tries in range(1, MOST_TRIES + 1):
         try:
-            window = await once(name if tries == 1 else f"{name}-try-{tries}")
+            window = await once(window_of_try(name, tries))
         except AllFailed as error:
             lost += error.failures
             if tries == MOST_TRIES:
@@ -230,6 +230,11 @@ async def tried_until_kept_up(
         if window.row["failed"] or not (starved(window.row) or is_client_limited(window.row)):
             break
     return window._replace(row=with_failures({**window.row, "tries": tries}, lost))
+
+
+def window_of_try(name: str, number: int) -> str:
+    """Name of a window in its first try, and in later ones, whose prompts are others."""
+    return name if number == 1 else f"{name}-try-{number}"
 
 
 def again(window: Row) -> str:

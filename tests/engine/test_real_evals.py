@@ -20,7 +20,7 @@ from tasks.evals.tape import FLUSH_ITEMS
 from tasks.family.members import folder_of, revision_of
 from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
-from tasks.sanity_questions import questions_for
+from tasks.steps.smoke import questions_for
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.ledger.commits import Ledger

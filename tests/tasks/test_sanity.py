@@ -24,8 +24,9 @@ from tasks.engine.server import free_port
 from tasks.frameworks.process import Frameworks
 from tasks.guards.answers import cut_off_sanity, failed_sanity
 from tasks.guards.finding import Judgement
-from tasks.sanity_questions import GENERAL, questions_for
+from tasks.sanity_questions import GENERAL
 from tasks.steps import smoke
+from tasks.steps.smoke import questions_for
 from tests.fake_run import FakeRun
 from warehouse.ledger.verdicts import Reason
 

@@ -158,7 +158,7 @@ def test_a_container_that_a_killed_runner_left_is_removed_before_the_next_engine
     cell = FakeRun(tmp_path).planned.cell
     served = cell.engine.model_copy(update={"command": ("docker", "run", "an/image")})
     workdir, port = cell_workdir("r1", cell.cell_key), free_port()
-    left = Engine(engine_command(cell.model_copy(update={"engine": served}), port, workdir), port, workdir, 30)
+    left = Engine(engine_command(cell.model_copy(update={"engine": served}), port, workdir), port, workdir, 300)
     said: list[str] = []
 
     async def next_runner() -> None:

@@ -61,7 +61,7 @@ def gathered(run: FakeRun, folder: Path, served: Cell | None = None, **env: str)
         cell, port = served or run.planned.cell, free_port()
         command = engine_command(cell, port, folder)
         command = command._replace(env=command.env | env)
-        engine = Engine(command, port, folder, 30)
+        engine = Engine(command, port, folder, 300)
         try:
             await engine.start(lambda _: None)
             async with Client(engine.base_url, cell.model, cell.technique) as client:
@@ -188,7 +188,7 @@ def test_another_server_on_the_port_is_not_our_engine(tmp_path: Path) -> None:
 
     stranger = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
     threading.Thread(target=stranger.serve_forever, daemon=True).start()
-    engine = Engine(serving_on(stranger.server_port, tmp_path), stranger.server_port, tmp_path, 30)
+    engine = Engine(serving_on(stranger.server_port, tmp_path), stranger.server_port, tmp_path, 300)
     try:
         with pytest.raises(EngineFailed, match="Address already in use"):
             asyncio.run(engine.start(lambda _: None))
@@ -206,7 +206,7 @@ def test_the_log_of_an_earlier_start_stays(tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("the first start\n")
     (tmp_path / "engine-1.log").write_text("one before\n")
     port = free_port()
-    engine = Engine(serving_on(port, tmp_path), port, tmp_path, 30)
+    engine = Engine(serving_on(port, tmp_path), port, tmp_path, 300)
     try:
         asyncio.run(engine.start(lambda _: None))
     finally:
