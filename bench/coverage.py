@@ -2,15 +2,20 @@
 
     bin/run python bench/coverage.py [RUNS]
 
-One row per design, cells, repeats and scatter; each run has three conditions, a drift of 0.5 % per visit (rows that say
-so: none), and arms of different speed. "covers": of the 95 % intervals of all ratios, how many contain the true one;
-must be 93 to 97 %; with fewer than four cells, 93 % or more. "any false": families (the cells of a run under one
-condition) of identical arms in which any claim is made, i.e. an interval leaves 1 out and p is below 5 % after Holm's
-correction; at most 5 %. The second table has the least and the most that rows of one design cover, and most families
-with a false claim; the third the placebo (AR's last visit over its first): runs in which it alarms, after Holm over
-three conditions; at most 5 %, with fewer than four cells not held to that: no drift can be fitted there, and an alarm
-withholds claims. Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The
-last line is one JSON document.
+One row per design, cells, repeats and scatter. Each run has three conditions, and arms of different speed. It drifts by
+0.5 % per start, but for rows that say "none".
+
+"covers": the share of the 95 % intervals of all ratios that contain the true one. It must be 93 to 97 %, or at least
+93 % with fewer than four cells. "any false": a family is the cells of a run under one condition. Of families of
+identical arms, the share with any claim: an interval that excludes 1, and p below 5 % after Holm. At most 5 %.
+
+The second table has the lowest and highest coverage of each design, and its highest share of false families. The third
+has the A/A check (AR's last start over its first): the share of runs in which it alarms, after Holm over the three
+conditions. At most 5 %. Fewer than four cells have no such bound: no drift can be fitted there, and an alarm withholds
+claims.
+
+Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one
+JSON document.
 
 Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
 techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two

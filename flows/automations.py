@@ -2,7 +2,7 @@
 
 When worker and flow process die together, nobody marks the flow run: it would stay Running for ever. So silence turns
 it Crashed, and a crash schedules the same run again; the ledger lets it continue. Both look at flow runs with our tag
-only: what others do on the same server, and how often their flows beat, is no business of ours.
+only, and leave other users of the server alone.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ OWNER = "flow"
 
 
 def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pause: Callable[[], None]) -> None:
-    """Commit the second starts of cells whose K is out as dropped, without a row: whoever goes on finds them done.
+    """Commit the second starts of cells whose K is out as dropped, without a row: later attempts find them done.
 
     What the first start measured stays. A cell whose way back was measured in part is not dropped any more. One that a
     killed flow had begun to drop is dropped whole, by what was said then. `tell` gets a sentence for each; `pause` is

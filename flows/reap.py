@@ -1,4 +1,4 @@
-"""The reap flow: take down what nobody owns, whoever should have done so. Deployed as `reap/hourly` (prefect.yaml)."""
+"""The reap flow: take down clusters without an owner. Deployed as `reap/hourly` (prefect.yaml)."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Lab:
 
     @property
     def behind_url(self) -> str:
-        """The cloud's endpoint behind the door, where no weather is; for whoever looks on."""
+        """The cloud's endpoint behind the door, where no fault is injected; for observers."""
         return f"http://127.0.0.1:{self._demand_up()['behind_port']}"
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -55,6 +57,23 @@ def kill(root: Path) -> None:
     for path in SHARED_MEMORY.glob("sem.*"):
         if path.stat().st_ino in mapped:
             path.unlink(missing_ok=True)
+
+
+def kill_body(process: subprocess.Popen[bytes]) -> None:
+    """Kill a body, and return when nothing in its namespaces runs any more, or writes files that are to be removed.
+
+    `process` is its `unshare`, which waits for the first process of the namespaces. The kernel lets that one go when
+    all others are gone. Killed itself, `unshare` would go before them.
+    """
+    if process.poll() is not None:
+        return
+    first = (PROC / str(process.pid) / "task" / str(process.pid) / "children").read_text(encoding="ascii").split()
+    if first:
+        send(map(int, first), signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    process.kill()
+    process.wait()
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -106,7 +106,7 @@ class Cluster(Protocol):
         """The last lines that the node runner printed; empty if they can't be had."""
 
     def is_there(self) -> bool:
-        """Whether its machine is still rented, as whoever rents it says now."""
+        """Whether its machine is still rented, as the cloud says now."""
 
     def down(self) -> None:
         """Take everything down. May be called at any time, more than once."""

@@ -25,7 +25,7 @@ GONE = "gone when the reaper looked, and nobody managed it"
 SECOND_LOOK_S = 45.0
 """Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
 process that begins after its return can't see. A laptop that wakes renews its labels. Runners beat every 5 s, flows
-every 30, and a store that fails them is tried again within 5, so whoever lives is heard from meanwhile."""
+every 30, and a store that fails them is tried again within 5, so a living one is heard from meanwhile."""
 
 
 class Sky(Protocol):
@@ -69,7 +69,7 @@ def reap_store(
     Raises:
         StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
     """
-    census = _census(sky, accounts)  # before the owners are read: whoever rents records it first
+    census = _census(sky, accounts)  # before the owners are read: a flow records before it rents
     books = Books(store)
     found = put_together(census.rented, census.instances, census.complete, books.clusters)
     fates = [_fate(each, books, now_s) for each in found]

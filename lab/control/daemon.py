@@ -24,7 +24,7 @@ from lab.bodies.metadata import Announced
 from lab.bodies.relay import relay
 from lab.control.ec2 import ControlPlane, LiveInstance, hold_writes
 from lab.control.ports import api_port, queue_port, reserved
-from lab.leftovers import remove_tree
+from lab.leftovers import kill_body, remove_tree
 from lab.paths import (
     BODY_LOG,
     BODY_SPEC,
@@ -110,22 +110,16 @@ class Fleet:
         self._seen_s: dict[str, float] = {}
 
     def tend(self) -> None:
-        """Boot what was launched, remove what was terminated, terminate what has died."""
+        """Boot what was launched, remove what was terminated, terminate what has died.
+
+        A fault with one body is printed, and does not end the others: the next look tries again.
+        """
         wanted = {machine.instance_id: machine for machine in self._control_plane.machines()}
-        for instance_id in [*self._bodies]:
-            body = self._bodies[instance_id]
-            if instance_id not in wanted:
-                self._remove(body)
-            elif body.process.poll() == POWERED_OFF:
-                tell(f"{instance_id} has powered itself off")
-                self._control_plane.powered_off(body.machine)
-            elif body.process.poll() is not None:
-                # left alone, SkyPilot would knock at its ssh for ten minutes
-                tail = (body.folder / BODY_LOG).read_text(encoding="utf-8", errors="replace")[-1000:]
-                tell(f"{instance_id} died with {body.process.returncode}, its instance is terminated: {tail}")
-                self._control_plane.terminate(body.machine)
-            elif Announced.read(body.folder).is_due(time.time()):
-                self._control_plane.reclaim(body.machine)
+        for instance_id, body in [*self._bodies.items()]:
+            try:
+                self._look_after(body, instance_id in wanted)
+            except Exception:
+                traceback.print_exc()
         if self._places.hold.exists():
             return
         for machine in wanted.values():
@@ -135,6 +129,21 @@ class Fleet:
                 except OSError:
                     traceback.print_exc()
                     self._control_plane.terminate(machine)
+
+    def _look_after(self, body: Body, is_wanted: bool) -> None:
+        name = body.machine.instance_id
+        if not is_wanted:
+            self._remove(body)
+        elif body.process.poll() == POWERED_OFF:
+            tell(f"{name} has powered itself off")
+            self._control_plane.powered_off(body.machine)
+        elif body.process.poll() is not None:
+            # left alone, SkyPilot would knock at its ssh for ten minutes
+            tail = (body.folder / BODY_LOG).read_text(encoding="utf-8", errors="replace")[-1000:]
+            tell(f"{name} died with {body.process.returncode}, its instance is terminated: {tail}")
+            self._control_plane.terminate(body.machine)
+        elif Announced.read(body.folder).is_due(time.time()):
+            self._control_plane.reclaim(body.machine)
 
     def close(self) -> None:
         """Kill every body and remove its files."""
@@ -178,8 +187,7 @@ class Fleet:
         tell(f"{machine.instance_id} boots: {machine.instance_type} in {machine.zone}, {machine.public_ip}")
 
     def _remove(self, body: Body) -> None:
-        body.process.kill()  # SIGTERM does not reach through `unshare --fork`
-        body.process.wait()
+        kill_body(body.process)
         body.link.unlink(missing_ok=True)
         remove_tree(body.folder)
         del self._bodies[body.machine.instance_id]

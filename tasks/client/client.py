@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -220,6 +220,20 @@ class Client:
             RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
         """
         return reply_of(await self.hear(self.ready(body)))
+
+    async def complete_all(self, bodies: Sequence[Mapping[str, Any]], at_once: int) -> list[Reply]:
+        """Send non-streamed requests, `at_once` of them in flight; returns their replies in the same order.
+
+        Raises:
+            RequestFailed: as for `complete`, of the first that fails.
+        """
+        slots = asyncio.Semaphore(at_once)
+
+        async def one(body: Mapping[str, Any]) -> Reply:
+            async with slots:
+                return await self.complete(body)
+
+        return await asyncio.gather(*map(one, bodies))
 
     async def stream(self, body: Mapping[str, Any]) -> StreamReply:
         """Send one streamed request and count tokens by the engine's running usage.

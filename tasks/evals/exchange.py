@@ -1,6 +1,6 @@
 """One exchange: its request's names, its answer as a row of `exchanges`, and the row as an answer again.
 
-Prompts and requests are named by one canonical form, for the tape and for whoever looks something up on it. `Answers`
+Prompts and requests are named by one canonical form, for the response log and for its readers. `Answers`
 knows which of them are answered, and which of several equal requests is asking.
 """
 
@@ -219,7 +219,7 @@ class Answers:
         return Turn(request_hash, occurrence, self._job)
 
     def give_back(self, turn: Turn) -> None:
-        """The request was not answered: whoever repeats it gets the same turn, not the next one."""
+        """The request was not answered: a repeat of it gets the same turn, not the next one."""
         if turn.job == self._job:
             self._taken[turn.request_hash].discard(turn.occurrence)
 

@@ -126,7 +126,7 @@ def _refuse(
 
 
 def _heard(text: str | None) -> str:
-    """What an answer says, whoever cleaned it up on the way."""
+    """What an answer says, without what frameworks strip on the way."""
     return _squeezed(without_thoughts(text or ""))
 
 

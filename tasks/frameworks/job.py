@@ -118,7 +118,7 @@ class Result:
 
 
 def write(path: Path, what: Job | Result) -> None:
-    """Write as JSON; whoever reads sees all of it or nothing."""
+    """Write as JSON; a reader sees all of it or nothing."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(asdict(what), ensure_ascii=False), encoding="utf-8")
     partial.replace(path)

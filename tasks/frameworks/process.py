@@ -1,7 +1,7 @@
 """The runner's side of an adapter: one process per framework, started on first use and kept for further jobs.
 
 It is kept because importing a framework takes tens of seconds. Its processes are marked and written down, so that
-whoever comes after a runner that was killed with -9 can end them.
+the next runner can end them after a kill with -9.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def adapter_environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / "huggingface"),
-        # items come with the job: whoever wants the hub all the same would get others than the other frameworks
+        # items come with the job: those of the hub would not be the items of the other frameworks
         "NLTK_DATA": os.environ.get("NLTK_DATA") or str(_nltk_data()),
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",

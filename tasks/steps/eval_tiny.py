@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,13 +59,8 @@ def drawn(items: int, seed: int, kind: str | None) -> list[Question]:
 
 async def ask(ctx: StepContext, asked: Sequence[Question], max_tokens: int, concurrency: int) -> list[dict[str, Any]]:
     """Answers to the questions as rows of `eval_items`, in the same order."""
-    slots = asyncio.Semaphore(concurrency)
-
-    async def one(question: Question) -> Reply:
-        async with slots:
-            return await ctx.client.complete(ctx.client.request(Prompt(question.prompt), max_tokens, fixed=False))
-
-    replies = await asyncio.gather(*(one(question) for question in asked))
+    bodies = [ctx.client.request(Prompt(question.prompt), max_tokens, fixed=False) for question in asked]
+    replies = await ctx.client.complete_all(bodies, concurrency)
     return [_row(question, reply) for question, reply in zip(asked, replies, strict=True)]
 
 

@@ -275,7 +275,7 @@ def _paces(served: Cell, load: Offered, requests: Sequence[Row]) -> Paces | None
     to the repeats in turn, which so run through one another, and a window holds all of them. Where it says nothing of
     some answers (an older vLLM; block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`), nobody
     can tell a slow repeat from one whose drafts were worth less: it is not judged, and the row says so
-    (`warehouse.dataset.loads.rows`).
+    (`warehouse.dataset.steps.load`).
     """
     steps = [*map(steps_of_answer, requests)]
     told = None not in steps

@@ -5,7 +5,6 @@ A rejected one stops the cell here.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from configs.cell import Model
@@ -76,15 +75,9 @@ async def sanity(ctx: StepContext) -> list[Finding | None]:
 
 
 async def _answers(ctx: StepContext, asked: list[SanityQuestion]) -> list[dict[str, Any]]:
-    slots = asyncio.Semaphore(SANITY_AT_ONCE)
     most_tokens = sanity_tokens(ctx.cell)
-
-    async def one(question: SanityQuestion) -> Reply:
-        async with slots:
-            body = ctx.client.request(Prompt(question.prompt), most_tokens, fixed=False, logprobs="written")
-            return await ctx.client.complete(body)
-
-    replies = await asyncio.gather(*map(one, asked))
+    bodies = [ctx.client.request(Prompt(each.prompt), most_tokens, fixed=False, logprobs="written") for each in asked]
+    replies = await ctx.client.complete_all(bodies, SANITY_AT_ONCE)
     return [_row(question, reply) for question, reply in zip(asked, replies, strict=True)]
 
 

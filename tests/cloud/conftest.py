@@ -64,7 +64,14 @@ def _fine_again(lab: Lab) -> None:
 
 @pytest.fixture
 def lab(session_lab: Lab) -> Iterator[Lab]:
-    """The session's lab, with room, in fine weather; a test that leaves an instance fails, the next starts clean."""
+    """The session's lab, with room, in fine weather; a test that leaves an instance fails, the next starts clean.
+
+    Where its cloud has died, this test fails and says what the cloud said; the next has a new one.
+    """
+    if not session_lab.running:
+        said = session_lab.paths.log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        session_lab.up(lambda line: None)
+        pytest.fail(f"the session's cloud has died before this test; it said: {said}")
     yield session_lab
     _fine_again(session_lab)
     try:

@@ -33,7 +33,7 @@ def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
 
 
 def _pinned(ledger: Ledger, image: str) -> str:
-    """The image and digest that the run recorded first, whoever asked the registry."""
+    """The image and digest that the run recorded first, by any of its flows."""
     key = f"{ledger.root}/images/{hashlib.sha256(image.encode()).hexdigest()[:16]}.txt"
     known = ledger.store.get(key)
     if known is None:

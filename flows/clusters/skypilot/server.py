@@ -228,7 +228,7 @@ def call(
 
 
 def cancel_request(request_id: Any) -> None:
-    """End a running request; whoever waits for it gets `RequestCancelled`."""
+    """End a running request; its waiter gets `RequestCancelled`."""
     call(lambda sky: sky.api_cancel(request_ids=[request_id]))
 
 

@@ -1,1 +1,1 @@
-"""Rows of the dataset that timed steps make, beyond what all speeds share: suites under load, depths, workloads."""
+"""Latencies of prompt suites under load, and whether an engine followed its schedule."""

@@ -1,10 +1,80 @@
-"""Depth: prompt processing and token generation at context depths, as llama-benchy tells them."""
+"""Depth: rows of prompt processing and token generation by the speed machinery, with mean, sd and peak beside."""
 
 from __future__ import annotations
 
-from warehouse.dataset.loads.depths import depth_rows as rows
-from warehouse.ledger.timed_tables import DEPTH
+from collections.abc import Sequence
+from statistics import fmean, median, stdev
 
-__all__ = ["TABLES", "rows"]
+from configs.steps.depth import PREFILL
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group
+from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.rows import Made, Row
+from warehouse.dataset.consolidate.speed.rows import speed_rows
+from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
+from warehouse.ledger.formulas.phases import phases_of
+from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
 TABLES = DEPTH
+
+Place = tuple[str, str | None, str | None, str | None]
+"""Cell, machine, condition and mode."""
+
+
+def rows(group: Group, raw: Raw) -> Made:
+    """One row for the prefill and one for the decoding of each depth and concurrency, with their rows of `visits`."""
+    measured = {step.identity: _visited(step, raw) for step in group if step.wrote(DEPTH_WINDOWS)}
+    made = speed_rows(group, measured, raw)
+    runs = _runs_of([visit for visits in measured.values() for visit in visits])
+    return made._replace(results=[row | _beside(row, runs.get(_place(row), [])) for row in made.results])
+
+
+def _visited(step: CommittedStep, raw: Raw) -> list[Visited]:
+    parts = [part for run in raw.rows(step, DEPTH_WINDOWS, in_order) for part in phases_of(run)]
+    return visited(step, raw, parts, [])
+
+
+def _runs_of(visits: Sequence[Visited]) -> dict[Place, list[Row]]:
+    """The runs behind each figure: of the cell's own visits that were measured to their end, without its controls'."""
+    found: dict[Place, list[Row]] = {}
+    for visit in visits:
+        if visit.is_complete and visit.step.visit.role == "cell":
+            found.setdefault((visit.step.cell_key, visit.machine, *visit.shape), []).extend(visit.windows)
+    return found
+
+
+def _place(row: Row) -> Place:
+    return row["cell_key"], row.get("machine"), row.get("condition"), row.get("mode")
+
+
+def _beside(row: Row, runs: Sequence[Row]) -> Row:
+    """What the machinery doesn't know of a depth, and what it takes every rate for that this one isn't.
+
+    A price per output token would leave out what the other part cost; bandwidth is the decoding's alone.
+    """
+    if not runs:
+        return {}
+    rates = [run["completion_tokens"] / run["wall_s"] for run in runs]
+    said = {
+        "depth_tokens": runs[0]["depth_tokens"],
+        "tok_s_mean": fmean(rates),
+        "tok_s_sd": _sd(rates),
+        "usd_per_mtok": None,
+    }
+    if row["mode"] == PREFILL:
+        return said | {name: _median(runs, name) for name in ("ttft_ms", "first_chunk_tokens")} | {"mbu": None}
+    peaks = [run["peak_tok_s"] for run in runs if run["peak_tok_s"] is not None]
+    return said | {
+        "tpot_ms": _median(runs, "tpot_ms"),
+        "peak_tok_s": fmean(peaks) if peaks else None,
+        "peak_tok_s_sd": _sd(peaks),
+        "peak_window_s": runs[0]["peak_window_s"],
+    }
+
+
+def _sd(values: Sequence[float]) -> float | None:
+    return stdev(values) if len(values) > 1 else None
+
+
+def _median(runs: Sequence[Row], name: str) -> float | None:
+    values = [run[name] for run in runs if run[name] is not None]
+    return median(values) if values else None

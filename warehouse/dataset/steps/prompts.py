@@ -1,10 +1,117 @@
-"""Prompts: seconds, rates and speedups of named workloads, and whether the programs in their answers are right."""
+"""Prompts: seconds, rates and speedups of named workloads, and whether the programs in their answers are right.
+
+Units and formulas:
+    tok_s      tokens of the requests that were sent together, over seconds from the first sending to the last byte:
+               the tail, in which fewer of them run, is part of it, as of what somebody waits for.
+    chars_s    their characters over the same seconds: what languages can be compared by.
+    answer_s   seconds from sending a request to its last byte, median over requests.
+    programs_correct   programs that are right, over those that were run.
+    programs_distinct  different answers, by their whole text, among them: a greedy prompt that is asked twelve times
+               may have answered once.
+
+What is sent together, and repeated, are copies of one prompt. Greedy ones write the same tokens, so a step of a mixture
+of experts reads few more experts for all of them than for one: at several in flight it is faster than with prompts that
+differ, as `load` has them. They stay alike all the same, or `code c=4` would be another prompt than `code c=1`, and
+than its write-up's.
+"""
 
 from __future__ import annotations
 
-from warehouse.dataset.loads.workloads import prompt_rows as rows
-from warehouse.ledger.timed_tables import PROMPTS
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
 
-__all__ = ["TABLES", "rows"]
+import polars as pl
+
+from configs.steps.prompts import PromptsStep, workload_of
+from warehouse.dataset.consolidate.inputs import STEP, Group, Identity
+from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.rows import Made, Row, verdict_columns, verdict_of
+from warehouse.dataset.consolidate.speed.rows import speed_rows
+from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
+from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS, PROMPTS
 
 TABLES = PROMPTS
+
+RUN = ("correct", "wrong", "failed", "timed_out")
+"""What becomes of a program that was run, or that an answer should have had and hasn't."""
+
+KEPT = (
+    "attempt", "condition", "repeat", "number", "wall_s", "completion_tokens", "chars", "finish_reason", "program",
+    "program_reason",
+)  # fmt: skip
+
+MOST_REASONS = 3
+"""Different reasons that a row's details name; all of them are in `prompt_requests`."""
+
+
+def rows(group: Group, raw: Raw) -> Made:
+    """One row per workload and concurrency, with their rows of `visits`."""
+    measured = {
+        step.identity: visited(step, raw, raw.rows(step, PROMPT_WINDOWS, in_order), [])
+        for step in group
+        if step.wrote(PROMPT_WINDOWS)
+    }
+    answers = {
+        step.identity: [dict(row) for row in raw.rows(step, PROMPT_REQUESTS, _without_texts)]
+        for step in group
+        if step.identity in measured and step.visit.role == "cell"
+    }
+    made = speed_rows(group, measured, raw)
+    languages = {
+        (step.cell_key, each.name): each.language
+        for step in group
+        if isinstance(step.spec, PromptsStep)
+        for each in step.spec.workloads
+    }
+    results = []
+    for row in made.results:
+        name = workload_of(row.get("condition") or "")
+        told = _told(row, _asked(row, measured, answers)) if row.get("tok_s") is not None else row
+        results.append(told | {"language": languages.get((row["cell_key"], name))})
+    return made._replace(results=results)
+
+
+def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """How long answers took, how they ended, what became of their programs, and `answer`, which tells texts apart."""
+    return frame.select(*STEP, *KEPT, pl.col("text").hash().alias("answer")).sort(
+        "condition", "attempt", "repeat", "number"
+    )
+
+
+def _asked(
+    row: Row, measured: Mapping[Identity, Sequence[Visited]], answers: Mapping[Identity, Sequence[Row]]
+) -> list[Row]:
+    """The answers in the windows of which the row's rate is made: its machine's, of all its visits."""
+    found: list[Row] = []
+    for identity, there in answers.items():
+        if identity[:2] != (row["run_id"], row["cell_key"]):
+            continue
+        windows = {
+            (window["condition"], window["attempt"], window["repeat"])
+            for visit in measured[identity]
+            if visit.is_complete and visit.machine == row["machine"] and visit.shape[0] == row["condition"]
+            for window in visit.windows
+        }
+        found += [each for each in there if (each["condition"], each["attempt"], each["repeat"]) in windows]
+    return found
+
+
+def _told(row: Row, asked: Sequence[Row]) -> Row:
+    """The row with what its answers tell. A wrong program is a result: the row stays ok, and says what was wrong."""
+    run = [each for each in asked if each["program"] in RUN]
+    not_run = [each for each in asked if each["program"] == "not_run"]
+    bad = [each for each in (*run, *not_run) if each["program"] != "correct"]
+    verdict = verdict_of(row)
+    for said in list(dict.fromkeys(f"{each['program']}: {each['program_reason']}" for each in bad))[:MOST_REASONS]:
+        verdict = verdict.noting(f"program {said}")
+    return row | {
+        **verdict_columns(verdict),
+        "mbu": None,  # answers are of any length, and that of a window isn't its cap
+        "answer_s": median(each["wall_s"] for each in asked) if asked else None,
+        "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
+        "truncated": sum(each["finish_reason"] == "length" for each in asked),
+        "blank": sum(not each["chars"] for each in asked),
+        "programs": len(run) if run or not_run else None,
+        "programs_distinct": len({each["answer"] for each in run}) or None,
+        "programs_correct": sum(each["program"] == "correct" for each in run) / len(run) if run else None,
+    }

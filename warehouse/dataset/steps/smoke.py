@@ -6,9 +6,9 @@ from typing import Any
 
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.readings import tallied
 from warehouse.dataset.consolidate.rows import Made
 from warehouse.dataset.consolidate.scores import counted, smoke_row
-from warehouse.dataset.evals.readings import tallied
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
 from warehouse.ledger.steps.smoke import SANITY

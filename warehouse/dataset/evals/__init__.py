@@ -1,1 +1,0 @@
-"""Evaluations: from graded answers to counts (readings), and to rows of the dataset and comparisons (rows)."""
