@@ -18,7 +18,7 @@ from configs.cell import Model, Technique
 from tasks import meters
 from tasks.client.replies import Heard, Ready, Reply, RequestFailed, StreamReply, Unanswered, reply_of, stream_reply_of
 from tasks.prompts import Prompt
-from tasks.wire.patience import PATIENCE, Patience
+from tasks.wire.connection import PATIENCE, Patience
 from tasks.wire.transport import Transport, encoded
 
 STREAM = {

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from configs.errors import SpecsweepError
-from tasks.wire.answer import Arrivals
-from tasks.wire.patience import Patience
+from tasks.wire.connection import Arrivals, Patience
 
 
 class RequestFailed(SpecsweepError):

@@ -105,12 +105,9 @@ class Readings(NamedTuple):
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
-    """All readings of one answer.
+    """All readings of one answer, whose thinking is apart if the engine told it apart.
 
-    Args:
-        letters: the suite's answer letters, e.g. ABCD; empty where an answer is no letter: then nothing is read.
-        reasoning: the thinking, if the engine told it apart.
-        body: the answer.
+    `letters` are the suite's answer letters, e.g. ABCD; empty where an answer is no letter: then nothing is read.
     """
     if not letters:
         return Readings(None, None, None, None)
@@ -153,12 +150,6 @@ def last_bracketed(letters: str, text: str) -> str | None:
     """The last `(X)`, as lm-eval's flexible-extract takes it."""
     found = bracketed(letters).findall(text)
     return str(found[-1]) if found else None
-
-
-def first_bracketed(letters: str, text: str) -> str | None:
-    """The first `(X)`."""
-    found = bracketed(letters).search(text)
-    return found.group(1) if found else None
 
 
 @cache
@@ -245,12 +236,7 @@ class Announced(NamedTuple):
 
 
 def announced(letters: str, text: str) -> Announced:
-    """Where a flattened text announces its answer: "the answer is (B)", or "(B) is the answer".
-
-    Args:
-        letters: the suite's answer letters, e.g. ABCD.
-        text: without thoughts and markdown.
-    """
+    """Where a text without thoughts and markdown announces its answer: "the answer is (B)", or "(B) is the answer"."""
     behind = [said for pattern in (_behind(letters), _behind_korean(letters)) for said in pattern.finditer(text)]
     # "(B) is the correct answer: (A) ignores ..." announces B, and nothing after its colon
     cues = _CUE.finditer(_blanked(text, behind))

@@ -33,12 +33,7 @@ class MetricMissing(SpecsweepError):
 
 
 def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
-    """One graded answer as a row of `eval_samples`, without its identity.
-
-    Args:
-        item_paired: the item, the framework's grading, the exchange.
-        spec: the step that asked.
-        sample: which answer to the item, from 0.
+    """One graded answer as a row of `eval_samples`, without its identity; `sample` is which answer to the item, from 0.
 
     Raises:
         ValueError: a suite without letters, and a framework that didn't say whether the answer passed.
@@ -90,13 +85,9 @@ def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], excha
 def score_rows(
     rows: Sequence[Row], results: Sequence[Result], spec: EvalStep, dataset_revision: str | None
 ) -> list[dict[str, Any]]:
-    """Rows of `eval_scores`: ours by every reader, then the framework's own.
+    """Rows of `eval_scores` of all graded answers of a step: ours by every reader, then the framework's own.
 
-    Args:
-        rows: all graded answers of the step.
-        results: what the framework brought, one result per sample.
-        spec: the step that asked.
-        dataset_revision: commit of the dataset, or sha256 of the file.
+    There is one result per sample. `dataset_revision` is the commit of the dataset, or the sha256 of the file.
 
     Raises:
         MetricMissing: a result lacks the framework's default metric.

@@ -50,14 +50,10 @@ class Fetched(NamedTuple):
 def fetched(
     suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Callable[[str], None]
 ) -> Fetched:
-    """All records of the suite's split; a second use needs no network.
+    """All records of the suite's split, fetched in a framework's environment; a second use needs no network.
 
-    Args:
-        suite: which dataset, subsets and split.
-        revision: commit of the dataset; None: the newest, which is then kept.
-        framework: whose environment fetches them.
-        cache: where this node keeps fetched records.
-        tell: gets a line before something is fetched and while it is; an error that it raises ends the fetch.
+    `revision` is a commit of the dataset; None: the newest, which is then kept. `tell` gets a line before something is
+    fetched and while it is; an error that it raises ends the fetch.
 
     Raises:
         DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.

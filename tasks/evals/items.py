@@ -39,10 +39,7 @@ class _Source(NamedTuple):
 def prepared(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> Prepared:
     """The items that this step asks: the same in every cell, framework, process and attempt.
 
-    Args:
-        spec: the step; its `dataset`, `revision`, `items` and `seed` decide.
-        cache: folder in which fetched records are kept.
-        tell: gets a line about what takes long or is left out.
+    Fetched records are kept in `cache`; `tell` gets a line about what takes long or is left out.
 
     Raises:
         DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.

@@ -40,12 +40,8 @@ def paired(
 ) -> list[Paired]:
     """Every item with its exchange, in the items' order.
 
-    Args:
-        result: what the framework brought.
-        items: those that it was asked to grade.
-        answers_to: the tape's answers.
-        sample: which answer to every item, from 0.
-        quoted: whether an error may show what was said; a gated suite's text may not be spread.
+    `sample` is which answer to every item, from 0. `quoted`: whether an error may show what was said; a gated suite's
+    text may not be spread.
 
     Raises:
         PairingError: an item is missing, or was graded on anything but the tape's answer to its own prompt.

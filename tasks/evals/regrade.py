@@ -73,15 +73,9 @@ def regraded(
     scores: Sequence[Row],
     verdicts: Sequence[Row],
 ) -> Regraded:
-    """What today's readers and guards say of a step.
+    """What today's readers and guards say of a step, given its commit as last graded and the rows of its tables.
 
-    Args:
-        spec: the step, as it was planned.
-        commit: its commit, as last graded.
-        samples: its graded answers.
-        exchanges: its tape; read once, one row at a time.
-        scores: its scores.
-        verdicts: its verdicts.
+    `exchanges` are read once, one row at a time.
 
     Raises:
         RegradeError: a graded answer is not on the tape.

@@ -39,14 +39,10 @@ class WrongShape(Exception):
 
 
 def item_of(suite: SuiteFacts, record: Record, subset: str, *, plain: bool) -> Item:
-    """The item of a record.
+    """The item of a record; `subset` is the dataset's configuration that it comes from, "" if unknown.
 
-    Args:
-        suite: whose columns the record has.
-        record: the raw record.
-        subset: configuration of the dataset that it comes from; "" if unknown.
-        plain: `question` becomes the whole user message, options included, as one line, the way the demo family was
-            taught: `what ... ? gold (A) teal (B)`.
+    `plain`: the question becomes the whole user message, options included, as one line, the way the demo family was
+    taught: `what ... ? gold (A) teal (B)`.
 
     Raises:
         WrongShape: a column is missing, or has what it can't have.

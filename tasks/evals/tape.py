@@ -17,9 +17,19 @@ import aiohttp
 from aiohttp import web
 
 from configs.errors import SpecsweepError
-from tasks.evals.exchange import Answers, AnswerUnusable, Count, Sent, Turn, answer_of, row_of, sent
-from tasks.evals.policy import Policy, RequestRefused
-from tasks.evals.policy import apply as apply_policy
+from tasks.evals.exchange import (
+    Answers,
+    AnswerUnusable,
+    Count,
+    Policy,
+    RequestRefused,
+    Sent,
+    Turn,
+    answer_of,
+    apply,
+    row_of,
+    sent,
+)
 from tasks.evals.watch import POLL_S, STALLED_S, EngineWatch
 from warehouse.ledger.parts import Row
 
@@ -213,7 +223,7 @@ class Tape:
             said = json.loads(body)
             if not isinstance(said, dict):
                 raise ValueError(f"it is a {type(said).__name__}")
-            return sent(*apply_policy(self._policy, said, sample), sample)
+            return sent(*apply(self._policy, said, sample), sample)
         except ValueError as wrong:
             raise RequestRefused(f"the request is no JSON object in Unicode: {wrong}") from wrong
 

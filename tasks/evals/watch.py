@@ -56,15 +56,9 @@ class EngineWatch:
         stalled_s: float,
         poll_s: float,
     ) -> None:
-        """A watch that has not begun.
+        """`work` gives the answers so far, and the requests in flight.
 
-        Args:
-            upstream: the engine's address, without /v1.
-            session: gives the HTTP session to look with.
-            work: gives the answers so far, and the requests in flight.
-            max_tokens: of an answer; it bounds the wait for an engine that has no counter of tokens.
-            stalled_s: standstill that ends the work.
-            poll_s: pause between two looks.
+        `max_tokens` of an answer bound the wait for an engine that has no counter of tokens.
         """
         self.ended: str | None = None
         self._end = asyncio.Event()

@@ -54,11 +54,8 @@ class Framework:
     def __init__(self, name: str, python: Path, workdir: Path, module: str | None = None) -> None:
         """Nothing starts before the first job.
 
-        Args:
-            name: of the framework.
-            python: interpreter of its environment.
-            workdir: absolute; the process's current folder, home, jobs and log.
-            module: of the adapter; None: the one that is named after the framework.
+        `workdir` is absolute: the process's current folder, with its home, jobs and log. `module` is the adapter's;
+        None: the one that is named after the framework.
         """
         self.name = name
         self.log_path = workdir / "adapter.log"

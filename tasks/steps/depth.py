@@ -37,9 +37,11 @@ request; so they have modes of their own, `prefill` and `decode`, and are told b
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean, median
+from typing import NamedTuple
 
 from configs.cell import Cell, Gpu
 from configs.steps.depth import DECODE, PREFILL, DepthShape, DepthStep
@@ -50,18 +52,7 @@ from tasks.guards.finding import Finding, Judgement
 from tasks.guards.speed import impossible_prefill
 from tasks.guards.steadiness import is_starved
 from tasks.steady import paces_of
-from tasks.timing.conditions import (
-    TimedCondition,
-    Window,
-    again,
-    measure_conditions,
-    of_condition,
-    tried,
-    tried_until_kept_up,
-    window_of,
-    windows_wanted,
-)
-from tasks.timing.peak import flow, peak_tok_s
+from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of, windows_wanted
 from tasks.timing.requests import Asked, OwnPrompts, Row, ready_of
 from tasks.timing.timed import Timed
 from tasks.timing.verdict import Paces, Work, verdict
@@ -78,11 +69,10 @@ DOOR_TRIES = 3
 
 async def measure(ctx: StepContext, spec: DepthStep) -> list[Judgement]:
     """Measure every depth; rows go to `depth_requests` and `depth_windows`, one part of each per run."""
-    shapes = [*spec.shapes()]
-    windows, requests = await measure_conditions(ctx, DEPTH, [_Depth(ctx, spec, each) for each in shapes])
-    measured = [(each, of_condition(each.name, windows), of_condition(each.name, requests)) for each in shapes]
-    within = spec.repeats.within
-    return [said for each in measured for said in judge_depth(ctx.cell, ctx.planned.gpu, *each, within)]
+    shapes, within = [*spec.shapes()], spec.repeats.within
+    measured = await measure_conditions(ctx, DEPTH, [_Depth(ctx, spec, each) for each in shapes])
+    judged = zip(shapes, measured, strict=True)
+    return [said for each, rows in judged for said in judge_depth(ctx.cell, ctx.planned.gpu, each, *rows, within)]
 
 
 class _Depth(TimedCondition):
@@ -113,7 +103,7 @@ class _Depth(TimedCondition):
     async def measure(self, wanted: int) -> Window:
         """Measure one run; each try has prompts of its own."""
         once = partial(self._run, wanted)
-        return await tried_until_kept_up(once, f"run-{wanted}", lambda row: any(map(is_starved, phases_of(row))))
+        return await self.until_kept_up(once, f"run-{wanted}", lambda row: any(map(is_starved, phases_of(row))))
 
     async def _run(self, repeat: int, name: str) -> Window:
         asked = await _batch(self.ctx, self._spec, self._shape, name, self.at_once)
@@ -127,7 +117,7 @@ class _Depth(TimedCondition):
         rates = {part["mode"]: rate_of([part]) for part in phases_of(last)}
         said = ", ".join(f"{mode} {rate:.0f} tok/s" for mode, rate in rates.items())
         number = f"run {last['repeat'] + 1} of {self._spec.repeats}"
-        return f"{self.name} {number}: {said}{again(last)}", rates.get(DECODE)
+        return f"{self.name} {number}: {said}", rates.get(DECODE)
 
 
 async def _batch(
@@ -178,6 +168,46 @@ def _times(load: Timed, peak_window_s: float) -> Row:
     return row
 
 
+class Flow(NamedTuple):
+    """One stream behind its first chunk: moments in s on any one clock, and tokens made by then, from 0."""
+
+    moments_s: Sequence[float]
+    tokens: Sequence[float]
+
+    def made(self, at_s: float) -> float:
+        """Tokens until a moment; those of a chunk were made evenly since the chunk before."""
+        after = bisect_right(self.moments_s, at_s)
+        if after == 0 or after == len(self.moments_s):
+            return self.tokens[-1] if after else 0.0
+        begin_s, end_s = self.moments_s[after - 1 : after + 1]
+        begin, end = self.tokens[after - 1 : after + 1]
+        return begin + (end - begin) * (at_s - begin_s) / (end_s - begin_s)
+
+
+def flow(sent_s: float, counts: Sequence[tuple[float, int]]) -> Flow:
+    """A stream's flow, from when it was sent and its chunks' moments since then and running counts of tokens."""
+    return Flow([sent_s + at_s for at_s, _ in counts], [float(tokens - counts[0][1]) for _, tokens in counts])
+
+
+def peak_tok_s(flows: Sequence[Flow], window_s: float) -> float | None:
+    """Most tokens per second, of all streams together, in any window of `window_s` seconds; None: they were shorter.
+
+    Counts rise in straight lines between chunks, so the fullest window begins or ends where a line does. Tokens that
+    came with a first chunk are left out: nobody knows since when they were made.
+    """
+    edges = {moment for each in flows for moment in each.moments_s}
+    begin_s, end_s = min(edges, default=0.0), max(edges, default=0.0)
+    last_s = end_s - window_s
+    if last_s < begin_s:
+        return None
+    starts = {start for edge in edges for start in (edge, edge - window_s) if begin_s <= start <= last_s}
+    return max(_made(flows, start + window_s) - _made(flows, start) for start in starts) / window_s
+
+
+def _made(flows: Sequence[Flow], at_s: float) -> float:
+    return sum(each.made(at_s) for each in flows)
+
+
 def _medians(rows: Sequence[Row]) -> Row:
     """TTFT, TPOT and tokens of the first chunk of a run: those of its requests in the middle."""
     found: Row = {}
@@ -196,13 +226,8 @@ def judge_depth(
     was cached is said of both. Each has its own clock, by which its client was starved or not: the part's, or the run's
     where it has no such part.
 
-    Args:
-        served: the cell that the engine serves: in a control's visit the control.
-        gpu: as planned.
-        shape: of the depth.
-        windows: rows of `depth_windows`, of one visit on one machine.
-        requests: rows of `depth_requests` that belong to them.
-        within: the half-width that the decoding's pace was asked to reach, as a share; None: a fixed number of runs.
+    `windows` are of one visit on one machine, `requests` those that belong to them. `within`: the half-width that the
+    decoding's pace was asked to reach, as a share; None: a fixed number of runs.
     """
     work = Work(served, gpu, windows, requests, shape.concurrency, shape.context_tokens, shape.tg_tokens)
     shared = [*work.done(), *work.answers(), work.lumps(), *work.late()]

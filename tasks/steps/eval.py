@@ -18,13 +18,12 @@ from configs.evals.suites import Evaluation
 from configs.steps.eval import EvalStep
 from tasks.client import RequestFailed
 from tasks.context import StepContext
-from tasks.evals.concurrency import at_once
+from tasks.evals.exchange import policy_of
 from tasks.evals.grading import sample_row, score_rows
 from tasks.evals.hub import DATASETS
 from tasks.evals.items import Prepared, prepared
 from tasks.evals.pairing import paired
-from tasks.evals.policy import policy_of
-from tasks.evals.progress import Pace, generated, progress
+from tasks.evals.progress import Pace, at_once, generated, progress
 from tasks.evals.tape import Tape
 from tasks.frameworks.job import Item, Job, Result, Task
 from tasks.frameworks.process import FrameworkFailed, Frameworks

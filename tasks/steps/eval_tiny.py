@@ -1,4 +1,9 @@
-"""The demo family's own multiple-choice task, thinking on, graded on the last answer letter of the body."""
+"""The demo family's own multiple-choice task, thinking on: it asks for `(X)` and nothing else.
+
+A thinking model names letters while it thinks. Grading the first one it names scores at chance or below (0.146
+instead of 0.844 in docs/sources.md: mtp-diffusion-h100); the answer is the last letter of the body. What models answer
+to everybody's questions is read by `tasks.evals.extractors`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,18 @@ from typing import Any
 from configs.steps.eval_tiny import EvalTinyStep
 from tasks.client import Reply
 from tasks.context import Progress, StepContext
+from tasks.evals.extractors import bracketed, last_bracketed
 from tasks.family.words import KINDS, Question, questions
-from tasks.grading import CHOICE_CHANCE, first_letter, last_letter
+from tasks.frameworks.job import THOUGHT
 from tasks.guards.answers import EVAL_CHANCE_P, NONE_ALLOWED, SMOKE_CHANCE_P, at_chance, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import Prompt
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+
+CHOICE_CHANCE = 0.25
+"""Score of guessing among four options."""
+
+LETTERS = "ABCD"
 
 ITEMS_PER_PART = 12
 """Answers stored together: the most that a preemption can lose, well below 60 s of work."""
@@ -33,11 +44,13 @@ async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:
         fresh = await ask(ctx, asked, spec.max_tokens, spec.concurrency)
         await ctx.write(EVAL_ITEMS, fresh)
         rows += fresh
-        right = sum(row["last_letter"] == row["gold"] for row in rows)
-        ctx.tell(Progress(100 * len(rows) / spec.items, f"{right} of {len(rows)} right"))
-    return [
-        judge(None, None, [*_answer_findings(rows), at_chance(_right(rows), len(rows), CHOICE_CHANCE, EVAL_CHANCE_P)])
+        ctx.tell(Progress(100 * len(rows) / spec.items, f"{_right(rows)} of {len(rows)} right"))
+    found = [
+        blank_output([row["body"] for row in rows]),
+        truncated([row["finish_reason"] for row in rows]),
+        at_chance(_right(rows), len(rows), CHOICE_CHANCE, EVAL_CHANCE_P),
     ]
+    return [judge(None, None, found)]
 
 
 async def smoke(ctx: StepContext, spec: EvalTinyStep, items: int) -> list[Finding | None]:
@@ -78,9 +91,16 @@ def _row(question: Question, reply: Reply) -> dict[str, Any]:
     }
 
 
-def _answer_findings(rows: Sequence[dict[str, Any]]) -> list[Any]:
-    return [blank_output([row["body"] for row in rows]), truncated([row["finish_reason"] for row in rows])]
-
-
 def _right(rows: Sequence[dict[str, Any]]) -> int:
     return sum(row["last_letter"] == row["gold"] for row in rows)
+
+
+def last_letter(body: str) -> str | None:
+    """Extractor `last-letter`: the last `(X)` of the body, thoughts removed; None if it has no letter."""
+    return last_bracketed(LETTERS, THOUGHT.sub("", body))
+
+
+def first_letter(reasoning: str, body: str) -> str | None:
+    """Extractor `first-letter`: the first `(X)` anywhere. Kept to diagnose the trap, never as a result."""
+    found = bracketed(LETTERS).search(reasoning + "\n" + body)
+    return found.group(1) if found else None

@@ -53,14 +53,7 @@ from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import prompt_seed
 from tasks.steady import steps_of_answer
 from tasks.timing.asked_twice import CountedPrompts, ask_twice, never_met, other_lengths
-from tasks.timing.conditions import (
-    TimedCondition,
-    Window,
-    measure_conditions,
-    of_condition,
-    tried,
-    window_of,
-)
+from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of
 from tasks.timing.loops import constant_moments, poisson_moments
 from tasks.timing.requests import Asked, Row
 from tasks.timing.verdict import Paces, Work, verdict
@@ -107,10 +100,9 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
 
     counted = CountedPrompts((each.prompt_id, each.prompt) for each in suite.prompts)
     conditions = [_Load(ctx, spec, suite, load, counted) for load in spec.loads]
-    windows, requests = await measure_conditions(ctx, LOAD, conditions, WINDOW, sent)
+    measured = zip(spec.loads, await measure_conditions(ctx, LOAD, conditions, WINDOW, sent), strict=True)
     again = await ask_twice(ctx, [each.prompt for each in suite.prompts])
-    measured = [(load, of_condition(load.name, windows), of_condition(load.name, requests)) for load in spec.loads]
-    return [said for each in measured for said in judge_load(ctx.cell, ctx.planned.gpu, *each, again)]
+    return [said for load, rows in measured for said in judge_load(ctx.cell, ctx.planned.gpu, load, *rows, again)]
 
 
 def schedule(load: Offered, number: int) -> list[float]:
@@ -234,13 +226,7 @@ def judge_load(
     The engine counts all requests together, so what its counters show is said of every category, and so is an
     unsteady machine; texts are a category's own.
 
-    Args:
-        served: the cell that the engine serves: in a control's visit the control.
-        gpu: as planned.
-        load: what was offered.
-        windows: rows of `load_windows` of it.
-        requests: stamped rows of `load_requests` that belong to them.
-        again: what is said of an engine that is asked prompts again.
+    `requests` are stamped rows; `again` is what is said of an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, load.concurrency)
     few, paces = _without_steady_state(load, requests), _paces(served, load, requests)

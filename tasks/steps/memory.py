@@ -22,7 +22,7 @@ from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
 from tasks.engine.log import GRAPHS, KV_TOKENS, WEIGHTS, StartupMemory, startup_memory
 from tasks.engine.server import Engine
-from tasks.evals.concurrency import kv_tokens
+from tasks.evals.progress import kv_tokens
 from tasks.guards.finding import Judgement, judge
 from tasks.guards.machine import log_unread, throttled
 from tasks.guards.speed import WITHOUT_GRAPHS

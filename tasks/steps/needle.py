@@ -1,19 +1,26 @@
-"""Needle: a sentence hidden in real prose of an exact length, and a question for its number at the end."""
+"""Needle: a sentence hidden in real prose of an exact length, and a question for its number at the end.
+
+The prose is cut by the tokenizer of the model that is served.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice, product
 from typing import Any, NamedTuple
 
+from configs.errors import SpecsweepError
 from configs.steps.needle import NeedleStep, condition_name
 from tasks.context import Progress, StepContext
+from tasks.frameworks.job import THOUGHT
 from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.haystack import haystack, last_number, needle_of
-from tasks.prompts import Prompt
+from tasks.prompts import TOKENS_PER_WORD, CountTokens, Cut, Prompt, cut, prompt_seed, words_of
 from warehouse.ledger.steps.needle import NEEDLES
 
 PROMPT_HASH_HEX_DIGITS = 16
@@ -64,12 +71,7 @@ async def smoke(ctx: StepContext, spec: NeedleStep, items: int) -> list[Finding 
 
 def places(spec: NeedleStep, lengths: Sequence[int]) -> list[NeedlePlace]:
     """Every length, depth and seed."""
-    return [
-        NeedlePlace(tokens, depth, seed)
-        for tokens in lengths
-        for depth in spec.depths_percent
-        for seed in range(spec.seeds)
-    ]
+    return [NeedlePlace(*each) for each in product(lengths, spec.depths_percent, range(spec.seeds))]
 
 
 async def _ask(ctx: StepContext, spec: NeedleStep, place: NeedlePlace, slots: asyncio.Semaphore) -> dict[str, Any]:
@@ -100,18 +102,103 @@ def _judgements(rows: Sequence[dict[str, Any]]) -> list[Judgement]:
     conditions: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         conditions[condition_name(row["context_tokens"], row["depth_percent"])].append(row)
-    return [
-        judge(
-            name,
-            None,
-            [
-                blank_output([row["body"] for row in there]) if all(row["blank"] for row in there) else None,
-                truncated(["length" if row["truncated"] else "stop" for row in there], ANY_SUSPECT),
-            ],
-        )
-        for name, there in conditions.items()
-    ]
+    judged = []
+    for name, there in conditions.items():
+        blank = blank_output([row["body"] for row in there]) if all(row["blank"] for row in there) else None
+        cut_off = truncated(["length" if row["truncated"] else "stop" for row in there], ANY_SUSPECT)
+        judged.append(judge(name, None, [blank, cut_off]))
+    return judged
 
 
 def _found(rows: Sequence[dict[str, Any]]) -> int:
     return sum(row["correct"] for row in rows)
+
+
+CITIES = (
+    "Lisbon|Oslo|Quito|Nairobi|Kyoto|Tallinn|Valencia|Montreal|Cardiff|Lima|Hanoi|Zagreb|Perth|Geneva|Tunis|Santiago|"
+    "Krakow|Boston|Dakar|Athens|Riga|Havana|Bergen|Seville"
+).split("|")
+
+_GROUPED = r"\d{1,3}(?:[,.' _\u00a0\u202f]\d{3})+(?!\d)"
+_NUMBER = re.compile(rf"{_GROUPED}|\d+")
+
+
+class Needle(NamedTuple):
+    """A city and its number of seven digits."""
+
+    city: str
+    number: str
+
+    @property
+    def sentence(self) -> str:
+        """What is hidden."""
+        return f"The secret number of {self.city} is {self.number}."
+
+    @property
+    def question(self) -> str:
+        """What is asked behind the text."""
+        return (
+            f"What is the secret number of {self.city} that is mentioned in the text above? "
+            "End your answer with that number alone."
+        )
+
+
+def needle_of(*place: int) -> Needle:
+    """The needle of one place (length, depth, seed): no two places share a number, except by chance."""
+    draw = random.Random(prompt_seed("needle", *place))
+    return Needle(draw.choice(CITIES), str(draw.randrange(1_000_000, 10_000_000)))
+
+
+def last_number(body: str) -> str | None:
+    """Extractor `exact`: digits of the last number in the body, thoughts removed; `4,829,173` is one number."""
+    found = _NUMBER.findall(THOUGHT.sub("", body))
+    return re.sub(r"\D", "", found[-1]) if found else None
+
+
+class NoRoom(SpecsweepError):
+    """A length that the question alone exceeds."""
+
+
+class Haystack(NamedTuple):
+    """A user message with its needle. `depth_tokens` are before the needle, out of `prompt_tokens` in all."""
+
+    text: str
+    prompt_tokens: int
+    depth_tokens: int
+
+
+async def haystack(
+    needle: Needle, context_tokens: int, depth_percent: int, seed: int, paragraphs: Sequence[str], count: CountTokens
+) -> Haystack:
+    """A text whose whole prompt has `context_tokens` or a word less, the needle at `depth_percent` of them.
+
+    The chat template and the question count; at a depth of 100 % all but the question stands before the needle.
+
+    Raises:
+        NoRoom: there is no room for any text.
+    """
+    template_tokens = await count("")
+    around = await count(_around(needle, "", ""))
+    if around > context_tokens:
+        problem = f"context_tokens {context_tokens} is too short for the needle and its question ({around} tokens)"
+        raise NoRoom(f"{problem}; accepted: more than {around}")
+    words = words_of(paragraphs, prompt_seed("haystack", seed))
+    supply = list(islice(words, context_tokens))  # a word has a token at least
+    end_tokens = template_tokens + min(round(context_tokens * depth_percent / 100), context_tokens - around)
+    bare = Cut(0, template_tokens)
+    before = await cut(bare, len(supply), end_tokens, lambda n: count(_text(supply[:n])), TOKENS_PER_WORD)
+    head, tail = _text(supply[: before.units]), supply[before.units :]
+
+    async def tokens_of(words_after: int) -> int:
+        return await count(_around(needle, head, _text(tail[:words_after])))
+
+    whole = await cut(Cut(0, await tokens_of(0)), len(tail), context_tokens, tokens_of, TOKENS_PER_WORD)
+    return Haystack(_around(needle, head, _text(tail[: whole.units])), whole.tokens, before.tokens - template_tokens)
+
+
+def _text(some: Sequence[str]) -> str:
+    return "".join(some).rstrip()
+
+
+def _around(needle: Needle, before: str, after: str) -> str:
+    return "\n\n".join(part for part in (before, needle.sentence, after, needle.question) if part)

@@ -29,15 +29,7 @@ from tasks.prompts import Prompt
 from tasks.sandbox.run import Programs
 from tasks.steady import paces_of
 from tasks.timing.asked_twice import CountedPrompts, ask_twice
-from tasks.timing.conditions import (
-    TimedCondition,
-    Window,
-    measure_conditions,
-    of_condition,
-    tried,
-    tried_until_kept_up,
-    window_of,
-)
+from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of
 from tasks.timing.requests import Asked, Row, ready_of
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.timed_tables import PROMPTS
@@ -74,10 +66,9 @@ async def measure(ctx: StepContext, spec: PromptsStep) -> list[Judgement]:
     named = CountedPrompts((each.name, prompt_of(each)) for each in spec.workloads)
     run = _Run(spec, Programs(unfenced=spec.unfenced), named)
     conditions = [_Condition(ctx, run, Copies(each, n)) for n in spec.concurrencies for each in spec.workloads]
-    windows, requests = await measure_conditions(ctx, PROMPTS, conditions)
+    measured = zip(conditions, await measure_conditions(ctx, PROMPTS, conditions), strict=True)
     again = await ask_twice(ctx, [prompt_of(each) for each in spec.workloads])
-    measured = [(each.name, of_condition(each.name, windows), of_condition(each.name, requests)) for each in conditions]
-    return [judge_workload(ctx.cell, ctx.planned.gpu, *each, again) for each in measured]
+    return [judge_workload(ctx.cell, ctx.planned.gpu, each.name, *rows, again) for each, rows in measured]
 
 
 class _Run(NamedTuple):
@@ -121,7 +112,7 @@ class _Condition(TimedCondition):
             asked = self._asked(self._copies.workload.max_tokens)
             return await window_of(self.ctx, asked, self._copies.columns() | {"repeat": wanted})
 
-        window = await tried_until_kept_up(once, f"repeat-{wanted}")
+        window = await self.until_kept_up(once, f"repeat-{wanted}")
         await asyncio.to_thread(self._check, window)  # programs take seconds: heartbeats go on meanwhile
         self._outcomes = {row["program"] for row in window.requests} - {None}
         return window
@@ -175,13 +166,7 @@ def judge_workload(
     tokens/s. A canvas takes its steps however much of it the answer fills, which a sampled one does by chance: by
     tokens a steady machine would be accused. It counts its own steps.
 
-    Args:
-        served: the cell that the engine serves: in a control's visit the control.
-        gpu: as planned.
-        condition: its name.
-        windows: its rows of `prompt_windows`, all repeats.
-        requests: its rows of `prompt_requests`.
-        again: what is said of an engine that is asked prompts again.
+    `windows` are all repeats, `again` is what is said of an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, windows[0]["concurrency"])
     found = [*work.done(), work.too_fast(), work.slow_alone(), *work.answers(), *again]

@@ -27,18 +27,7 @@ from tasks.guards.speed import stream_mismatch
 from tasks.guards.steadiness import half_width
 from tasks.guards.text import improbable_text
 from tasks.steady import paces_of, steady_state
-from tasks.timing.conditions import (
-    TimedCondition,
-    Window,
-    again,
-    measure_conditions,
-    of_condition,
-    tried,
-    tried_until_kept_up,
-    window_of,
-    windows_wanted,
-    with_failures,
-)
+from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of, windows_wanted
 from tasks.timing.requests import OwnPrompts, Row, ready_of
 from tasks.timing.timed import AllFailed, untimed
 from tasks.timing.verdict import Paces, Work, verdict
@@ -50,12 +39,8 @@ from warehouse.ledger.verdicts import Reason
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:
     """Measure every condition; rows go to `requests` and `windows`, one part of each per window."""
     conditions = [_Condition(ctx, spec.prompts, each) for each in spec.conditions]
-    windows, requests = await measure_conditions(ctx, THROUGHPUT, conditions)
-    return [
-        said
-        for condition in spec.conditions
-        for said in judge_condition(ctx.cell, ctx.planned.gpu, condition, windows, requests)
-    ]
+    measured = zip(spec.conditions, await measure_conditions(ctx, THROUGHPUT, conditions), strict=True)
+    return [said for each, rows in measured for said in judge_condition(ctx.cell, ctx.planned.gpu, each, *rows)]
 
 
 class _Condition(TimedCondition):
@@ -69,11 +54,11 @@ class _Condition(TimedCondition):
         """Mode and repeat."""
         asked = self._asked
         for mode in asked.modes:
-            there = of_condition(self.name, windows, mode)
+            there = _of_mode(mode, windows)
             if len(there) < windows_wanted(asked.repeats, there):
                 taken = {row["repeat"] for row in there}
                 return mode, next(repeat for repeat in range(len(there) + 1) if repeat not in taken)
-        if asked.stream_requests and not of_condition(self.name, windows, "stream"):
+        if asked.stream_requests and not _of_mode("stream", windows):
             return "stream", 0
         return None
 
@@ -89,7 +74,7 @@ class _Condition(TimedCondition):
     async def measure(self, wanted: tuple[str, int]) -> Window:
         """Measure one repeat; each try has prompts of its own."""
         mode, repeat = wanted
-        window = await tried_until_kept_up(partial(self._window, mode, repeat), f"{mode}-{repeat}")
+        window = await self.until_kept_up(partial(self._window, mode, repeat), f"{mode}-{repeat}")
         if wanted == ("fixed", 0):
             told = [reply.mean_logprob for reply in self.warm_replies if isinstance(reply, Reply)]
             known = [each for each in told if each is not None]
@@ -110,19 +95,19 @@ class _Condition(TimedCondition):
             "concurrency": asked.concurrency,
             "repeat": repeat,
         }
-        window = await window_of(self.ctx, sent, same)
+        window = await window_of(self.ctx, sent, same, beside=probes_failed)
         spans = window.load.spans
         first_ended_s = min(span.ended_s for span in spans)
         for row, span in zip(window.requests, spans, strict=True):
             if is_stream and asked.concurrency > 1 and span.sent_s < first_ended_s:
                 row |= {"ttft_ms": None, "tpot_ms": None}  # sent in step: their prefills wait for one another
         steady = steady_state(spans, asked.concurrency)
-        row = window.row | {
+        own = {
             "prefill_s": prefill_s,
             "steady_s": steady.seconds if steady else None,
             "steady_tokens": steady.tokens if steady else None,
         }
-        return window._replace(row=with_failures(row, probes_failed))
+        return window._replace(row=window.row | own)
 
     async def _prefill(self, name: str) -> tuple[float, list[str]]:
         """Seconds to the first token without streaming, and which probes failed.
@@ -143,7 +128,7 @@ class _Condition(TimedCondition):
 
     def size(self, windows: Sequence[Row]) -> tuple[int, int]:
         """In windows: what noisy repeats will take is guessed from those so far."""
-        repeats = [of_condition(self.name, windows, mode) for mode in self._asked.modes]
+        repeats = [_of_mode(mode, windows) for mode in self._asked.modes]
         return len(windows), sum(map(self._expected, repeats)) + bool(self._asked.stream_requests)
 
     def _expected(self, there: Sequence[Row]) -> int:
@@ -160,7 +145,11 @@ class _Condition(TimedCondition):
         repeats, rate = self._asked.repeats, rate_of([last])
         of = f"/{repeats.max}" if repeats.within is None else f" of at most {repeats.max}"
         number = f"{last['repeat'] + 1}{of}" if last["mode"] != "stream" else "1/1"
-        return f"{self.name} {last['mode']} {number}: {rate:.0f} tok/s{again(last)}", rate
+        return f"{self.name} {last['mode']} {number}: {rate:.0f} tok/s", rate
+
+
+def _of_mode(mode: str, rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["mode"] == mode]
 
 
 def judge_condition(
@@ -168,19 +157,11 @@ def judge_condition(
 ) -> list[Judgement]:
     """What the guards say about a condition's fixed windows, and about its natural and streamed ones if any.
 
-    Args:
-        served: the cell that the engine serves: in a control's visit the control.
-        gpu: as planned.
-        condition: the load shape.
-        windows: rows of `windows`, of one visit on one machine; those of other conditions are left alone.
-        requests: rows of `requests` that belong to them.
+    `windows` are of one visit on one machine, `requests` those that belong to them.
     """
     name, of_length = condition.name, (condition.concurrency, condition.context_tokens, condition.output_tokens)
-    everything = Work(served, gpu, windows, requests, *of_length)
     works = {
-        mode: everything._replace(
-            windows=of_condition(name, windows, mode), requests=of_condition(name, requests, mode)
-        )
+        mode: Work(served, gpu, _of_mode(mode, windows), _of_mode(mode, requests), *of_length)
         for mode in (*condition.modes, "stream")
     }
     fixed, natural, streams = works["fixed"], works.get(NATURAL), works["stream"]

@@ -101,6 +101,31 @@ class TimedCondition(ABC):
             failures += (await untimed(self.ctx, "warm-up", lengths, 1)).failures
         return failures
 
+    async def until_kept_up(
+        self, once: Callable[[str], Awaitable[Window]], name: str, starved: Callable[[Row], bool] = is_starved
+    ) -> Window:
+        """Measure a window until its client kept up and the engine answered; returns what the last try brought.
+
+        One whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not one
+        in which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to show:
+        what they got is told with the next try. `once` is given a name of its own for each try.
+
+        Raises:
+            AllFailed: in every try.
+        """
+        lost: list[str] = []
+        for tries in range(1, MOST_TRIES + 1):
+            try:
+                window = await once(window_of_try(name, tries))
+            except AllFailed as error:
+                lost += error.failures
+                if tries == MOST_TRIES:
+                    raise AllFailed(lost) from error
+                continue
+            if window.row["failed"] or not (starved(window.row) or is_client_limited(window.row)):
+                break
+        return window._replace(row=with_failures({**window.row, "tries": tries}, lost))
+
 
 async def measure_conditions(
     ctx: StepContext,
@@ -108,7 +133,7 @@ async def measure_conditions(
     conditions: Sequence[TimedCondition],
     names_a_window: Sequence[str] = NAMES_A_WINDOW,
     sent_in: Callable[[Row], Iterable[tuple[Any, ...]]] | None = None,
-) -> tuple[list[Row], list[Row]]:
+) -> list[tuple[list[Row], list[Row]]]:
     """Measure what no earlier attempt on this machine has finished; one part of each table per window.
 
     Args:
@@ -119,7 +144,7 @@ async def measure_conditions(
         sent_in: those columns of the requests of a window; None: the window's own.
 
     Returns:
-        Windows and requests of all conditions, each of one start of the engine.
+        Windows and requests of each condition, of one start of the engine.
     """
     windows, requests = await _finished(ctx, tables, conditions, names_a_window, sent_in)
     for condition in conditions:
@@ -133,8 +158,10 @@ async def measure_conditions(
             await ctx.write(tables.windows, [row])  # behind its requests: it says that they are all there
             windows.append(ctx.stamp(row))
             requests += map(ctx.stamp, window.requests)
-            condition.tell(*condition.line(row))
-    return windows, requests
+            line, tok_s = condition.line(row)
+            condition.tell(line + (f", measured {row['tries']} times" if row.get("tries", 1) > 1 else ""), tok_s)
+    names = [condition.name for condition in conditions]
+    return [(of_condition(name, windows), of_condition(name, requests)) for name in names]
 
 
 async def _finished(
@@ -162,9 +189,9 @@ async def _finished(
     return whole, [row for row in sent if (row["condition"], row["attempt"]) in taken]
 
 
-def of_condition(name: str, rows: Sequence[Row], mode: str | None = None) -> list[Row]:
-    """Rows of a condition, and of one of its modes; None: of all of them."""
-    return [row for row in rows if row["condition"] == name and mode in (None, row["mode"])]
+def of_condition(name: str, rows: Sequence[Row]) -> list[Row]:
+    """Rows of a condition."""
+    return [row for row in rows if row["condition"] == name]
 
 
 def windows_wanted(repeats: Repeats, there: Sequence[Mapping[str, Any]]) -> int:
@@ -182,64 +209,23 @@ async def window_of(
     same: Row,
     on_answer: OnAnswer | None = None,
     moments_s: Sequence[float] = (),
+    beside: Sequence[str] = (),
 ) -> Window:
-    """Send requests in a closed loop, or each at its moment if there are any, as one window.
+    """Send requests in a closed loop, or each at its moment if there are any, as one window: see `timed`.
 
-    Args:
-        ctx: has the client.
-        asked: the requests.
-        same: columns of the window and of all its requests; `concurrency` is None in an open loop.
-        on_answer: is called inside the clock, as by `closed_loop`.
-        moments_s: when each is due, in seconds from the start.
-
-    Raises:
-        RequestFailed: as for `timed`.
+    `same` are columns of the window and of all its requests; `concurrency` is None in an open loop. `beside` has a
+    sentence for each request beside it that failed.
     """
     load = await timed(ctx, ready_of(asked), same["concurrency"], on_answer, moments_s)
     # long texts take seconds to look through: heartbeats go on meanwhile
     rows = await asyncio.to_thread(request_rows, load, asked, same)
-    return Window({**same, **load.columns(), "chars": sum(row["chars"] for row in rows)}, rows, load)
-
-
-async def tried_until_kept_up(
-    once: Callable[[str], Awaitable[Window]], name: str, starved: Callable[[Row], bool] = is_starved
-) -> Window:
-    """Measure a window until its client kept up and the engine answered; returns what the last try brought.
-
-    One whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not one in
-    which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to show: what
-    they got is told with the next try.
-
-    Args:
-        once: measures it, under a name of its own for each try.
-        name: of the first try.
-        starved: whether a client that waited is in the row's figures.
-
-    Raises:
-        AllFailed: in every try.
-    """
-    lost: list[str] = []
-    for tries in range(1, MOST_TRIES + 1):
-        try:
-            window = await once(window_of_try(name, tries))
-        except AllFailed as error:
-            lost += error.failures
-            if tries == MOST_TRIES:
-                raise AllFailed(lost) from error
-            continue
-        if window.row["failed"] or not (starved(window.row) or is_client_limited(window.row)):
-            break
-    return window._replace(row=with_failures({**window.row, "tries": tries}, lost))
+    window = {**same, **load.columns(), "chars": sum(row["chars"] for row in rows)}
+    return Window(with_failures(window, beside), rows, load)
 
 
 def window_of_try(name: str, number: int) -> str:
     """Name of a window in its first try, and in later ones, whose prompts are others."""
     return name if number == 1 else f"{name}-try-{number}"
-
-
-def again(window: Row) -> str:
-    """For people: that it was measured several times, which never happens silently."""
-    return f", measured {window['tries']} times" if window["tries"] > 1 else ""
 
 
 def with_failures(window: Row, beside: Sequence[str]) -> Row:
@@ -253,12 +239,7 @@ async def tried(
 ) -> tuple[list[Row], Counters]:
     """Send a few requests one at a time before hours are spent; returns their rows, and what the engine counted.
 
-    Args:
-        ctx: of the step.
-        tables: where rows go.
-        asked: the requests.
-        same: columns that all of them share.
-        what: one of them is, for people.
+    `same` are columns that all of them share; `what` one of them is, for people.
 
     Raises:
         RequestFailed: the first that failed.

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
-
-T = TypeVar("T")
 
 Send = Callable[[Ready], Awaitable[Heard]]
 
@@ -33,15 +31,6 @@ class Exchange(NamedTuple):
     failure: str | None
     scheduled_s: float | None
     """None in a closed loop: a request is due when a slot is free."""
-
-    @property
-    def is_large(self) -> bool:
-        """Whether packing it makes room."""
-        return self.heard is not None and self.heard.is_large
-
-    def packed(self) -> Exchange:
-        """With its answer in less room."""
-        return self if self.heard is None else self._replace(heard=self.heard.packed())
 
 
 def constant_moments(rate_per_s: float, number: int) -> list[float]:
@@ -64,19 +53,13 @@ async def closed_loop(
         Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
     """
     waiting = iter(enumerate(requests))
-    exchanges: dict[int, Exchange] = {}
 
     async def slot() -> None:
-        for index, ready in waiting:
-            exchange = exchanges[index] = await _exchange(send, ready, None)
-            if exchange.is_large:
-                packing.pack(index)
-            if on_answer is not None:
-                on_answer(len(exchanges), exchange)
+        for place, ready in waiting:
+            await load.exchange(place, ready)
 
-    with Packing(exchanges) as packing:
-        await _together(slot() for _ in range(min(concurrency, len(requests))))
-    return [exchanges[index] for index in range(len(requests))]
+    with Load(send, on_answer) as load:
+        return await load.all_of(slot() for _ in range(min(concurrency, len(requests))))
 
 
 async def open_loop(
@@ -89,80 +72,68 @@ async def open_loop(
     """
     loop = asyncio.get_running_loop()
     start_s = loop.time()
-    exchanges: dict[int, Exchange] = {}
 
-    async def at(index: int, ready: Ready, moment_s: float) -> None:
+    async def at(place: int, ready: Ready, moment_s: float) -> None:
         await asyncio.sleep(start_s + moment_s - loop.time())
-        exchange = exchanges[index] = await _exchange(send, ready, start_s + moment_s)
-        if exchange.is_large:
-            packing.pack(index)
-        if on_answer is not None:
-            on_answer(len(exchanges), exchange)
+        await load.exchange(place, ready, start_s + moment_s)
 
     due = enumerate(zip(requests, moments_s, strict=True))
-    with Packing(exchanges) as packing:
-        await _together(at(index, ready, moment_s) for index, (ready, moment_s) in due)
-    return [exchanges[index] for index in range(len(requests))]
+    with Load(send, on_answer) as load:
+        return await load.all_of(at(place, ready, moment_s) for place, (ready, moment_s) in due)
 
 
-async def _exchange(send: Send, ready: Ready, scheduled_s: float | None) -> Exchange:
-    """One request; that it failed is kept, unless it says that all others will."""
-    try:
-        return Exchange(ready, await send(ready), None, scheduled_s)
-    except Unanswered:
-        raise
-    except RequestFailed as error:
-        return Exchange(ready, None, str(error), scheduled_s)
-
-
-async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results, in order; with the first error the others are cancelled."""
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class Packs(Protocol):
-    """What can be kept in less room."""
-
-    def packed(self) -> Self:
-        """The same, smaller."""
-        ...
-
-
-P = TypeVar("P", bound=Packs)
-
-
-class Packing(Generic[P]):
-    """Packs entries of a mapping while it is entered; what it didn't come to stays as it is.
+class Load:
+    """The exchanges of a load, by place. While it is entered, large answers are packed; what isn't stays as it is.
 
     Streams of a load are hundreds of megabytes as they came. Nothing is decoded: that would take Python's lock from the
     clock. zlib doesn't hold it, so one thread of its own packs what has ended, an answer at a time.
     """
 
-    def __init__(self, kept: MutableMapping[int, P]) -> None:
-        self._kept = kept
+    def __init__(self, send: Send, on_answer: OnAnswer | None = None) -> None:
+        self.exchanges: dict[int, Exchange] = {}
+        self._send, self._on_answer = send, on_answer
         self._thread = ThreadPoolExecutor(1, "packing")
-        self._asked: list[Future[None]] = []
+        self._packing: list[Future[None]] = []
 
-    def __enter__(self) -> Packing[P]:
+    def __enter__(self) -> Load:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
-        for each in self._asked:
+        for each in self._packing:
             if each.done() and not each.cancelled():
                 each.result()  # packing can't fail; if it did, it is told
 
-    def pack(self, place: int) -> None:
-        """Have one entry packed soon. Nobody else may replace it any more."""
-        self._asked.append(self._thread.submit(self._pack, place))
+    async def exchange(self, place: int, ready: Ready, scheduled_s: float | None = None) -> None:
+        """One request; that it failed is kept.
 
-    def _pack(self, place: int) -> None:
-        self._kept[place] = self._kept[place].packed()
+        Raises:
+            Unanswered: all others will fail, too.
+        """
+        try:
+            exchange = Exchange(ready, await self._send(ready), None, scheduled_s)
+        except Unanswered:
+            raise
+        except RequestFailed as error:
+            exchange = Exchange(ready, None, str(error), scheduled_s)
+        self.exchanges[place] = exchange
+        if exchange.heard is not None and exchange.heard.is_large:
+            self._packing.append(self._thread.submit(self._pack, place, exchange, exchange.heard))
+        if self._on_answer is not None:
+            self._on_answer(len(self.exchanges), exchange)
+
+    async def all_of(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> list[Exchange]:
+        """All exchanges in their order, when these have ended; with the first error the others are cancelled."""
+        tasks = [asyncio.ensure_future(each) for each in coroutines]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return [self.exchanges[place] for place in range(len(self.exchanges))]
+
+    def _pack(self, place: int, exchange: Exchange, heard: Heard) -> None:
+        self.exchanges[place] = exchange._replace(heard=heard.packed())

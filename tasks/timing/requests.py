@@ -69,13 +69,7 @@ class OwnPrompts(NamedTuple):
 
 
 def request_rows(load: Timed, asked: Sequence[Asked], same: Row) -> list[Row]:
-    """The answers as rows of requests.
-
-    Args:
-        load: that brought them.
-        asked: all requests of it, those that failed too.
-        same: columns that all of them share.
-    """
+    """The answers of a load as rows of requests; `same` are columns that all of them share."""
     answered, rows = load.answered, []
     for place, (span, reply) in zip(answered.places, answered.each, strict=True):
         row = same | _answer(reply) | asked[place].columns | {"sent_s": span.sent_s - load.begun_s}

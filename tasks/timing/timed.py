@@ -1,18 +1,23 @@
-"""A load with a clock on the wire: its requests are encoded before, its answers are decoded after the clock stopped."""
+"""A load with a clock on the wire: its requests are encoded before, its answers are decoded after the clock stopped.
+
+Meanwhile the client watches its own timer: one without a processor times its machine, no engine.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from math import ceil
+from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from tasks.client import Client, Ready, Reply, RequestFailed, StreamReply, reply_of, stream_reply_of
 from tasks.context import StepContext
+from tasks.guards.steadiness import CALM_LATE_MS
 from tasks.meters import Counters
 from tasks.power import Looks, Sampler, card_columns
 from tasks.steady import delivered_share
-from tasks.timing.client_watch import ClientWatch, Lateness
 from tasks.timing.loops import Exchange, OnAnswer, closed_loop, open_loop
 from warehouse.ledger.formulas.windows import Span
 
@@ -45,12 +50,9 @@ class Answered(NamedTuple):
 
 
 async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_fail: bool = False) -> Answered:
-    """Decode the answers.
+    """Decode the answers; where something failed, ask the engine whether it lives.
 
-    Args:
-        client: asks the engine whether it lives, where something failed.
-        exchanges: what the load brought.
-        may_all_fail: nothing is read off them, as of a warm-up: what failed is told with the window that follows.
+    They may all fail where nothing is read off them, as of a warm-up: what failed is told with the window that follows.
 
     Raises:
         AllFailed: nothing could be used: there is nothing to judge.
@@ -74,6 +76,22 @@ async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_f
     if answered.failures:
         await client.text("/health")  # an engine that died fails the attempt, with the cause from its log
     return answered
+
+
+TICK_S = 0.01
+"""How often the timer wakes: a tenth of what starves a window of a tenth of a second; about .3 % of a processor."""
+
+
+class Lateness(NamedTuple):
+    """The timer's largest lateness in ms; the share of the time, 0 to 1, in which this thread waited for a processor.
+
+    `share` is None where the kernel keeps no such count. `moments` is how often the timer woke later than a calm
+    machine's does.
+    """
+
+    late_ms: float
+    share: float | None
+    moments: int = 0
 
 
 class Timed(NamedTuple):
@@ -142,7 +160,7 @@ async def timed(
         ctx: has the client.
         requests: encoded.
         concurrency: requests in flight; None: an open loop.
-        on_answer: is called inside the clock, as by `closed_loop`.
+        on_answer: is called inside the clock: it may count, and no more.
         moments_s: of an open loop: when each is due, in seconds from the start.
 
     Raises:
@@ -168,13 +186,8 @@ async def timed(
 async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concurrency: int) -> Answered:
     """Send requests beside the timed ones, and wait until the engine has counted those that it answered.
 
-    What it counts late must not fall into the window that follows; what failed is told with that window.
-
-    Args:
-        ctx: has the client.
-        what: they are, in the sentences of those that fail.
-        requests: encoded.
-        concurrency: requests in flight.
+    What it counts late must not fall into the window that follows; what failed is told with that window. `what` they
+    are is in the sentences of those that fail.
 
     Raises:
         RequestFailed: the engine is gone.
@@ -184,3 +197,55 @@ async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concur
     answered = await answers_of(ctx.client, exchanges, may_all_fail=True)
     await ctx.counters_after(before, len(answered.each))
     return answered._replace(failures=[f"{what}, {failure}" for failure in answered.failures])
+
+
+class ClientWatch:
+    """Watches the event loop while it is entered; `lateness` is known afterwards.
+
+    What the loop itself does meanwhile counts as lateness, too: an answer waits for it just as long.
+    """
+
+    def __init__(self) -> None:
+        self.lateness = Lateness(0.0, None)
+        self._late_s, self._moments = 0.0, 0
+        self._due_s = 0.0
+
+    async def __aenter__(self) -> ClientWatch:
+        self._loop = asyncio.get_running_loop()
+        self._begun_s, self._waited_s = self._loop.time(), _waited_for_processor_s()
+        self._due_s = self._begun_s + TICK_S
+        self._ticking = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticking.cancel()
+        now_s, waited_s = self._loop.time(), _waited_for_processor_s()
+        self._woke(now_s - self._due_s)  # the last tick may be overdue
+        share = None
+        if waited_s is not None and self._waited_s is not None and now_s > self._begun_s:
+            share = (waited_s - self._waited_s) / (now_s - self._begun_s)
+        self.lateness = Lateness(1000 * self._late_s, share, self._moments)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._due_s - self._loop.time())
+            now_s = self._loop.time()
+            self._woke(now_s - self._due_s)
+            self._due_s = now_s + TICK_S
+
+    def _woke(self, late_s: float) -> None:
+        self._late_s = max(self._late_s, late_s)
+        self._moments += 1000 * late_s > CALM_LATE_MS
+
+
+def _waited_for_processor_s() -> float | None:
+    """Seconds that this thread was ready to run and had to wait, since it began; None: the kernel doesn't count it.
+
+    Source: Documentation/scheduler/sched-stats.rst of Linux, /proc/<pid>/schedstat, second field, nanoseconds.
+    """
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except FileNotFoundError:
+        return None

@@ -10,41 +10,8 @@ from math import fsum
 from typing import NamedTuple
 
 from configs.cell import Cell, Gpu
-from tasks.guards.answers import BLANK_BOUNDS, NONE_ALLOWED, blank_output
-from tasks.guards.drafting import (
-    acceptance_mismatch,
-    acceptance_out_of_range,
-    baseline_drafts,
-    dead_draft,
-    replay_missed,
-)
+from tasks.guards import answers, drafting, machine, speed, steadiness, text, tokens
 from tasks.guards.finding import Finding, Judgement, judge
-from tasks.guards.machine import same_experts, throttled
-from tasks.guards.speed import (
-    ceiling_tok_s,
-    clock_mismatch,
-    floor_tok_s,
-    held_back,
-    impossible_speed,
-    late_first_token,
-    step_bytes,
-    streamed_in_lumps,
-    tokens_per_step,
-    too_slow,
-)
-from tasks.guards.steadiness import client_limited, client_starved, unexplained, unsteady
-from tasks.guards.text import degenerate_text, improbable_text
-from tasks.guards.tokens import (
-    counters_vanished,
-    cut_prompts,
-    engine_preemption,
-    failed_requests,
-    ids_mismatch,
-    prefix_cache_hit,
-    prompt_length,
-    short_output,
-    token_mismatch,
-)
 from tasks.meters import Counters
 from tasks.timing.requests import Row
 from warehouse.ledger.formulas.windows import rate_of
@@ -89,35 +56,35 @@ class Work(NamedTuple):
     def done(self) -> list[Finding | None]:
         """Was the work done that a speed is told of: its tokens, its drafts, each prompt computed once?"""
         served, counted = self.served, self.counted
-        failed = failed_requests(self.windows)
+        failed = tokens.failed_requests(self.windows)
         if failed is not None:  # the engine counted work of theirs, too: no sum can hold
             return [failed, self._short()]
         return [
             self._short(),
-            token_mismatch(sum(row["completion_tokens"] for row in self.windows), counted),
-            clock_mismatch(self.requests),
+            tokens.token_mismatch(sum(row["completion_tokens"] for row in self.windows), counted),
+            speed.clock_mismatch(self.requests),
             *self._accounts(counted),
-            prefix_cache_hit(counted, served.serving),
-            engine_preemption(counted),
-            throttled(self.windows),
-            same_experts(served.model, served.technique, served.k, round(self.in_flight)),
+            tokens.prefix_cache_hit(counted, served.serving),
+            tokens.engine_preemption(counted),
+            machine.throttled(self.windows),
+            machine.same_experts(served.model, served.technique, served.k, round(self.in_flight)),
         ]
 
     def _short(self) -> Finding | None:
         lengths = [row["completion_tokens"] for row in self.requests]
-        return None if self.output_tokens is None else short_output(self.output_tokens, lengths)
+        return None if self.output_tokens is None else tokens.short_output(self.output_tokens, lengths)
 
     def _accounts(self, counted: Counters) -> list[Finding | None]:
         """Do tokens and drafts add up: none of a dead draft, none of AR's own, none that can't be?"""
         served = self.served
         return [
-            ids_mismatch(self.requests),
-            counters_vanished(served.technique, counted),
-            dead_draft(served.technique, counted),
-            baseline_drafts(served.technique, counted),
-            acceptance_out_of_range(served.k, counted),
-            replay_missed(served.technique, served.acceptance, counted),
-            acceptance_mismatch(served.k, self.requests, counted),
+            tokens.ids_mismatch(self.requests),
+            tokens.counters_vanished(served.technique, counted),
+            drafting.dead_draft(served.technique, counted),
+            drafting.baseline_drafts(served.technique, counted),
+            drafting.acceptance_out_of_range(served.k, counted),
+            drafting.replay_missed(served.technique, served.acceptance, counted),
+            drafting.acceptance_mismatch(served.k, self.requests, counted),
         ]
 
     def answers(self, *, few: bool = False) -> list[Finding | None]:
@@ -128,48 +95,50 @@ class Work(NamedTuple):
         """
         is_fixed, read = self.output_tokens is not None, [row["prompt_tokens"] for row in self.requests]
         found = [
-            None if self.context_tokens is None else prompt_length(self.context_tokens, read),
-            cut_prompts(self.requests),
+            None if self.context_tokens is None else tokens.prompt_length(self.context_tokens, read),
+            tokens.cut_prompts(self.requests),
         ]
         if not self.is_real:
             return found
-        bounds, texts = NONE_ALLOWED if is_fixed else BLANK_BOUNDS, [row["text"] for row in self.requests]
-        blank = blank_output(texts, bounds) if few or not is_fixed else None
-        probable = improbable_text([row.get("mean_logprob") for row in self.requests])
-        return [blank, *found, degenerate_text(self.requests), probable]
+        bounds = answers.NONE_ALLOWED if is_fixed else answers.BLANK_BOUNDS
+        texts = [row["text"] for row in self.requests]
+        blank = answers.blank_output(texts, bounds) if few or not is_fixed else None
+        probable = text.improbable_text([row.get("mean_logprob") for row in self.requests])
+        return [blank, *found, text.degenerate_text(self.requests), probable]
 
     def smoke(self, counted: Counters) -> list[Finding | None]:
         """Of a few requests before hours are spent, over which the engine counted so much."""
-        mismatch = token_mismatch(sum(row["completion_tokens"] for row in self.requests), counted)
+        mismatch = tokens.token_mismatch(sum(row["completion_tokens"] for row in self.requests), counted)
         return [self._short(), mismatch, *self._accounts(counted), *self.answers(few=True)]
 
     def lumps(self) -> Finding | None:
         """Did tokens of streams come as they were made? A canvas arrives at once: there is nothing to see."""
         chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in self.requests]
-        return None if self.served.technique.denoises else streamed_in_lumps(chunks, (self.served.k or 0) + 1)
+        return None if self.served.technique.denoises else speed.streamed_in_lumps(chunks, (self.served.k or 0) + 1)
 
     def late(self) -> list[Finding | None]:
         """Were first tokens of streams seen when they were made?"""
-        return [late_first_token(self.served, self.requests), held_back(self.requests)]
+        return [speed.late_first_token(self.served, self.requests), speed.held_back(self.requests)]
 
     def too_fast(self) -> Finding | None:
         """All windows together, against what the shortest prompt and answer of them let a card do."""
         if not fsum(row["wall_s"] for row in self.windows):
             return None
-        per_step = tokens_per_step(self.served, sum(row["completion_tokens"] for row in self.windows), self.counted)
+        written = sum(row["completion_tokens"] for row in self.windows)
+        per_step = speed.tokens_per_step(self.served, written, self.counted)
         at_once = self.concurrency or len(self.requests)
-        ceiling = ceiling_tok_s(self.served, self.gpu, self._step_bytes(), per_step, at_once)
-        return impossible_speed(rate_of(self.windows), ceiling)
+        ceiling = speed.ceiling_tok_s(self.served, self.gpu, self._step_bytes(), per_step, at_once)
+        return speed.impossible_speed(rate_of(self.windows), ceiling)
 
     def too_slow(self, decode_tok_s: float) -> Finding | None:
         """A rate of decoding one request, against what every card can do."""
-        return too_slow(decode_tok_s, floor_tok_s(self.served, self.gpu, self._step_bytes()))
+        return speed.too_slow(decode_tok_s, speed.floor_tok_s(self.served, self.gpu, self._step_bytes()))
 
     def _step_bytes(self) -> float:
         """What a decoding step reads at the least: behind the shortest of the prompts."""
         shortest = min((row["prompt_tokens"] or 0 for row in self.requests), default=0)
         at_once = self.concurrency or len(self.requests)
-        return step_bytes(self.served, shortest, self.output_tokens or SHORTEST_OUTPUT, at_once)
+        return speed.step_bytes(self.served, shortest, self.output_tokens or SHORTEST_OUTPUT, at_once)
 
     def slow_alone(self) -> Finding | None:
         """Of one request at a time, and of what is no prefill: else a long prompt would look like slow decoding."""
@@ -179,16 +148,16 @@ class Work(NamedTuple):
         prompt, answer = (
             max(row[name] or 0 for row in self.requests) for name in ("prompt_tokens", "completion_tokens")
         )
-        floor = floor_tok_s(self.served, self.gpu, step_bytes(self.served, prompt, answer, 1))
-        return too_slow(fsum(tokens for tokens, _ in decoded) / fsum(seconds for _, seconds in decoded), floor)
+        floor = speed.floor_tok_s(self.served, self.gpu, speed.step_bytes(self.served, prompt, answer, 1))
+        return speed.too_slow(fsum(written for written, _ in decoded) / fsum(seconds for _, seconds in decoded), floor)
 
 
 def _decoded(request: Row) -> tuple[int, float] | None:
     """Tokens and seconds: of a stream those behind its first chunk, else of an answer longer than its prompt."""
-    tokens: int = request["completion_tokens"]
+    written: int = request["completion_tokens"]
     if request.get("first_chunk_tokens") is None:
-        return (tokens, request["wall_s"]) if tokens and request["prompt_tokens"] <= tokens else None
-    later = tokens - request["first_chunk_tokens"]
+        return (written, request["wall_s"]) if written and request["prompt_tokens"] <= written else None
+    later = written - request["first_chunk_tokens"]
     return (later, later * request["tpot_ms"] / 1000) if request["tpot_ms"] and later else None
 
 
@@ -233,17 +202,12 @@ def verdict(
     paces: Paces | None = None,
     clocks: Sequence[Row] | None = None,
 ) -> Judgement:
-    """The findings, whether repeats agree, and whether the client kept up.
+    """The findings but for what a client that waited explains, whether repeats agree, and whether the client kept up.
 
-    Args:
-        condition: its name.
-        mode: of its rows.
-        found: by the guards over its work; what a client that waited explains is dropped.
-        windows: of it.
-        paces: of its repeats; None: they are no measure of the machine.
-        clocks: windows with the seconds by which its client was starved or not; None: its windows.
+    `paces` are those of its repeats; None: they are no measure of the machine. `clocks` are windows with the seconds by
+    which its client was starved or not; None: its windows.
     """
-    starved = client_starved(windows if clocks is None else clocks)
-    steady = None if paces is None else unsteady(*paces)
-    kept = unexplained([each for each in found if each is not None], starved)
-    return judge(condition, mode, [*kept, steady, starved, client_limited(windows)])
+    starved = steadiness.client_starved(windows if clocks is None else clocks)
+    steady = None if paces is None else steadiness.unsteady(*paces)
+    kept = steadiness.unexplained([each for each in found if each is not None], starved)
+    return judge(condition, mode, [*kept, steady, starved, steadiness.client_limited(windows)])

@@ -1,17 +1,139 @@
-"""One connection: a request goes out, its answer is parsed as it comes in, and the clock is read in between."""
+"""One connection: how long it waits, what it collects of an answer as it comes in, and the clock read in between."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import httptools
 import httpx
 
-from tasks.wire.answer import Answer
-from tasks.wire.patience import MOST_HEAD_BYTES, PATIENCE, REUSE_S, Patience
+REUSE_S = 3.0
+"""Longest idle time after which a kept-alive connection is used again. uvicorn, and so vLLM, closes it after 5 s
+(`timeout_keep_alive`), and no request must be sent into a closing one."""
+
+MOST_HEAD_BYTES = 1 << 20
+"""An answer's head may be this large; a longer one is a server that never comes to the point."""
+
+PROGRESS_BYTES = 64
+"""Bytes of a body that are progress, together: less than an event of a stream, which has its choice, its delta and its
+usage. A server that dribbles a byte now and then, or a header, makes no token."""
+
+
+class Patience(NamedTuple):
+    """Bounds on one request, in seconds; None: no bound."""
+
+    connect_s: float = 10.0
+    """Until the connection is open: on loopback a listening server takes none."""
+    quiet_s: float | None = 300.0
+    """Without progress: a whole head, then `PROGRESS_BYTES` of the body each time. Before the head it is a sign that
+    the server works on it (`Transport.still_working`). The prefill of a full context takes less on any GPU worth
+    renting."""
+    whole_s: float | None = None
+    """From the request's turn to the answer's last byte, however steadily it trickles."""
+    turn_s: float = 0.0
+    """Its turn comes with the first byte of its body, or at the latest so long after sending for each request then in
+    flight, itself among them. The prompts of those before it are read first."""
+
+    def as_extensions(self) -> dict[str, Any]:
+        """For a request's `extensions`."""
+        return {"patience": self}
+
+
+PATIENCE = Patience()
+"""Where nobody asks for another."""
+
+
+def patience_of(request: httpx.Request) -> Patience:
+    """The bounds that a request brings; else those of httpx's own timeout, whose `read` is the quiet time."""
+    own = request.extensions.get("patience")
+    if isinstance(own, Patience):
+        return own
+    timeout = request.extensions.get("timeout") or {}
+    connect_s = timeout.get("connect")
+    return Patience(PATIENCE.connect_s if connect_s is None else connect_s, timeout.get("read"))
+
+
+class Arrivals(NamedTuple):
+    """The moments of one exchange, by `time.monotonic`, in seconds.
+
+    `pieces_s[i]` is when the body was `sizes[i]` bytes long, its transfer coding taken off. They are read as data comes
+    off the socket, before any task wakes up.
+    """
+
+    sent_s: float
+    pieces_s: Sequence[float]
+    sizes: Sequence[int]
+    ended_s: float
+
+
+class Answer:
+    """Collects what the parser finds of one answer."""
+
+    def __init__(self, sent_s: float, turn_s: float = 0.0) -> None:
+        self.sent_s = self.moved_s = self.heard_s = sent_s
+        self._latest_turn_s = sent_s + turn_s
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body: list[bytes] = []
+        self.pieces_s, self.sizes = array("d"), array("q")
+        self.head_bytes = 0
+        self.has_head = False
+        self.is_anything = False
+        """Whether a byte of it came."""
+        self._size = 0
+        self._moved_size: int | None = None
+        """Bytes of the body when it last moved; None: its head is not whole."""
+
+    def starts(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The head is complete."""
+        self.status, self.headers, self.has_head = status, headers, True
+
+    def grows(self, piece: bytes, now_s: float) -> None:
+        """A piece of the body came."""
+        self.body.append(piece)
+        self._size += len(piece)
+        self.pieces_s.append(now_s)
+        self.sizes.append(self._size)
+
+    def heard(self, now_s: float) -> None:
+        """Something came, and was parsed: it moves if that is progress."""
+        self.heard_s = now_s
+        begins = self.has_head and self._moved_size is None
+        if begins or (self._moved_size is not None and self._size - self._moved_size >= PROGRESS_BYTES):
+            self.moved_s, self._moved_size = now_s, self._size
+
+    @property
+    def turn_s(self) -> float:
+        """When its server can be held to have turned to it: with its body, or at the latest when its turn was due."""
+        return min([self._latest_turn_s, *self.pieces_s[:1]])
+
+    @property
+    def standstill(self) -> str:
+        """What its server does instead of getting on with it."""
+        if not self.is_anything:
+            return "its first byte didn't come"
+        if self.heard_s > self.moved_s:
+            return f"it dribbles, with neither a whole head nor {PROGRESS_BYTES} bytes of its body in that time"
+        return "its next byte didn't come"
+
+    @property
+    def content(self) -> bytes:
+        """The body so far."""
+        return b"".join(self.body)
+
+    @property
+    def ends_with_the_stream(self) -> bool:
+        """Whether nothing but the connection's end tells the body's (RFC 9112, 6.3): no length, no chunks."""
+        names = {name.lower() for name, _ in self.headers}
+        return self.has_head and not names & {b"content-length", b"transfer-encoding"}
+
+    def arrivals(self, ended_s: float) -> Arrivals:
+        """Its moments, now that it has ended."""
+        return Arrivals(self.sent_s, self.pieces_s, self.sizes, ended_s)
 
 
 class Closed(httpx.RemoteProtocolError):
@@ -33,12 +155,9 @@ class Connection(asyncio.Protocol):
         self.patience = PATIENCE
 
     async def ask(self, data: bytes, patience: Patience, in_flight: int = 1) -> tuple[Answer, float]:
-        """Send a request; returns its answer and the moment of its last byte.
+        """Send an encoded request; returns its answer and the moment of its last byte.
 
-        Args:
-            data: the request, encoded.
-            patience: of it.
-            in_flight: requests to the same server, itself among them.
+        `in_flight` counts the requests to the same server, itself among them.
 
         Raises:
             httpx.TransportError: the connection broke, the answer is no HTTP, or patience ran out.

@@ -16,9 +16,7 @@ from time import monotonic
 
 import httpx
 
-from tasks.wire.answer import Answer
-from tasks.wire.connection import Closed, Connection
-from tasks.wire.patience import PATIENCE, Patience, patience_of
+from tasks.wire.connection import PATIENCE, Answer, Closed, Connection, Patience, patience_of
 
 TICK_S = 1.0
 """How often requests are asked whether their patience is out; more often where it is shorter than four of these."""

@@ -11,7 +11,7 @@ from typing import Any
 from configs.schema import PlannedCell
 from tasks.client import Client, Heard, Ready
 from tasks.prompts import Prompt
-from tasks.wire.answer import Arrivals
+from tasks.wire.connection import Arrivals
 from tests.tasks.virtual_time import Clock
 
 Pace = Callable[[int], float]

@@ -23,7 +23,7 @@ from tasks.client import (
     top2_gaps,
 )
 from tasks.prompts import Prompt
-from tasks.wire.patience import Patience
+from tasks.wire.connection import Patience
 from tests.tasks.wire.hand_clock import HandClock, moved_by_hand
 from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
 

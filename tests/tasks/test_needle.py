@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.haystack import NoRoom, haystack, last_number, needle_of
 from tasks.prompts import paragraphs_here
+from tasks.steps.needle import NoRoom, haystack, last_number, needle_of
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import wait_until
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.grading import first_letter, last_letter
 from tasks.meters import parse
 from tasks.sandbox.run import program_of
-from tasks.steps.eval_tiny import drawn
+from tasks.steps.eval_tiny import drawn, first_letter, last_letter
 
 PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
 # TYPE vllm:generation_tokens_total counter

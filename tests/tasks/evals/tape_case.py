@@ -15,7 +15,7 @@ from aiohttp import web
 
 from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
 from configs.steps.eval import EvalStep
-from tasks.evals.policy import Policy, policy_of
+from tasks.evals.exchange import Policy, policy_of
 from tasks.evals.tape import Tape
 from warehouse.ledger.parts import Row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.evals.concurrency import UNKNOWN_AT_ONCE, at_once, kv_tokens
+from tasks.evals.progress import UNKNOWN_AT_ONCE, at_once, kv_tokens
 from tests.tasks.evals.tape_case import cell, spec
 
 STEP = spec(max_tokens=32768)

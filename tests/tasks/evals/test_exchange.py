@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evals.exchange import Answers, prompt_hash, request_hash
-from tasks.evals.policy import RequestRefused, apply, policy_of
+from tasks.evals.exchange import Answers, RequestRefused, apply, policy_of, prompt_hash, request_hash
 from tests.tasks.evals.tape_case import cell, question, spec
 
 LM_EVAL = question(

@@ -9,8 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tasks.evals.exchange import prompt_hash
-from tasks.evals.policy import policy_of
+from tasks.evals.exchange import policy_of, prompt_hash
 from tasks.evals.tape import WrongTape
 from tests.tasks.evals.tape_case import (
     POLICY,

@@ -11,7 +11,7 @@ import time
 from asyncio.base_events import BaseEventLoop
 from typing import Any
 
-from tasks.timing.client_watch import ClientWatch
+from tasks.timing.timed import ClientWatch
 
 ROUND_S = float(os.environ["FAKE_ROUND_S"])
 

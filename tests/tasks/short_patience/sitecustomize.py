@@ -8,6 +8,6 @@ from __future__ import annotations
 
 import os
 
-from tasks.wire import patience
+from tasks.wire import connection
 
-patience.PATIENCE = patience.PATIENCE._replace(quiet_s=float(os.environ["FAKE_QUIET_S"]))
+connection.PATIENCE = connection.PATIENCE._replace(quiet_s=float(os.environ["FAKE_QUIET_S"]))

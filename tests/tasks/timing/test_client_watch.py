@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tasks.timing.client_watch import TICK_S, ClientWatch, Lateness
+from tasks.timing.timed import TICK_S, ClientWatch, Lateness
 from tests.tasks.virtual_time import Clock, run
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
 from tasks.timing.loops import Exchange, closed_loop, constant_moments, open_loop, poisson_moments
-from tasks.wire.answer import Arrivals
-from tasks.wire.patience import Patience
+from tasks.wire.connection import Arrivals, Patience
 from tests.tasks.virtual_time import Clock, run
 
 

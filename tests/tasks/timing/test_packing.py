@@ -7,9 +7,8 @@ import json
 
 from tasks.client import Heard, Ready, stream_reply_of
 from tasks.client.replies import PACK_FROM_BYTES
-from tasks.timing.loops import Packing, closed_loop, constant_moments, open_loop
-from tasks.wire.answer import Arrivals
-from tasks.wire.patience import Patience
+from tasks.timing.loops import Load, closed_loop, constant_moments, open_loop
+from tasks.wire.connection import Arrivals, Patience
 from tests.tasks.test_cell import wait_until
 
 TOKENS = 1000
@@ -41,11 +40,16 @@ def test_a_packed_stream_says_the_same_in_a_tenth_of_the_room() -> None:
 
 
 def test_what_has_ended_is_packed_while_others_are_still_timed() -> None:
-    kept = {0: streamed(), 1: streamed()}
-    with Packing(kept) as packing:
-        packing.pack(0)
-        wait_until(lambda: kept[0].is_packed, "the first answer to be packed")
-        assert not kept[1].is_packed
+    async def send(_: Ready) -> Heard:
+        return streamed()
+
+    def is_packed(place: int) -> bool:
+        heard = load.exchanges[place].heard
+        return heard is not None and heard.is_packed
+
+    with Load(send) as load:
+        asyncio.run(load.exchange(0, Ready(b"", {}, True, Patience())))
+        wait_until(lambda: is_packed(0), "the answer to be packed")
 
 
 def test_loops_bring_the_same_answers_packed_or_not() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.timing.peak import flow, peak_tok_s
+from tasks.steps.depth import flow, peak_tok_s
 
 
 def test_a_steady_stream_peaks_at_its_rate_wherever_the_window_lies() -> None:

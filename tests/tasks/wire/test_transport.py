@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from tasks.wire import connection
-from tasks.wire.answer import Arrivals
-from tasks.wire.patience import Patience
+from tasks.wire.connection import Arrivals, Patience
 from tasks.wire.transport import Transport
 from tests.tasks.wire.hand_clock import moved_by_hand
 from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, then_close
