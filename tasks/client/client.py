@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 import httpx
@@ -155,9 +154,7 @@ class Client:
         self._looking = asyncio.create_task(keep_looking(self._wire, lambda: self.text("/metrics"), self._patience))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])

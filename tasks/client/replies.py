@@ -112,7 +112,7 @@ class Heard(NamedTuple):
 
 
 class EngineTruth(NamedTuple):
-    """One request by the engine's account; None for what it didn't say.
+    """One request by the engine's account, `engine_...` in the columns of requests; None for what it didn't say.
 
     Times in ms: `queue_ms` from arrival to scheduling, `ttft_ms` from there to the first token, `generation_ms` from
     the first token to the last, `itl_ms` the same per later token. A draft step is one that verified a draft. Some

@@ -7,7 +7,7 @@ that has the item's own question and options in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from configs.errors import SpecsweepError
@@ -48,12 +48,8 @@ def paired(
     """
     graded = _by_item(result, items)
     hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}
-    _refuse(
-        result,
-        items,
-        "were asked with a prompt that has not their question and options",
-        _misasked(items, graded, quoted),
-    )
+    misasked = _misasked(items, graded, quoted)
+    _refuse(result, items, "were asked with a prompt that has not their question and options", misasked)
     _refuse(result, items, "share a prompt with an item whose right answer is another", _ambiguous(items, hashes))
     free = {name: list(answers_to(name, sample)) for name in dict.fromkeys(hashes.values())}
     missing = ((item, "it was graded all the same") for item in items if not free[hashes[item.item_id]])
@@ -64,7 +60,8 @@ def paired(
         theirs, left = graded[item.item_id], free[hashes[item.item_id]]
         same = next((row for row in left if _heard(row["body"]) == _heard(theirs.response)), None)
         if same is None:
-            swapped.append((item, _two_answers(theirs, left, quoted)))
+            answered = _excerpt(left[0]["body"], quoted) if left else "fewer answers"
+            swapped.append((item, f"the framework graded {_excerpt(theirs.response, quoted)}, the tape has {answered}"))
         else:
             left.remove(same)
             taken.append(Paired(item, theirs, same))
@@ -104,14 +101,7 @@ def _ambiguous(items: Sequence[Item], hashes: dict[str, str]) -> Iterator[tuple[
             yield item, f"{other.item_id} says {other.gold or 'otherwise'}, it says {item.gold or 'otherwise'}"
 
 
-def _two_answers(theirs: Sample, left: Sequence[Row], quoted: bool) -> str:
-    answered = _excerpt(left[0]["body"], quoted) if left else "fewer answers"
-    return f"the framework graded {_excerpt(theirs.response, quoted)}, the tape has {answered}"
-
-
-def _refuse(
-    result: Result, items: Sequence[Item], what: str, found: Iterator[tuple[Item, str]] | list[tuple[Item, str]]
-) -> None:
+def _refuse(result: Result, items: Sequence[Item], what: str, found: Iterable[tuple[Item, str]]) -> None:
     wrong = list(found)
     if wrong:
         item, example = wrong[0]

@@ -97,16 +97,17 @@ def at_once(spec: EvalStep, cell: Cell, metrics_text: str) -> tuple[int, str]:
     """
     if spec.concurrency is not None:
         return spec.concurrency, f"{spec.concurrency} at a time, as the step says"
-    limit, limit_said = _limit(cell)
-    tokens = kv_tokens(metrics_text)
+    most, tokens = cell.serving.max_num_seqs, kv_tokens(metrics_text)
+    limit = MOST_AT_ONCE if most is None else min(most, MOST_AT_ONCE)
     if tokens is None:
-        number = limit if cell.serving.max_num_seqs is not None else UNKNOWN_AT_ONCE
+        number = UNKNOWN_AT_ONCE if most is None else limit
         return number, f"{number} at a time: the engine does not say how large its KV cache is"
     longest = max(size for _, size in spec.longest_requests(cell))
     carried = max(1, tokens // longest)
     said = f"a KV cache of {tokens} tokens carries {carried} answers of {longest} tokens with their prompts"
     if carried > limit:
-        return limit, f"{limit} at a time, {limit_said}; {said}"
+        why = "which the cell's max_num_seqs allows" if limit == most else "the most that any step asks"
+        return limit, f"{limit} at a time, {why}; {said}"
     return carried, f"{carried} at a time: {said}"
 
 
@@ -125,13 +126,6 @@ def kv_tokens(metrics_text: str) -> int | None:
         if blocks is not None and block_size is not None:
             return blocks * block_size
     return None
-
-
-def _limit(cell: Cell) -> tuple[int, str]:
-    most = cell.serving.max_num_seqs
-    if most is not None and most <= MOST_AT_ONCE:
-        return most, "which the cell's max_num_seqs allows"
-    return MOST_AT_ONCE, "the most that any step asks"
 
 
 def _number(label: str | None) -> int | None:

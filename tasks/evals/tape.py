@@ -10,7 +10,6 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 import aiohttp
@@ -134,9 +133,7 @@ class Tape:
         self._watching.add_done_callback(lambda _: self._end_requests(self._watch.ended or "the tape ends"))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Store what is left, however the work ended.
 
         Raises:

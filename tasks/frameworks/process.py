@@ -11,9 +11,7 @@ import contextlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from configs.checkout import ROOT
@@ -193,9 +191,7 @@ class Frameworks:
         """Nothing is started yet."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End every framework that was started."""
         for framework in self._started.values():
             await framework.stop()
@@ -237,10 +233,6 @@ def _complaint(job: Job, result: Result) -> str | None:
     twice = [item_id for item_id in brought - asked if item_id in asked]
     for what, ids in (("missing", list(asked - brought)), ("brought more than once", twice), ("unknown", unknown)):
         if ids:
-            return f"{len(ids)} of {len(job.items)} items {what}: {_some(ids)}"
+            named = ", ".join([*ids[:_MOST_NAMED], *(["..."] if len(ids) > _MOST_NAMED else [])])
+            return f"{len(ids)} of {len(job.items)} items {what}: {named}"
     return None
-
-
-def _some(ids: Iterable[str]) -> str:
-    named = list(ids)
-    return ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")

@@ -137,8 +137,3 @@ def client_behind(late_ms: Sequence[float], first_ms: Sequence[float]) -> Findin
         f"{max(late_ms):.0f} ms (bound {BEHIND_SHARE:.0%} of them)"
     )
     return Finding(Reason.CLIENT_LIMITED, "suspect", sentence)
-
-
-def unexplained(found: Sequence[Finding], starved: Finding | None) -> list[Finding]:
-    """Findings without what a client that slept while a stream came explains: the engine is not accused of it."""
-    return [each for each in found if starved is None or each.reason not in BURSTS]

@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
@@ -98,9 +97,7 @@ class Load:
     def __enter__(self) -> Load:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
         for each in self._packing:
             if each.done() and not each.cancelled():

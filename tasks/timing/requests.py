@@ -80,7 +80,6 @@ def request_rows(load: Timed, asked: Sequence[Asked], same: Row) -> list[Row]:
 def _answer(reply: Reply | StreamReply) -> Row:
     """One answer as columns; a streamed one has its times, too."""
     text = reply.text if isinstance(reply, StreamReply) else reply.reasoning + reply.body
-    engine = reply.engine
     row: Row = {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,
@@ -88,14 +87,7 @@ def _answer(reply: Reply | StreamReply) -> Row:
         "finish_reason": reply.finish_reason,
         "chars": len(text),
         "text": text,
-        "engine_queue_ms": engine.queue_ms,
-        "engine_ttft_ms": engine.ttft_ms,
-        "engine_generation_ms": engine.generation_ms,
-        "engine_itl_ms": engine.itl_ms,
-        "engine_draft_steps": engine.draft_steps,
-        "engine_draft_tokens": engine.draft_tokens,
-        "engine_accepted_tokens": engine.accepted_tokens,
-        "engine_accepted_histogram": engine.accepted_histogram,
+        **{f"engine_{name}": value for name, value in reply.engine._asdict().items()},
     }
     if isinstance(reply, Reply):
         ids = reply.token_ids

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from tasks.client import Client, Ready, Reply, RequestFailed, StreamReply, reply_of, stream_reply_of
@@ -119,15 +118,12 @@ class Timed(NamedTuple):
         """When it began, on that clock: its schedule, or the sending of its first request that was answered."""
         return min(span.sent_s for span in self.spans) if self.started_s is None else self.started_s
 
-    @property
-    def hits_told(self) -> Counters:
-        """What the engine counted, with the prefix cache's hits by usage where that says more: either gives it away."""
-        told = sum(reply.cached_tokens for _, reply in self.answered.each)
-        return self.counted._replace(prefix_hits=told) if told > (self.counted.prefix_hits or 0) else self.counted
-
     def columns(self) -> dict[str, Any]:
         """What every table of windows has of it; `wall_s` runs from the first sending to the last byte."""
-        replies, spans = [reply for _, reply in self.answered.each], self.spans
+        replies, spans, counted = [reply for _, reply in self.answered.each], self.spans, self.counted
+        cached_tokens = sum(reply.cached_tokens for reply in replies)
+        if cached_tokens > (counted.prefix_hits or 0):  # by usage or by the counter: either gives the cache away
+            counted = counted._replace(prefix_hits=cached_tokens)
         return {
             "requests": self.asked,
             "failed": len(self.answered.failures),
@@ -139,7 +135,7 @@ class Timed(NamedTuple):
             "client_late_moments": self.lateness.moments,
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "completion_tokens": sum(reply.completion_tokens for reply in replies),
-            **self.hits_told.columns(),
+            **counted.columns(),
             **card_columns(self.looks),
         }
 
@@ -217,9 +213,7 @@ class ClientWatch:
         self._ticking = asyncio.create_task(self._tick())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._ticking.cancel()
         now_s, waited_s = self._loop.time(), _waited_for_processor_s()
         self._woke(now_s - self._due_s)  # the last tick may be overdue

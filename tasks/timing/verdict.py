@@ -209,5 +209,6 @@ def verdict(
     """
     starved = steadiness.client_starved(windows if clocks is None else clocks)
     steady = None if paces is None else steadiness.unsteady(*paces)
-    kept = steadiness.unexplained([each for each in found if each is not None], starved)
+    # what a stream looks like to a client that slept is no fault of the engine's
+    kept = [each for each in found if each and (starved is None or each.reason not in steadiness.BURSTS)]
     return judge(condition, mode, [*kept, steady, starved, steadiness.client_limited(windows)])

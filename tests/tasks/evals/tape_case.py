@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
-from types import TracebackType
 from typing import Any
 
 import aiohttp
@@ -103,9 +102,7 @@ class FakeUpstream:
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.die()
 
     async def die(self) -> None:

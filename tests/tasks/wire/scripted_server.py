@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 
 Play = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -48,9 +47,7 @@ class Scripted:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
