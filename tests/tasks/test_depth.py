@@ -13,8 +13,9 @@ from configs.schema import PlannedCell
 from configs.steps.depth import DepthStep
 from configs.steps.throughput import WARM_UP_LENGTHS
 from tasks.client import Heard, Ready
+from tasks.steps.depth import flow, peak_tok_s
 from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import PREFILL_TOKEN_S, TOKEN_S, Hear, attempt, hearing
+from tests.tasks.timed_step import PREFILL_TOKEN_S, TOKEN_S, Hear, attempt, changed, hearing
 
 TOKENS = 40
 
@@ -92,10 +93,7 @@ def test_runs_are_repeated_until_the_pace_is_known(tmp_path: Path, ar: PlannedCe
 def test_a_depth_whose_first_tokens_were_hidden_is_suspect_in_both_rows(tmp_path: Path, ar: PlannedCell) -> None:
     """The prefill is late by three steps, and the decoding lacks their tokens."""
 
-    def prepare(client: FakeClient) -> None:
-        client.hidden = 3
-
-    done = attempt(tmp_path, ar, step(depths=[0], repeats=3), prepare=prepare)
+    done = attempt(tmp_path, ar, step(depths=[0], repeats=3), prepare=changed(hidden=3))
     assert {row["first_chunk_tokens"] for row in done.requests} == {4}
     assert done.windows[0]["prefill_s"] == pytest.approx(200 * PREFILL_TOKEN_S + 4 * TOKEN_S)
     assert done.found == {"pp200": ["late_first_token"], "tg40": ["late_first_token"]}
@@ -113,9 +111,43 @@ def test_an_engine_that_holds_tokens_back_has_no_first_one_either(tmp_path: Path
 
 
 def test_a_client_that_slept_is_told_of_and_the_engine_is_not_accused(tmp_path: Path, ar: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        client.naps = {("stream", number): 0.4 for number in range(6)}  # in every try of the first depth's runs
-
-    reasons = attempt(tmp_path, ar, step(depths=[0]), prepare=prepare).found
+    asleep = changed(naps={("stream", number): 0.4 for number in range(6)})  # in every try of the first depth's runs
+    reasons = attempt(tmp_path, ar, step(depths=[0]), prepare=asleep).found
     assert reasons["tg40"] == ["client_starved"] or reasons["pp200"] == ["client_starved"]
     assert "stream_burst" not in [*reasons["pp200"], *reasons["tg40"]]
+
+
+# The fullest window of a run, where the answer is known.
+
+
+def test_a_steady_stream_peaks_at_its_rate_wherever_the_window_lies() -> None:
+    steady = flow(7.0, [(0.1 + 0.02 * index, 1 + index) for index in range(101)])
+    for window_s in (0.5, 1.0, 1.999):
+        assert peak_tok_s([steady], window_s) == pytest.approx(50)
+
+
+def test_a_burst_is_found_wherever_it_begins() -> None:
+    slow = [(0.1 * index, 1 + index) for index in range(11)]
+    fast = [(1.0 + 0.01 * index, 11 + index) for index in range(1, 31)]
+    assert peak_tok_s([flow(0.0, [*slow, *fast])], 0.3) == pytest.approx(100)
+    assert peak_tok_s([flow(0.0, [*slow, *fast])], 0.6) == pytest.approx((30 + 3) / 0.6)
+
+
+def test_tokens_of_one_chunk_count_as_made_since_the_chunk_before() -> None:
+    assert peak_tok_s([flow(0.0, [(0.5, 4), (1.5, 12), (2.5, 20)])], 1.0) == pytest.approx(8), "not 16 at once"
+
+
+def test_what_came_with_a_first_chunk_is_left_out() -> None:
+    assert peak_tok_s([flow(0.0, [(0.1, 500), (1.1, 510), (2.1, 520)])], 1.0) == pytest.approx(10)
+
+
+def test_streams_beside_one_another_add_up_on_one_clock() -> None:
+    one = flow(0.0, [(0.0, 1), (2.0, 41)])
+    late = flow(1.0, [(0.0, 1), (2.0, 41)])
+    assert peak_tok_s([one, late], 1.0) == pytest.approx(40)
+
+
+def test_a_run_that_is_shorter_than_the_window_has_no_peak() -> None:
+    assert peak_tok_s([flow(0.0, [(0.0, 1), (0.9, 91)])], 1.0) is None
+    assert peak_tok_s([flow(0.0, [(0.3, 64)])], 1.0) is None
+    assert peak_tok_s([], 1.0) is None

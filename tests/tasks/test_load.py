@@ -17,11 +17,12 @@ from configs.schema import PlannedCell
 from configs.steps.load import LoadStep, Offered
 from configs.steps.throughput import WARM_UP_LENGTHS
 from tasks.client import Heard, Ready, Unanswered
-from tasks.steps.load import judge_load, suite_of
+from tasks.steps.load import judge_load, schedule, suite_of
 from tasks.steps.prompts import judge_workload
 from tests.tasks import timed_step
 from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import dies_after
+from tests.tasks.timed_step import Hear, changed, dies_after, hearing
+from warehouse.dataset.loads.arrivals import Followed, followed
 from warehouse.ledger.formulas.load_windows import loops
 
 PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
@@ -31,12 +32,17 @@ attempt = partial(timed_step.attempt, token_s=(0.01,) * 8)
 
 
 @pytest.fixture
+def ar() -> PlannedCell:
+    return expand(load_sweep("speed-bench-tiny")).cells[0]
+
+
+@pytest.fixture
 def mtp() -> PlannedCell:
     return expand(load_sweep("speed-bench-tiny")).cells[1]
 
 
-def step(*concurrencies: int) -> LoadStep:
-    fields = {"step": "load", "dataset": "twin", "concurrencies": concurrencies, "max_tokens": TOKENS}
+def step(*concurrencies: int, **more: Any) -> LoadStep:
+    fields = {"step": "load", "dataset": "twin", "concurrencies": concurrencies, "max_tokens": TOKENS, **more}
     return LoadStep.model_validate(fields)
 
 
@@ -79,7 +85,7 @@ def test_a_load_that_a_killed_start_began_is_timed_in_one_start(tmp_path: Path, 
     timed = loops(again.requests)
     assert all(row["wall_s"] == pytest.approx(0.1) for rows in timed for row in rows)
     assert sum(map(len, timed)) == PROMPTS
-    assert {each.verdict for each in again.said} == {"ok"}
+    assert again.verdicts == {"ok"}
     assert sum(row["attempt"] == 1 for row in again.requests) == 40, "five categories were finished, and can be read"
 
 
@@ -96,22 +102,11 @@ def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: Pl
 
     def prepare(client: FakeClient) -> None:
         ready, connect, hear = client.ready, client.connect, client.hear
-
-        def readied(body: Any, *, streams: bool = False) -> Ready:
-            done.append("encoded")
-            return ready(body, streams=streams)
-
-        async def connected(number: int) -> None:
-            done.append(f"{number} connected")
-            await connect(number)
-
-        async def heard(sent: Ready) -> Heard:
-            done.append("sent")
-            return await hear(sent)
-
-        client.ready = readied  # type: ignore[method-assign]
-        client.connect = connected  # type: ignore[method-assign]
-        client.hear = heard  # type: ignore[method-assign]
+        changed(
+            ready=lambda body, **how: (done.append("encoded"), ready(body, **how))[1],
+            connect=lambda number: (done.append(f"{number} connected"), connect(number))[1],
+            hear=lambda sent: (done.append("sent"), hear(sent))[1],
+        )(client)
 
     attempt(tmp_path, mtp, step(4), prepare=prepare)
     warm_up = ["encoded"] * 4 + ["sent"] * 4
@@ -123,37 +118,28 @@ def test_inside_a_window_nothing_happens_but_on_the_wire(tmp_path: Path, mtp: Pl
 def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothing_else(
     tmp_path: Path, mtp: PlannedCell
 ) -> None:
-    def prepare(client: FakeClient) -> None:
-        client.naps[("stream", 3)] = 0.03  # of the first category, behind the warm-up: a third of a request
-
-    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
-    found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
-    assert found.pop("load c=1, coding") == found.pop("load c=1") == ["client_starved"]
-    assert {reason for reasons in found.values() for reason in reasons} == set()
+    # of the first category, behind the warm-up: a third of a request
+    done = attempt(tmp_path, mtp, step(1), prepare=changed(naps={("stream", 3): 0.03}))
+    found = {name: reasons for name, reasons in done.found.items() if reasons}
+    assert found == {"load c=1": ["client_starved"], "load c=1, coding": ["client_starved"]}
 
 
 def asleep_while_prompts_are_read(numbers: Callable[[int], bool]) -> Callable[[FakeClient], None]:
     """The first tokens of some streams are told 90 ms late; all answers take two seconds."""
 
-    def prepare(client: FakeClient) -> None:
+    async def sleepy(client: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
         client.token_s, client.prefill_token_s = [0.2] * 8, 0.001
-        hear = client.hear
+        if numbers(client.asked["stream"]):
+            asyncio.get_running_loop().call_later(0.001, client.clock.nap, 0.09)
+        return await hear(ready)
 
-        async def sleepy(ready: Ready) -> Heard:
-            if numbers(client.asked["stream"]):
-                asyncio.get_running_loop().call_later(0.001, client.clock.nap, 0.09)
-            return await hear(ready)
-
-        client.hear = sleepy  # type: ignore[method-assign]
-
-    return prepare
+    return hearing(sleepy)
 
 
 def test_a_client_that_sleeps_while_prompts_are_read_is_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
     done = attempt(tmp_path, mtp, step(1), prepare=asleep_while_prompts_are_read(lambda _: True))
     assert min(row["ttft_ms"] for row in done.requests) > 180 and min(row["wall_s"] for row in done.requests) > 2
-    assert {finding.reason for each in done.said for finding in each.findings} == {"client_starved"}
-    assert {each.verdict for each in done.said} == {"suspect"}
+    assert done.all_reasons == {"client_starved"} and done.verdicts == {"suspect"}
 
 
 def test_one_late_moment_is_in_no_percentile_of_a_long_load_and_in_its_categorys(
@@ -161,24 +147,17 @@ def test_one_late_moment_is_in_no_percentile_of_a_long_load_and_in_its_categorys
 ) -> None:
     done = attempt(tmp_path, mtp, step(1), prepare=asleep_while_prompts_are_read(lambda number: number == 20))
     assert sum(row["client_late_moments"] for row in done.windows) == 1
-    starved = {each.condition for each in done.said if "client_starved" in {one.reason for one in each.findings}}
+    starved = {name for name, reasons in done.found.items() if "client_starved" in reasons}
     assert len(starved) == 1 and "load c=1" not in starved
 
 
-def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        client.accepted = None
-        hear = client.hear
+async def one_repeat_is_slower(client: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
+    client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8  # every fourth
+    return await hear(ready)
 
-        async def slower(ready: Ready) -> Heard:
-            client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8  # every fourth: one repeat
-            return await hear(ready)
 
-        client.hear = slower  # type: ignore[method-assign]
-
-    ar = expand(load_sweep("speed-bench-tiny")).cells[0]
-    done = attempt(tmp_path, ar, step(1), prepare=prepare)
-    found = {each.condition: [one.reason.value for one in each.findings] for each in done.said}
+def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Path, ar: PlannedCell) -> None:
+    found = attempt(tmp_path, ar, step(1), prepare=hearing(one_repeat_is_slower)).found
     assert len(found) == 1 + CATEGORIES and all(reasons == ["unsteady"] for reasons in found.values())
 
 
@@ -190,20 +169,14 @@ def test_drafts_that_are_worth_more_on_some_prompts_are_no_unsteady_engine(
     spec = step(concurrency)
     easy = {each.prompt.text for each in suite_of(spec).prompts if each.repeat == 0}
 
-    def prepare(client: FakeClient) -> None:
-        client.tells_drafts = tells
-        hear = client.hear
+    async def worth_more(client: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
+        client.tells_drafts, share = tells, 0.8 if ready.body["messages"][-1]["content"] in easy else 0.2
+        client.accepted = lambda _: share
+        return await hear(ready)
 
-        async def heard(ready: Ready) -> Heard:
-            share = 0.8 if ready.body["messages"][-1]["content"] in easy else 0.2
-            client.accepted = lambda _: share
-            return await hear(ready)
-
-        client.hear = heard  # type: ignore[method-assign]
-
-    done = attempt(tmp_path, mtp, spec, prepare=prepare)
+    done = attempt(tmp_path, mtp, spec, prepare=hearing(worth_more))
     assert {row["repeat"] == 0: round(row["wall_s"] * 100) for row in done.requests} == {True: 4, False: 16}
-    assert {each.verdict for each in done.said} == {"ok"}, done.said[0].findings
+    assert done.verdicts == {"ok"}, done.said[0].findings
 
 
 @pytest.mark.parametrize(("tells", "reasons"), [(True, ["unsteady"]), (False, [])], ids=["told", "not told"])
@@ -214,13 +187,7 @@ def test_a_drafting_engine_whose_repeats_disagree_is_unsteady_where_it_tells_its
 
     def prepare(client: FakeClient) -> None:
         client.tells_drafts = tells
-        hear = client.hear
-
-        async def slower(ready: Ready) -> Heard:
-            client.token_s = [0.01 if (client.asked["stream"] - 1) % 4 else 0.02] * 8
-            return await hear(ready)
-
-        client.hear = slower  # type: ignore[method-assign]
+        hearing(one_repeat_is_slower)(client)
 
     said = attempt(tmp_path, mtp, step(1), prepare=prepare).said
     assert all([one.reason.value for one in each.findings] == reasons for each in said)
@@ -228,19 +195,13 @@ def test_a_drafting_engine_whose_repeats_disagree_is_unsteady_where_it_tells_its
 
 
 def test_a_client_that_was_slow_to_send_makes_the_load_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        hear = client.hear
+    async def resting(_: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
+        await asyncio.sleep(0.02)  # beside requests of 0.1 s
+        return await hear(ready)
 
-        async def resting(ready: Ready) -> Heard:
-            await asyncio.sleep(0.02)  # beside requests of 0.1 s
-            return await hear(ready)
-
-        client.hear = resting  # type: ignore[method-assign]
-
-    done = attempt(tmp_path, mtp, step(4), prepare=prepare)
+    done = attempt(tmp_path, mtp, step(4), prepare=hearing(resting))
     assert done.windows[0]["delivered_share"] == pytest.approx(0.83, abs=0.02)
-    assert {finding.reason for each in done.said for finding in each.findings} == {"client_limited"}
-    assert {each.verdict for each in done.said} == {"suspect"}
+    assert done.all_reasons == {"client_limited"} and done.verdicts == {"suspect"}
 
 
 def test_drafts_that_requests_and_the_engine_count_differently_are_rejected(tmp_path: Path, mtp: PlannedCell) -> None:
@@ -267,10 +228,7 @@ def real_ar(planned: PlannedCell, model: str, **changed: Any) -> Cell:
 def test_a_31b_at_8_8_tokens_per_second_is_too_slow_under_a_load_and_in_prompts(
     tmp_path: Path, mtp: PlannedCell, token_ms: float, reasons: set[str]
 ) -> None:
-    def plain(client: FakeClient) -> None:
-        client.accepted = None
-
-    done = attempt(tmp_path, mtp, step(1), prepare=plain)
+    done = attempt(tmp_path, mtp, step(1), prepare=changed(accepted=None))
     cell, gpu = real_ar(mtp, "gemma-4-31b"), load_gpu("h100")
     # its words are no tokens: prompts are taken as short, for prompts
     streamed = [row | {"tpot_ms": token_ms, "prompt_tokens": 8, "counted_prompt_tokens": 8} for row in done.requests]
@@ -289,10 +247,7 @@ def test_a_31b_at_8_8_tokens_per_second_is_too_slow_under_a_load_and_in_prompts(
 def test_experts_that_made_up_weights_share_are_seen_under_a_load(
     tmp_path: Path, mtp: PlannedCell, concurrency: int, reasons: set[str]
 ) -> None:
-    def plain(client: FakeClient) -> None:
-        client.accepted = None
-
-    done = attempt(tmp_path, mtp, step(concurrency), prepare=plain)
+    done = attempt(tmp_path, mtp, step(concurrency), prepare=changed(accepted=None))
     cell = real_ar(mtp, "gemma-4-26b-a4b", weights="dummy")
     said = judge_load(cell, load_gpu("h100"), Offered(concurrency=concurrency), done.windows, done.requests)
     assert {finding.reason.value for each in said for finding in each.findings} == reasons
@@ -303,12 +258,86 @@ ANSWER_S = 0.1
 
 
 def test_a_second_start_of_the_engine_compiles_in_its_warm_up_too(tmp_path: Path, mtp: PlannedCell) -> None:
-    def compiles(client: FakeClient) -> None:
-        client.compiles_s = 1.0
-
+    compiles = changed(compiles_s=1.0)
     with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1), prepare=lambda client: (compiles(client), dies_after(20)(client))[0])
     done = attempt(tmp_path, mtp, step(1), number=2, prepare=compiles)
     assert max(row["wall_s"] for row in done.requests if row["attempt"] == 2) == pytest.approx(ANSWER_S)
     cold = attempt(tmp_path / "cold", mtp, step(1).model_copy(update={"warmup": 0}), prepare=compiles)
     assert max(row["wall_s"] for row in cold.requests) == pytest.approx(1 + ANSWER_S), "nor is it asked to, unwarmed"
+
+
+# On a schedule: when requests are sent, what is kept of it, and who can't follow.
+
+SLOT_S = 0.2
+"""Of an answer of 20 tokens at 10 ms: eight slots answer 40 a second."""
+
+
+def known(rows: list[dict[str, Any]]) -> Followed:
+    found = followed(rows)
+    assert found is not None
+    return found
+
+
+def test_each_request_is_sent_when_it_is_due_and_keeps_its_moment(tmp_path: Path, ar: PlannedCell) -> None:
+    done = attempt(tmp_path, ar, step(rates=[10], arrival="constant"))
+    assert [row["due_s"] for row in done.requests] == pytest.approx([number / 10 for number in range(PROMPTS)])
+    assert [row["sent_s"] for row in done.requests] == pytest.approx([row["due_s"] for row in done.requests])
+    row = done.requests[0]
+    assert (row["condition"], row["mode"], row["concurrency"]) == ("load 10/s constant", "open", None)
+    assert (row["rate_s"], row["arrival"]) == (10, "constant")
+    [window] = done.windows
+    assert (window["rate_s"], window["category"], window["delivered_share"]) == (10, None, None)
+    assert {(each.mode, each.verdict) for each in done.said} == {("open", "ok")}, [each.findings for each in done.said]
+    assert not known(done.requests).is_overloaded
+
+
+def test_a_schedule_is_made_of_the_load_alone_so_every_cell_and_visit_has_the_same() -> None:
+    poisson = Offered(rate_s=4, arrival="poisson")
+    assert schedule(poisson, 50) == schedule(poisson, 50) != schedule(Offered(rate_s=5, arrival="poisson"), 50)
+    assert schedule(Offered(concurrency=4), 50) == []
+
+
+def test_poisson_arrivals_share_an_engine_that_follows(tmp_path: Path, ar: PlannedCell) -> None:
+    done = attempt(tmp_path, ar, step(rates=[20]))
+    due = [row["due_s"] for row in done.requests]
+    assert due[-1] == pytest.approx(PROMPTS / 20), "as many as asked for in the time that they should take"
+    assert due == sorted(due) == schedule(Offered(rate_s=20, arrival="poisson"), PROMPTS)
+    found = known(done.requests)
+    assert not found.is_overloaded and found.in_flight == pytest.approx(20 * SLOT_S, rel=0.35)
+    assert found.answered_s == pytest.approx(20, rel=0.35)
+    assert done.verdicts == {"ok"}
+
+
+def test_an_engine_that_can_not_follow_is_told_from_one_that_can(tmp_path: Path, ar: PlannedCell) -> None:
+    done = attempt(tmp_path, ar, step(rates=[80]))
+    found = known(done.requests)
+    assert found.is_overloaded and found.answered_s == pytest.approx(40, rel=0.15), "in lumps of eight"
+    assert "a second were answered of 80 offered" in found.sentence
+    assert done.verdicts == {"ok"}, "its latencies are true"
+    walls = [row["wall_s"] for row in done.requests]
+    assert max(walls) > 3 * min(walls)
+
+
+def test_a_client_that_sends_late_is_the_limit_and_says_so(tmp_path: Path, ar: PlannedCell) -> None:
+    async def dawdling(client: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
+        client.clock.nap(0.06)  # of the 0.1 s between two requests
+        return await hear(ready)
+
+    done = attempt(tmp_path, ar, step(rates=[10], arrival="constant"), prepare=hearing(dawdling))
+    assert "client_limited" in done.all_reasons and done.verdicts == {"suspect"}
+    assert min(row["sent_s"] - row["due_s"] for row in done.requests) > 0.05
+
+
+def test_rates_come_behind_concurrencies_and_a_killed_schedule_is_sent_again_whole(
+    tmp_path: Path, ar: PlannedCell
+) -> None:
+    both = step(2, rates=[20])
+    with pytest.raises(Exception, match="gone"):
+        attempt(tmp_path, ar, both, prepare=dies_after(6 + PROMPTS + 41))
+    again = attempt(tmp_path, ar, both, number=2)
+    assert [(row["condition"], row["attempt"], row["requests"]) for row in again.windows] == [
+        ("load c=2", 1, PROMPTS),
+        ("load 20/s", 2, PROMPTS),
+    ]
+    assert {row["attempt"] for row in again.requests if row["mode"] == "open"} == {2}

@@ -13,10 +13,11 @@ import pytest
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
+from configs.step import Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Condition, Repeats, ThroughputStep
 from tasks.client import Heard, Ready, RequestFailed
-from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import Measured, attempt, failing
+from tests.tasks.fake_client import FakeClient, Pace
+from tests.tasks.timed_step import Hear, Measured, Prepare, attempt, changed, failing, hearing
 
 TOKENS = 256
 TOKEN_S = 0.05
@@ -48,9 +49,7 @@ def test_a_rate_that_is_steady_is_repeated_as_little_as_allowed(tmp_path: Path, 
 
 
 def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: PlannedCell) -> None:
-    def noisy(client: FakeClient) -> None:
-        client.pace = lambda number: 1 + 0.02 * (-1) ** number
-
+    noisy = changed(pace=lambda number: 1 + 0.02 * (-1) ** number)
     measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S], noisy)
     assert 3 < len(fixed(measured)) < 15
     assert measured.reasons("c", "fixed") == []
@@ -59,27 +58,23 @@ def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: Pla
     assert measured.told[0].line.startswith("c fixed 1 of at most 15: ")
 
 
-def test_what_the_most_repeats_could_not_settle_is_unsteady(tmp_path: Path, planned: PlannedCell) -> None:
-    def noisier(client: FakeClient) -> None:
-        client.pace = lambda number: 1 + 0.06 * (-1) ** number
-
-    measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S], noisier)
-    assert len(fixed(measured)) == 15
-    said = measured.judged("c", "fixed")
-    assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["unsteady"]
-    assert "asked was ±2.0%" in said.findings[0].sentence
-
-
-def test_repeats_of_two_speeds_under_one_name_are_unsteady(tmp_path: Path, planned: PlannedCell) -> None:
-    """Five windows at 70 tok/s and four at 48, as on two machines: 60.6 tok/s, cv .187, was ok."""
-
-    def two_machines(client: FakeClient) -> None:
-        client.pace = lambda number: 1.0 if number < 5 else 70 / 48
-
-    measured = attempt(tmp_path, planned, step(9), [1 / 70], two_machines)
-    assert len(fixed(measured)) == 9
-    assert measured.judged("c", "fixed").verdict == "suspect"
-    assert measured.reasons("c", "fixed") == ["unsteady"]
+@pytest.mark.parametrize(
+    ("repeats", "token_s", "pace", "said"),
+    [
+        (NARROW, TOKEN_S, lambda number: 1 + 0.06 * (-1) ** number, "asked was ±2.0%"),
+        # five windows at 70 tok/s and four at 48, as on two machines: 60.6 tok/s, cv .187, was ok
+        (9, 1 / 70, lambda number: 1.0 if number < 5 else 70 / 48, "differ by 18.7%"),
+    ],
+    ids=["never settled", "two machines"],
+)
+def test_repeats_that_disagree_are_unsteady(
+    tmp_path: Path, planned: PlannedCell, repeats: Any, token_s: float, pace: Pace, said: str
+) -> None:
+    measured = attempt(tmp_path, planned, step(repeats), [token_s], changed(pace=pace))
+    assert len(fixed(measured)) == (9 if repeats == 9 else 15)
+    judged = measured.judged("c", "fixed")
+    assert judged.verdict == "suspect" and measured.reasons("c", "fixed") == ["unsteady"]
+    assert said in judged.findings[0].sentence
 
 
 ACCEPTED = (0.45, 0.66, 0.52, 0.71, 0.4, 0.6)
@@ -115,10 +110,7 @@ def test_a_machine_that_swings_is_unsteady_whatever_its_draft_does(tmp_path: Pat
 def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, planned: PlannedCell) -> None:
     """Words without sense are fast, no loop, and of one script: only their model sees them."""
 
-    def noise(client: FakeClient) -> None:
-        client.mean_logprob = -12.0
-
-    measured = attempt(tmp_path, planned, step(3, warmup=1), [TOKEN_S], noise)
+    measured = attempt(tmp_path, planned, step(3, warmup=1), [TOKEN_S], changed(mean_logprob=-12.0))
     assert [row["warmup_logprob"] for row in fixed(measured)] == [-12.0, None, None]
     assert measured.reasons("c", "fixed") == ["gibberish"]
     assert all(row["mean_logprob"] is None for row in measured.requests), "no timed request asks"
@@ -135,13 +127,8 @@ def test_streams_in_flight_are_timed_when_they_no_longer_start_in_step(tmp_path:
 
 def test_only_timed_requests_that_are_no_stream_ask_for_token_ids(tmp_path: Path, planned: PlannedCell) -> None:
     asked: list[tuple[str, bool]] = []
-    measured = attempt(
-        tmp_path,
-        planned,
-        step(3, warmup=1, stream_requests=3),
-        [TOKEN_S],
-        lambda client: setattr(client, "bodies", asked),
-    )
+    spec = step(3, warmup=1, stream_requests=3)
+    measured = attempt(tmp_path, planned, spec, [TOKEN_S], changed(bodies=asked))
     assert measured.reasons("c", "stream") == []
     assert set(asked) == {("warm-up", False), ("fixed", True), ("stream", False), ("prefill", False)}
 
@@ -162,11 +149,13 @@ def test_one_at_a_time_has_no_steady_state_of_its_own(tmp_path: Path, planned: P
     assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
 
 
-def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: PlannedCell) -> None:
-    def always(client: FakeClient) -> None:
-        client.naps |= {("fixed", number): 0.1 * TOKENS * TOKEN_S for number in range(100)}
+def asleep(kind: str, share: float) -> Prepare:
+    """A client without a processor for this share of each answer."""
+    return changed(naps={(kind, number): share * TOKENS * TOKEN_S for number in range(100)})
 
-    measured = attempt(tmp_path, planned, step(3), [TOKEN_S], always)
+
+def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: PlannedCell) -> None:
+    measured = attempt(tmp_path, planned, step(3), [TOKEN_S], asleep("fixed", 0.1))
     assert [row["tries"] for row in fixed(measured)] == [3, 3, 3]
     said = measured.judged("c", "fixed")
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_starved"]
@@ -177,10 +166,7 @@ def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: Planne
 def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
     tmp_path: Path, planned: PlannedCell
 ) -> None:
-    def asleep(client: FakeClient) -> None:
-        client.naps |= {("stream", number): 0.5 * TOKENS * TOKEN_S for number in range(100)}
-
-    measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], asleep)
+    measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], asleep("stream", 0.5))
     assert measured.judged("c", "stream").verdict == "suspect"
     assert measured.reasons("c", "stream") == ["client_starved"]
     assert measured.reasons("c", "fixed") == []
@@ -189,9 +175,7 @@ def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
 def test_the_prefill_is_the_least_of_three_probes(tmp_path: Path, planned: PlannedCell) -> None:
     """The single probe of an H200 took 380 ms, a compiler, against a TTFT of 37: a true stream was rejected."""
 
-    def compiles_first(client: FakeClient) -> None:
-        client.slow_prefills[0] = 0.7 * TOKENS * TOKEN_S
-
+    compiles_first = changed(slow_prefills={0: 0.7 * TOKENS * TOKEN_S})
     measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], compiles_first)
     (stream,) = [row for row in measured.windows if row["mode"] == "stream"]
     assert stream["prefill_s"] == pytest.approx(TOKEN_S)
@@ -219,7 +203,7 @@ def test_the_forecast_counts_every_request_that_is_sent(
 ) -> None:
     asked: list[tuple[str, bool]] = []
     spec = step(3, **load, **more)
-    attempt(tmp_path, planned, spec, [TOKEN_S] * 4, lambda client: setattr(client, "bodies", asked))
+    attempt(tmp_path, planned, spec, [TOKEN_S] * 4, changed(bodies=asked))
     assert sum(each.requests for each in spec.workload(planned.cell)) == len(asked)
 
 
@@ -231,11 +215,8 @@ def test_an_output_of_one_token_is_refused() -> None:
 
 
 def test_a_client_that_can_not_keep_up_is_measured_again_and_then_suspect(tmp_path: Path, planned: PlannedCell) -> None:
-    def slow(client: FakeClient) -> None:
-        client.rest_s = 0.1 * TOKENS * TOKEN_S
-
-    shape = {"requests": 16, "concurrency": 2}
-    measured = attempt(tmp_path, planned, step(2, **shape), [TOKEN_S] * 2, slow)
+    slow = changed(rest_s=0.1 * TOKENS * TOKEN_S)
+    measured = attempt(tmp_path, planned, step(2, requests=16, concurrency=2), [TOKEN_S] * 2, slow)
     assert [row["tries"] for row in fixed(measured)] == [3, 3]
     said = measured.judged("c", "fixed")
     assert said.verdict == "suspect" and measured.reasons("c", "fixed") == ["client_limited"]
@@ -245,21 +226,14 @@ def test_a_client_that_can_not_keep_up_is_measured_again_and_then_suspect(tmp_pa
 def test_requests_that_failed_are_not_measured_away(tmp_path: Path, planned: PlannedCell) -> None:
     """A slot that a failed request held looks empty, as if the client couldn't keep up; such a window is repeated."""
 
-    def third_fails(client: FakeClient) -> None:
-        hear, text, asked = client.hear, client.text, iter(range(1, 1000))
+    async def third_fails(client: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
+        if number == 3:
+            await asyncio.sleep(TOKENS * TOKEN_S)
+            raise RequestFailed("HTTP 500: out of luck")
+        return await hear(ready)
 
-        async def hear_or_fail(ready: Ready) -> Heard:
-            if next(asked) == 3:
-                await asyncio.sleep(TOKENS * TOKEN_S)
-                raise RequestFailed("HTTP 500: out of luck")
-            return await hear(ready)
-
-        async def page(path: str) -> str:
-            return "" if path == "/health" else await text(path)
-
-        client.hear, client.text = hear_or_fail, page  # type: ignore[method-assign]
-
-    measured = attempt(tmp_path, planned, step(2, concurrency=2, requests=8), [TOKEN_S] * 2, third_fails)
+    spec = step(2, concurrency=2, requests=8)
+    measured = attempt(tmp_path, planned, spec, [TOKEN_S] * 2, hearing(third_fails))
     first = fixed(measured)[0]
     assert (first["failed"], first["tries"]) == (1, 1) and first["delivered_share"] < 0.95
     assert "request_failed" in measured.reasons("c", "fixed")
@@ -275,3 +249,58 @@ def test_a_probe_that_failed_rejects_the_stream_beside_it(tmp_path: Path, planne
 def test_an_engine_that_answers_nothing_has_no_rate(tmp_path: Path, planned: PlannedCell) -> None:
     with pytest.raises(RequestFailed, match="all 3 requests failed; request 0: HTTP 500"):
         attempt(tmp_path, planned, step(3), [TOKEN_S], failing(1, 2, 3))
+
+
+# Answers that end by themselves beside those of the fixed length: rows of their own, and no mix-up.
+
+CAP, SHORT = 64, 24
+
+
+def natural(**more: Any) -> ThroughputStep:
+    return step(2, **{"output_tokens": CAP, "natural": True, "warmup": 1, "stream_requests": 3, **more})
+
+
+def test_natural_windows_stand_beside_the_fixed_ones_with_prompts_of_their_own(
+    tmp_path: Path, planned: PlannedCell
+) -> None:
+    done = attempt(tmp_path, planned, natural(), [0.01], changed(ends_after=SHORT))
+    assert [(row["mode"], row["repeat"]) for row in done.windows] == [
+        ("fixed", 0), ("fixed", 1), ("natural", 0), ("natural", 1), ("stream", 0),
+    ]  # fmt: skip
+    lengths = {mode: {row["completion_tokens"] for row in done.requests if row["mode"] == mode}
+               for mode in ("fixed", "natural", "stream")}  # fmt: skip
+    assert lengths == {"fixed": {CAP}, "natural": {SHORT}, "stream": {CAP}}
+    assert {row["finish_reason"] for row in done.requests if row["mode"] == "natural"} == {"stop"}
+    texts = [row["text"] for row in done.requests]
+    assert len(set(texts)) == len(texts), "no prompt is sent twice"
+    assert {each.mode: each.findings for each in done.said} == dict.fromkeys(("fixed", "natural", "stream"), ())
+    assert done.told[-1].percent == 100
+
+
+def test_a_natural_answer_may_be_short_and_a_fixed_one_may_not(tmp_path: Path, planned: PlannedCell) -> None:
+    short_of_both = changed(_length=lambda body: (SHORT, "length"))
+    done = attempt(tmp_path, planned, natural(stream_requests=0), [0.01], short_of_both)
+    assert done.reasons("c", "fixed") == ["short_output"] and done.reasons("c", "natural") == []
+
+
+def test_answers_that_end_by_themselves_do_not_judge_a_machine(tmp_path: Path, planned: PlannedCell) -> None:
+    """They differ in length, and each has its prefill in its time."""
+
+    of_two_paces = changed(pace=lambda number: 2.0 if number == 3 else 1.0)
+    done = attempt(tmp_path, planned, natural(stream_requests=0, warmup=0), [0.05], of_two_paces)
+    rates = [row["completion_tokens"] / row["wall_s"] for row in done.windows if row["mode"] == "natural"]
+    assert max(rates) > 1.9 * min(rates)
+    assert done.reasons("c", "fixed") == done.reasons("c", "natural") == []
+
+
+def test_answers_that_reach_the_cap_are_told_from_those_that_end(tmp_path: Path, planned: PlannedCell) -> None:
+    done = attempt(tmp_path, planned, natural(stream_requests=0), [0.01])
+    assert {row["finish_reason"] for row in done.requests if row["mode"] == "natural"} == {"length"}
+
+
+def test_the_forecast_counts_both_and_a_plan_without_is_written_as_before(planned: PlannedCell) -> None:
+    both, fixed_only = (natural(natural=flag, stream_requests=0, warmup=0) for flag in (True, False))
+    assert fixed_only.workload(planned.cell) == (Work(2, 64, CAP),)
+    assert both.workload(planned.cell) == (Work(2, 64, CAP),) * 2
+    assert "natural" not in fixed_only.model_dump(mode="json")["conditions"][0]
+    assert both.model_dump(mode="json")["conditions"][0]["natural"] is True

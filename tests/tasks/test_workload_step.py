@@ -19,7 +19,7 @@ from tasks.meters import Counters
 from tasks.steps.prompts import judge_workload
 from tests.tasks import timed_step
 from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import Hear, hearing
+from tests.tasks.timed_step import Hear, changed, hearing
 from warehouse.ledger.verdicts import Reason
 
 WORKLOADS = [
@@ -79,10 +79,8 @@ def test_a_workload_says_whether_the_model_thinks(tmp_path: Path, mtp: PlannedCe
 
 
 def test_repeats_that_disagree_are_suspect(tmp_path: Path, mtp: PlannedCell) -> None:
-    def prepare(client: FakeClient) -> None:
-        client.pace = lambda number: 2.0 if number == 2 else 1.0
-
-    done = attempt(tmp_path, mtp, step(1), prepare=prepare)
+    uneven = changed(pace=lambda number: 2.0 if number == 2 else 1.0)
+    done = attempt(tmp_path, mtp, step(1), prepare=uneven)
     assert done.reasons("qa c=1") == ["unsteady"] and done.reasons("ko c=1") == []
 
 

@@ -36,6 +36,11 @@ def nothing(client: FakeClient) -> None:
     """An engine as it is."""
 
 
+def changed(**attributes: Any) -> Prepare:
+    """An engine with these attributes."""
+    return lambda client: [setattr(client, name, value) for name, value in attributes.items()] and None
+
+
 class Measured:
     """What one attempt brought: judgements, the rows of its commit, and what it told and asked meanwhile."""
 
@@ -57,6 +62,14 @@ class Measured:
     def found(self) -> dict[str | None, list[str]]:
         """Reasons by condition, of a step that has one judgement for each."""
         return {each.condition: [finding.reason.value for finding in each.findings] for each in self.said}
+
+    @property
+    def verdicts(self) -> set[str]:
+        return {each.verdict for each in self.said}
+
+    @property
+    def all_reasons(self) -> set[str]:
+        return {reason for reasons in self.found.values() for reason in reasons}
 
 
 def attempt(

@@ -1,17 +1,21 @@
-"""When requests are sent, in virtual time: closed loop and open loop, and what an open loop shows that closed hides."""
+"""When requests are sent, in virtual time, how large answers are kept meanwhile, and how the client watches itself."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 
 import pytest
 
-from tasks.client import Heard, Ready, RequestFailed, Unanswered
-from tasks.timing.loops import Exchange, closed_loop, constant_moments, open_loop, poisson_moments
+from tasks.client import Heard, Ready, RequestFailed, Unanswered, stream_reply_of
+from tasks.client.replies import PACK_FROM_BYTES
+from tasks.timing.loops import Exchange, Load, closed_loop, constant_moments, open_loop, poisson_moments
+from tasks.timing.timed import TICK_S, ClientWatch, Lateness
 from tasks.wire.connection import Arrivals, Patience
+from tests.tasks.test_cell import wait_until
 from tests.tasks.virtual_time import Clock, run
 
 
@@ -124,3 +128,95 @@ def test_an_engine_that_is_gone_ends_the_load_and_what_is_in_flight(open_: bool)
         return served.cancelled
 
     assert run(load) > 0
+
+
+TOKENS = 1000
+
+
+def streamed() -> Heard:
+    """A stream as vLLM sends it, a token an event, one each ms."""
+    events = []
+    for token in range(1, TOKENS + 1):
+        choice = {"index": 0, "delta": {"content": f"{token} "}, "logprobs": None, "finish_reason": None}
+        if token == TOKENS:
+            choice["finish_reason"] = "length"
+        usage = {"prompt_tokens": 3, "total_tokens": 3 + token, "completion_tokens": token}
+        event = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice], "usage": usage}
+        events.append(f"data: {json.dumps(event)}\n\n".encode())
+    events.append(b"data: [DONE]\n\n")
+    sizes = [sum(map(len, events[: number + 1])) for number in range(len(events))]
+    moments = [0.001 * number for number in range(len(events))]
+    return Heard({}, 200, b"".join(events), Arrivals(0.0, moments, sizes, moments[-1]))
+
+
+def test_a_packed_stream_says_the_same_in_a_tenth_of_the_room() -> None:
+    heard = streamed()
+    assert heard.is_large and len(heard.data) > PACK_FROM_BYTES
+    packed = heard.packed()
+    assert len(packed.data) < 0.1 * len(heard.data)
+    assert packed.content == heard.content and packed.packed() is packed
+    assert stream_reply_of(packed) == stream_reply_of(heard)
+
+
+def test_what_has_ended_is_packed_while_others_are_still_timed() -> None:
+    async def send(_: Ready) -> Heard:
+        return streamed()
+
+    def is_packed(place: int) -> bool:
+        heard = load.exchanges[place].heard
+        return heard is not None and heard.is_packed
+
+    with Load(send) as load:
+        asyncio.run(load.exchange(0, Ready(b"", {}, True, Patience())))
+        wait_until(lambda: is_packed(0), "the answer to be packed")
+
+
+def test_loops_bring_the_same_answers_packed_or_not() -> None:
+    async def send(_: Ready) -> Heard:
+        await asyncio.sleep(0)
+        return streamed()
+
+    asked = [Ready(b"", {}, True, Patience())] * 4
+    wanted = stream_reply_of(streamed())
+    for loop in (closed_loop(send, asked, 2), open_loop(send, asked, constant_moments(1e6, 4))):
+        exchanges = asyncio.run(loop)
+        assert [each.heard and stream_reply_of(each.heard) for each in exchanges] == [wanted] * 4
+
+
+def watched(nap_s: float) -> Lateness:
+    async def window(clock: Clock) -> Lateness:
+        async with ClientWatch() as watch:
+            await asyncio.sleep(0.505)
+            clock.nap(nap_s)
+            await asyncio.sleep(0.5)
+        return watch.lateness
+
+    return run(window)
+
+
+def test_a_timer_that_wakes_in_time_is_not_late() -> None:
+    assert watched(0.0).late_ms == pytest.approx(0, abs=0.01)
+
+
+def test_a_nap_of_the_client_shows_in_full_but_for_a_tick() -> None:
+    assert 400 - 1000 * TICK_S <= watched(0.4).late_ms <= 400
+
+
+def test_a_client_that_sleeps_until_the_window_ends_is_late_too() -> None:
+    async def window(clock: Clock) -> Lateness:
+        async with ClientWatch() as watch:
+            await asyncio.sleep(0.5)
+            clock.nap(0.4)
+        return watch.lateness
+
+    assert run(window).late_ms == pytest.approx(400 - 1000 * TICK_S)
+
+
+def test_the_real_kernel_counts_the_share_without_a_processor() -> None:
+    async def window() -> Lateness:
+        async with ClientWatch() as watch:
+            await asyncio.sleep(2 * TICK_S)
+        return watch.lateness
+
+    share = asyncio.run(window()).share
+    assert share is None or 0 <= share <= 1
