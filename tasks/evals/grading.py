@@ -19,12 +19,7 @@ from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Result, Score, without_thoughts
 from warehouse.ledger.parts import Row
 
-READERS = {
-    "last-in-body": "last_in_body",
-    "strict": "strict",
-    "flexible": "flexible",
-    "first": "first",
-}
+READERS = {"last-in-body": "last_in_body", "strict": "strict", "flexible": "flexible", "first": "first"}
 """Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""
 
 
@@ -92,19 +87,29 @@ def score_rows(
     Raises:
         MetricMissing: a result lacks the framework's default metric.
     """
-    ours = our_scores(rows, spec, results[0].version, dataset_revision)
-    return [*ours, *_their_scores(results, spec, dataset_revision)]
+    version = results[0].version
+    return [
+        *our_scores(rows, spec, version, dataset_revision),
+        *(_of(spec, version, dataset_revision) | score for score in _their_scores(results, spec)),
+    ]
+
+
+def _of(spec: EvalStep, framework_version: str, dataset_revision: str | None) -> dict[str, Any]:
+    return {
+        "suite": spec.step,
+        "framework": spec.framework,
+        "framework_version": framework_version,
+        "dataset_revision": dataset_revision,
+    }
 
 
 def our_scores(
     rows: Sequence[Row], spec: EvalStep, framework_version: str, dataset_revision: str | None
 ) -> list[dict[str, Any]]:
     """The score by every reader, over the same answers."""
-    common = {
-        "suite": spec.step, "framework": spec.framework, "framework_version": framework_version,
-        "dataset_revision": dataset_revision, "source": "ours", "metric": spec.suite.counting[0],
-        "samples": 1 + max(int(row["sample"]) for row in rows),
-    }  # fmt: skip
+    samples = 1 + max(int(row["sample"]) for row in rows)
+    ours = {"source": "ours", "metric": spec.suite.counting[0], "samples": samples}
+    common = _of(spec, framework_version, dataset_revision) | ours
     return [
         {**common, "extractor": extractor, **dict(zip(("value", "stderr", "n"), clustered(right), strict=True))}
         for extractor, right in right_by_reader(rows, spec.suite)
@@ -122,7 +127,7 @@ def right_by_reader(rows: Sequence[Row], suite: SuiteFacts) -> Iterable[tuple[st
         yield "framework", judged
 
 
-def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: str | None) -> list[dict[str, Any]]:
+def _their_scores(results: Sequence[Result], spec: EvalStep) -> list[dict[str, Any]]:
     """The framework's own figures. Over several samples they are means; such a mean's error is not the framework's."""
     default, by_metric = spec.evaluation.metric, dict[str, list[Score]]()
     for result in results:
@@ -134,10 +139,6 @@ def _their_scores(results: Sequence[Result], spec: EvalStep, dataset_revision: s
             by_metric.setdefault(score.metric, []).append(score)
     return [
         {
-            "suite": spec.step,
-            "framework": spec.framework,
-            "framework_version": results[0].version,
-            "dataset_revision": dataset_revision,
             "source": "framework",
             "extractor": "framework" if metric == default else None,
             "metric": metric,

@@ -35,9 +35,10 @@ TELL_EVERY_S = 0.5
 
 REMEDY = "or set `dataset:` to a local file"
 
-
 HubDataset = SuiteFacts | SpeedBenchFacts
 """What lies on the hub."""
+
+Tell = Callable[[str], None]
 
 
 class Fetched(NamedTuple):
@@ -47,9 +48,7 @@ class Fetched(NamedTuple):
     commit: str
 
 
-def fetched(
-    suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Callable[[str], None]
-) -> Fetched:
+def fetched(suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Tell) -> Fetched:
     """All records of the suite's split, fetched in a framework's environment; a second use needs no network.
 
     `revision` is a commit of the dataset; None: the newest, which is then kept. `tell` gets a line before something is
@@ -77,7 +76,7 @@ def _fetch(
     framework: Framework,
     folder: Path,
     subsets: list[str],
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> None:
     python = python_of(framework)
     if python is None:
@@ -85,8 +84,7 @@ def _fetch(
             f"{suite.title} is fetched by {framework}, which is not installed: bin/environment {framework}"
         )
     what = (str(folder), suite.hub_id, revision, suite.split, *subsets)
-    argv = [str(python), "-m", "tasks.frameworks.fetch", *what]
-    done = _watched(argv, suite.hub_id, tell)
+    done = _watched([str(python), "-m", "tasks.frameworks.fetch", *what], suite.hub_id, tell)
     said = done.stdout.strip().splitlines()
     if done.returncode or not said:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
@@ -95,7 +93,7 @@ def _fetch(
         raise DatasetUnavailable(explained(suite, revision, wrong["kind"], wrong["said"], wrong["subset"]))
 
 
-def _watched(argv: list[str], hub_id: str, tell: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
+def _watched(argv: list[str], hub_id: str, tell: Tell) -> subprocess.CompletedProcess[str]:
     """Run to the end; the process does not outlive an error out of `tell`, nor `FETCH_S`."""
     started = time.monotonic()
     with (
@@ -122,19 +120,15 @@ def _watched(argv: list[str], hub_id: str, tell: Callable[[str], None]) -> subpr
 def explained(suite: HubDataset, revision: str, kind: str, said: str, subset: str) -> str:
     """One line: what the hub lacked or refused, and what to do."""
     name, page = suite.hub_id, f"huggingface.co/datasets/{suite.hub_id}"
-    if kind == "unreachable":
-        return f"can't reach the hub for {name}: {said}; connect this node, {REMEDY}"
     if kind == "refused" and suite.gated:
         token = "HF_TOKEN has no access to it yet" if secret(TOKEN) else "there is no HF_TOKEN"
         return f"{suite.title} is gated and {token}: accept its terms at {page} and set HF_TOKEN, {REMEDY}"
-    if kind == "refused":
-        return f"the hub refused {name} ({said}): check HF_TOKEN, {REMEDY}"
-    if kind == "no revision":
-        return f"{name} has no revision {revision!r}: name a commit of {page}, {REMEDY}"
-    if kind == "no subset":
-        return (
-            f"{name} has no subset {subset!r} with a split {suite.split!r}: {said}; set another `revision:`, {REMEDY}"
-        )
-    if kind == "not found":
-        return f"the hub has no {name} for this token ({said}): check HF_TOKEN, {REMEDY}"
-    return f"{name} can't be read: {said}; try again, {REMEDY}"
+    explanations = {
+        "unreachable": f"can't reach the hub for {name}: {said}; connect this node",
+        "refused": f"the hub refused {name} ({said}): check HF_TOKEN",
+        "no revision": f"{name} has no revision {revision!r}: name a commit of {page}",
+        "no subset": f"{name} has no subset {subset!r} with a split {suite.split!r}: {said}; set another `revision:`",
+        "not found": f"the hub has no {name} for this token ({said}): check HF_TOKEN",
+    }
+    explanation = explanations.get(kind, f"{name} can't be read: {said}; try again")
+    return f"{explanation}, {REMEDY}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from configs.evals.records import DatasetUnavailable, from_file
 from configs.steps.eval import HUB, TWIN, EvalStep
-from tasks.evals.hub import REMEDY, fetched
+from tasks.evals.hub import REMEDY, Tell, fetched
 from tasks.evals.shapes import TWIN_REVISION, WrongShape, drawn, item_of, twin
 from tasks.frameworks.job import Item
 
@@ -36,7 +36,7 @@ class _Source(NamedTuple):
     revision: str
 
 
-def prepared(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> Prepared:
+def prepared(spec: EvalStep, cache: Path, tell: Tell) -> Prepared:
     """The items that this step asks: the same in every cell, framework, process and attempt.
 
     Fetched records are kept in `cache`; `tell` gets a line about what takes long or is left out.
@@ -58,7 +58,7 @@ def prepared(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> Prepar
     return Prepared(chosen, source.revision, plain=spec.dataset == TWIN)
 
 
-def _source(spec: EvalStep, cache: Path, tell: Callable[[str], None]) -> _Source:
+def _source(spec: EvalStep, cache: Path, tell: Tell) -> _Source:
     if spec.dataset == TWIN:
         return _Source(f"the twin of {spec.suite.title}", _unsplit(twin(spec.suite)), TWIN_REVISION)
     if spec.dataset == HUB:
@@ -72,7 +72,7 @@ def _unsplit(records: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any
     return [("", record) for record in records]
 
 
-def _items(spec: EvalStep, source: _Source, tell: Callable[[str], None]) -> list[Item]:
+def _items(spec: EvalStep, source: _Source, tell: Tell) -> list[Item]:
     """All items; what is wrong in the hub's own dataset nobody here can mend, so a few records are left out."""
     items, wrong = [], []
     for row, (subset, record) in enumerate(source.records, 1):
@@ -94,7 +94,7 @@ def _items(spec: EvalStep, source: _Source, tell: Callable[[str], None]) -> list
     return items
 
 
-def _repeated(spec: EvalStep, source: _Source, items: list[Item], tell: Callable[[str], None]) -> None:
+def _repeated(spec: EvalStep, source: _Source, items: list[Item], tell: Tell) -> None:
     """Repeats in a user's file are a mistake; those of the hub's own dataset (MMLU-Pro's) can only be left out."""
     first: dict[str, int] = {}
     again = [
@@ -109,9 +109,7 @@ def _repeated(spec: EvalStep, source: _Source, items: list[Item], tell: Callable
     )
 
 
-def _contradicting(
-    spec: EvalStep, source: _Source, items: list[Item], groups: list[list[Item]], tell: Callable[[str], None]
-) -> None:
+def _contradicting(spec: EvalStep, source: _Source, items: list[Item], groups: list[list[Item]], tell: Tell) -> None:
     """Which answer would be whose, nobody could tell afterwards: seen here, it costs no GPU hours."""
     if spec.dataset == HUB:
         concerned = sum(map(len, groups))

@@ -77,18 +77,10 @@ class Tape:
         stalled_s: float = STALLED_S,
         poll_s: float = POLL_S,
     ) -> None:
-        """A tape that does not run yet.
+        """A tape that does not run yet, before the engine at `upstream` (without /v1).
 
-        Args:
-            upstream: the engine's address, without /v1.
-            policy: what every request gets.
-            suite: the evaluation step that asks; rows of other suites are left alone.
-            known: rows of `exchanges` that earlier attempts of this cell recorded.
-            write: stores rows of `exchanges`.
-            flush_s: the longest that an answer waits to be stored.
-            flush_items: answers stored together.
-            stalled_s: standstill of the engine that ends the work.
-            poll_s: pause between two looks at the engine.
+        `suite` is the evaluation step that asks; rows of other suites are left alone. `known` are rows of `exchanges`
+        that earlier attempts of this cell recorded.
 
         Raises:
             WrongTape: a known row is another cell's.

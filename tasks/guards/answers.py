@@ -97,20 +97,13 @@ def step_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Ro
 
     `exchanges`: what was said, one for each row; none: a rejection shows no excerpt.
     """
-    return _findings(
-        _Answers(rows, suite, exchanges), TRUNCATED_BOUNDS, BLANK_BOUNDS, agreement_rejected=0.0, level=EVAL_CHANCE_P
-    )
+    return _findings(_Answers(rows, suite, exchanges), TRUNCATED_BOUNDS, BLANK_BOUNDS, 0.0, EVAL_CHANCE_P)
 
 
 def gate_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row] = ()) -> list[Finding]:
     """What the few answers of the smoke gate give away: none cut off, none blank, readable, and better than guessed."""
-    return _findings(
-        _Answers(rows, suite, exchanges),
-        NONE_ALLOWED,
-        NONE_ALLOWED,
-        agreement_rejected=GATE_AGREEMENT_REJECTED,
-        level=GATE_CHANCE_P,
-    )
+    answers = _Answers(rows, suite, exchanges)
+    return _findings(answers, NONE_ALLOWED, NONE_ALLOWED, GATE_AGREEMENT_REJECTED, GATE_CHANCE_P)
 
 
 Judge = Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]]
@@ -143,9 +136,7 @@ class _Answers(NamedTuple):
         return f"; {self.rows[index]['item_id']} ends: {excerpt(self.exchanges[index])}"
 
 
-def _findings(
-    answers: _Answers, cut: Bounds, blank: Bounds, *, agreement_rejected: float, level: float
-) -> list[Finding]:
+def _findings(answers: _Answers, cut: Bounds, blank: Bounds, agreement_rejected: float, level: float) -> list[Finding]:
     truncated_ones = answers.where(lambda row: row["truncated"])
     blank_ones = answers.where(lambda row: row["blank"] and not row["truncated"])
     found = [
@@ -288,11 +279,9 @@ def failed_sanity(answers: Sequence[Row]) -> Finding | None:
     if len(missed) < SUSPECT_FROM_WRONG and not rejected:
         return None
     severity: Severity = "rejected" if rejected else "suspect"
-    right = sum(bool(row["is_right"]) for row in answers)
-    said = ", ".join(f"{row['question_id']} ({_said(row)})" for row in missed)
-    return Finding(
-        Reason.FAILED_SANITY, severity, f"{right} of {len(answers)} sanity questions right, {len(missed)} wrong: {said}"
-    )
+    right, said = sum(bool(row["is_right"]) for row in answers), _said(missed)
+    sentence = f"{right} of {len(answers)} sanity questions right, {len(missed)} wrong: {said}"
+    return Finding(Reason.FAILED_SANITY, severity, sentence)
 
 
 def cut_off_sanity(answers: Sequence[Row]) -> Finding | None:
@@ -300,8 +289,7 @@ def cut_off_sanity(answers: Sequence[Row]) -> Finding | None:
     cut = [row for row in answers if not _ended(row)]
     if len(cut) <= MOST_CUT_OFF or not any(row["language"] == "en" for row in answers):
         return None
-    said = ", ".join(f"{row['question_id']} ({_said(row)})" for row in cut)
-    sentence = f"{len(cut)} of {len(answers)} sanity questions unanswered, so nothing is known of them: {said}"
+    sentence = f"{len(cut)} of {len(answers)} sanity questions unanswered, so nothing is known of them: {_said(cut)}"
     return Finding(Reason.FAILED_SANITY, "suspect", sentence)
 
 
@@ -309,7 +297,9 @@ def _ended(row: Row) -> bool:
     return bool(row["finish_reason"] != "length")
 
 
-def _said(row: Row) -> str:
-    if not _ended(row):
-        return f"cut off after {row['completion_tokens']} tokens"
-    return repr(row["body"].strip()[:SHOWN_CHARS])
+def _said(rows: Sequence[Row]) -> str:
+    said = []
+    for row in rows:
+        cut_off = f"cut off after {row['completion_tokens']} tokens"
+        said.append(f"{row['question_id']} ({repr(row['body'].strip()[:SHOWN_CHARS]) if _ended(row) else cut_off})")
+    return ", ".join(said)

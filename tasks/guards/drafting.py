@@ -42,9 +42,8 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
         return None
     severity: Severity = "rejected" if technique.method in TRAINED_DRAFTS else "suspect"
     if counted.drafts is None or counted.accepted_tokens is None:  # vLLM has them whenever it was told to draft
-        return Finding(
-            Reason.DEAD_DRAFT, severity, f"{technique.name}: the engine counts no drafts, so nothing shows any"
-        )
+        sentence = f"{technique.name}: the engine counts no drafts, so nothing shows any"
+        return Finding(Reason.DEAD_DRAFT, severity, sentence)
     if not counted.drafts:
         sentence = f"{technique.name} drafted nothing at all"
         return None if _may_pause(technique) else Finding(Reason.DEAD_DRAFT, severity, sentence)

@@ -108,9 +108,8 @@ def impossible_speed(tok_s: float, ceiling: float | None) -> Finding | None:
     """Nothing is faster than its memory; `ceiling` in tok/s, None if unknown."""
     if ceiling is None or tok_s <= ceiling:
         return None
-    return Finding(
-        Reason.IMPOSSIBLE_SPEED, "rejected", f"{tok_s:.0f} tok/s is above the memory ceiling of {ceiling:.0f}"
-    )
+    sentence = f"{tok_s:.0f} tok/s is above the memory ceiling of {ceiling:.0f}"
+    return Finding(Reason.IMPOSSIBLE_SPEED, "rejected", sentence)
 
 
 def impossible_prefill(cell: Cell, gpu: Gpu, tok_s: float) -> Finding | None:
@@ -161,9 +160,8 @@ def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) ->
     """
     rates = [rate for rate in streamed if rate is not None]
     if len(rates) < len(streamed) or not rates:
-        return Finding(
-            Reason.STREAM_BURST, "rejected", "all tokens of a stream came in one burst: no TPOT can be read off it"
-        )
+        sentence = "all tokens of a stream came in one burst: no TPOT can be read off it"
+        return Finding(Reason.STREAM_BURST, "rejected", sentence)
     stream_tok_s, fixed_tok_s = geometric_mean(rates), geometric_mean(fixed)
     ratio, chance = stream_tok_s / fixed_tok_s, _chance(rates, fixed)
     low = 1 / (1 + STREAM_SHARE + STREAM_TOKEN_S * fixed_tok_s) / chance

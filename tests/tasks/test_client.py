@@ -24,8 +24,7 @@ from tasks.client import (
 )
 from tasks.prompts import Prompt
 from tasks.wire.connection import Patience
-from tests.tasks.wire.hand_clock import HandClock, moved_by_hand
-from tests.tasks.wire.scripted_server import Play, Scripted, hang, then_close
+from tests.tasks.wire.scripted_server import HandClock, Play, Scripted, hang, moved_by_hand, then_close
 
 T = TypeVar("T")
 
@@ -55,6 +54,10 @@ def answer(**changes: Any) -> dict[str, Any]:
     return {"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 6}} | changes
 
 
+def said_to_be(**changes: Any) -> bytes:
+    return page(json.dumps(answer(**changes)))
+
+
 def chunk(text: str, tokens: int, **more: Any) -> bytes:
     choice = {"delta": {"content": text}, "finish_reason": "length" if tokens == 6 else None}
     return framed({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": tokens}} | more)
@@ -73,7 +76,7 @@ def test_what_the_engine_says_of_a_request_is_read() -> None:
     drafts = {"num_spec_steps": 2, "num_draft_tokens": 8, "num_accepted_draft_tokens": 3}
     metrics = {"queue_time_ms": 0.5, "time_to_first_token_ms": 3.35, "generation_time_ms": 90.96, "mean_itl_ms": 1.4}
     metrics["speculative_decoding"] = drafts | {"acceptance_histogram": [0, 1, 1, 0, 0]}  # type: ignore[assignment]
-    said = ask(lambda client: client.complete(BODY), page(json.dumps(answer(metrics=metrics))))
+    said = ask(lambda client: client.complete(BODY), said_to_be(metrics=metrics))
     assert (said.engine.queue_ms, said.engine.ttft_ms, said.engine.generation_ms) == (0.5, 3.35, 90.96)
     assert (said.engine.draft_steps, said.engine.accepted_tokens) == (2, 3)
     assert said.engine.accepted_histogram == [0, 1, 1, 0, 0]
@@ -83,7 +86,7 @@ def test_what_the_engine_says_of_a_request_is_read() -> None:
 def test_prompt_tokens_from_the_cache_are_read_off_the_usage(details: dict[str, Any] | None, cached: int) -> None:
     """As vLLM sends it: of a stream with the last usage only, and of an engine that is not asked for it nothing."""
     usage = {"prompt_tokens": 3, "completion_tokens": 6, "prompt_tokens_details": details}
-    whole = ask(lambda client: client.complete(BODY), page(json.dumps(answer(usage=usage))))
+    whole = ask(lambda client: client.complete(BODY), said_to_be(usage=usage))
     last = framed({"choices": [], "usage": usage})
     streamed: StreamReply = ask(lambda client: client.stream(BODY), HEAD + chunk("a", 6) + last + DONE)
     assert (whole.cached_tokens, streamed.cached_tokens) == (cached, cached)
@@ -95,19 +98,16 @@ def test_prompt_tokens_from_the_cache_are_read_off_the_usage(details: dict[str, 
         (page('{"error": "busy"}', "500 Internal Server Error"), 'HTTP 500: {"error": "busy"}'),
         (page("no json"), "no JSON"),
         (page("[]"), "no JSON object"),
-        (page(json.dumps(answer(usage=None))), "no chat completion with its usage"),
-        (page(json.dumps(answer(usage={"completion_tokens": 6}))), "prompt_tokens"),
-        (page(json.dumps(answer(usage={"prompt_tokens": 3, "completion_tokens": None}))), "no chat completion"),
-        (page(json.dumps(answer(choices=[]))), "no chat completion"),
-        (page(json.dumps(answer(choices=None))), "no chat completion"),
-        (page(json.dumps(answer(choices=[{"message": None, "finish_reason": "stop"}]))), "no chat completion"),
-        (
-            page(json.dumps(answer(choices=[{"message": {"content": 7}, "finish_reason": "stop"}]))),
-            "no chat completion",
-        ),
-        (page(json.dumps(answer(metrics=[7]))), "no chat completion"),
-        (page(json.dumps(answer(choices=[{"message": {}, "finish_reason": "abort"}]))), "finish_reason 'abort'"),
-        (then_close(page(json.dumps(answer()))[:-9]), "cut short"),
+        (said_to_be(usage=None), "no chat completion with its usage"),
+        (said_to_be(usage={"completion_tokens": 6}), "prompt_tokens"),
+        (said_to_be(usage={"prompt_tokens": 3, "completion_tokens": None}), "no chat completion"),
+        (said_to_be(choices=[]), "no chat completion"),
+        (said_to_be(choices=None), "no chat completion"),
+        (said_to_be(choices=[{"message": None, "finish_reason": "stop"}]), "no chat completion"),
+        (said_to_be(choices=[{"message": {"content": 7}, "finish_reason": "stop"}]), "no chat completion"),
+        (said_to_be(metrics=[7]), "no chat completion"),
+        (said_to_be(choices=[{"message": {}, "finish_reason": "abort"}]), "finish_reason 'abort'"),
+        (then_close(said_to_be()[:-9]), "cut short"),
     ],
 )
 def test_an_answer_that_can_not_be_measured_is_one_clear_error(served: bytes | Play, said: str) -> None:
@@ -194,7 +194,7 @@ def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens(monkeypatch: 
         for _ in range(225):  # 45 s, a fifth of one in each round of the loop that client and server share
             clock.now_s += 0.2
             await asyncio.sleep(0.001)
-        writer.write(page(json.dumps(answer())))
+        writer.write(said_to_be())
 
     async def counters(writer: asyncio.StreamWriter) -> None:
         nonlocal looks
@@ -292,7 +292,7 @@ def test_a_request_waits_for_its_turn_while_the_prompts_before_it_are_read(monke
             for _ in range(10):
                 await asyncio.sleep(0.001)
                 clock.now_s += 1.0
-            writer.write(page(json.dumps(answer())))
+            writer.write(said_to_be())
 
     async def all_at_once(client: Client) -> list[Reply]:
         return await asyncio.gather(*(client.complete(BODY | {"max_tokens": 1}) for _ in range(16)))

@@ -1,4 +1,4 @@
-"""An adapter's process from the runner's side: kept, checked, and gone when it shall be. The adapter is a fake."""
+"""An adapter's process from the runner's side, and its own loop around a framework that misbehaves. Both are fakes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from configs.checkout import ROOT
-from tasks.frameworks.job import Item, Job, Task
+from tasks.frameworks.job import Item, Job, Task, read_result
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
+from tests.tasks.frameworks.adapter_process import adapter
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
 
@@ -50,7 +52,7 @@ def text_of(path: Path) -> str:
 def test_one_process_does_one_job_after_another_and_stop_leaves_nothing(tmp_path: Path) -> None:
     async def run() -> list[int]:
         framework = fake(tmp_path)
-        both = await asyncio.gather(framework.run(job_of(tmp_path), "a"), framework.run(job_of(tmp_path), "b"))
+        both = await asyncio.gather(*(framework.run(job_of(tmp_path), name) for name in "ab"))
         await framework.stop()
         await framework.stop()
         return [int(result.version) for result in both]
@@ -124,20 +126,11 @@ def test_what_a_runner_leaves_that_was_killed_with_9_is_found_by_its_record(tmp_
 def test_an_adapter_gets_what_is_named_and_no_secret_whatever_it_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        "AWS_SECRET_ACCESS_KEY",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "HF_TOKEN",
-        "SPECSWEEP_STORE",
-        "https_proxy",
-        "TOKEN",
-        "DATABASE_URL",
-        "GITHUB_PAT",
-        "PREFECT_API_AUTH_STRING",
-        "OPENAI_BASE_URL",
-        "PYTHONSTARTUP",
-        "WHATEVER_THIS_IS",
-    ):
+    outside = (
+        "AWS_SECRET_ACCESS_KEY GOOGLE_APPLICATION_CREDENTIALS HF_TOKEN SPECSWEEP_STORE https_proxy TOKEN DATABASE_URL "
+        "GITHUB_PAT PREFECT_API_AUTH_STRING OPENAI_BASE_URL PYTHONSTARTUP WHATEVER_THIS_IS"
+    )
+    for name in outside.split():
         monkeypatch.setenv(name, "mine")
     kept = {"LC_CTYPE": "C.UTF-8", "LANG": "C.UTF-8", "SSL_CERT_FILE": "/certificates", "NLTK_DATA": "/nltk"}
     for name, value in kept.items():
@@ -169,3 +162,44 @@ def test_an_environment_that_is_missing_is_named_with_its_remedy(
                 frameworks.get("hret")
 
     asyncio.run(run())
+
+
+MISBEHAVES = """
+import sys
+from tasks.frameworks.job import Result
+from tasks.frameworks.job import serve
+
+def run(job):
+    print("a progress bar on stdout")
+    if job.task.suite == "exit":
+        sys.exit(0)
+    if job.task.suite == "raise":
+        raise ValueError("one\\ntwo")
+    return Result("hret", "1")
+
+serve("hret", run)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "misbehaves.py").write_text(MISBEHAVES, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_failed_job_is_an_error_in_one_line_and_the_next_one_is_served(folder: Path) -> None:
+    with adapter(Path(sys.executable), "misbehaves", folder) as served:
+        errors = [
+            served.run(replace(job_of(folder), task=Task(suite), items=())).error for suite in ("exit", "raise", "fine")
+        ]
+    assert errors == ["SystemExit: 0", "ValueError: one two", None]
+    log = (folder / "adapter.log").read_text(encoding="utf-8")
+    assert "Traceback" in log and "a progress bar on stdout" in log
+
+
+def test_a_job_that_cant_be_read_is_an_error_too(folder: Path) -> None:
+    with adapter(Path(sys.executable), "misbehaves", folder) as served:
+        assert served.process.stdin and served.process.stdout
+        print(folder / "none.json", file=served.process.stdin, flush=True)
+        assert served.process.stdout.readline() == f"done {folder / 'none.json'}\n"
+    assert str(read_result(folder / "none.result.json").error).startswith("FileNotFoundError")

@@ -1,9 +1,13 @@
-"""A real TCP server on loopback that plays a script: what each request gets, byte for byte, and what it saw."""
+"""A real TCP server on loopback that plays a script, byte for byte; and the wire's clock, moved by hand."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from tasks.wire import connection, transport
 
 Play = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -54,6 +58,11 @@ class Scripted:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
+    async def asked(self) -> None:
+        """Wait for the first request."""
+        while not self.requests:
+            await asyncio.sleep(0)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -77,3 +86,26 @@ class Scripted:
             if playing is not None:
                 playing.cancel()
             writer.close()
+
+
+class HandClock:
+    """`time.monotonic` of the wire; no time passes but where a test adds it to `now_s`.
+
+    So how long this machine takes for a test decides nothing.
+    """
+
+    now_s = 1000.0
+    asked = 0
+
+    def __call__(self) -> float:
+        self.asked += 1
+        return self.now_s
+
+
+def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> HandClock:
+    """Give the wire such a clock; its requests are asked for their patience every real millisecond."""
+    clock = HandClock()
+    monkeypatch.setattr(transport, "monotonic", clock)
+    monkeypatch.setattr(connection, "monotonic", clock)
+    monkeypatch.setattr(transport, "TICK_S", 0.001)
+    return clock

@@ -12,12 +12,9 @@ import pytest
 from tasks.wire import connection
 from tasks.wire.connection import Arrivals, Patience
 from tasks.wire.transport import Transport
-from tests.tasks.wire.hand_clock import moved_by_hand
-from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, then_close
+from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, moved_by_hand, then_close
 
 Talk = Callable[[httpx.AsyncClient, Transport, Scripted], Awaitable[None]]
-
-SHORT = Patience(quiet_s=0.1).as_extensions()
 
 
 def talk(what: Talk, *script: bytes | Play) -> Scripted:
@@ -149,36 +146,29 @@ def test_a_connection_that_the_server_closed_between_two_windows_is_replaced_bef
     assert talk(what, then_close(OK), OK).connections == 2
 
 
-def test_a_request_of_which_nothing_comes_is_ended_with_its_time() -> None:
+async def trickle(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n")
+    while True:
+        writer.write(b".")
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("play", "patience", "said"),
+    [
+        (hang, Patience(quiet_s=0.1), r"no progress for 0\.1 s: its first byte didn't come"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", Patience(quiet_s=0.1), "its next byte didn't come"),
+        (trickle, Patience(quiet_s=20.0, whole_s=0.2), r"not answered in 0\.2 s"),
+    ],
+    ids=["nothing", "half", "trickles"],
+)
+def test_an_answer_that_does_not_come_is_ended_with_its_time(play: bytes | Play, patience: Patience, said: str) -> None:
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        with pytest.raises(httpx.ReadTimeout, match=r"no progress for 0\.1 s: its first byte didn't come"):
-            await client.send(client.build_request("POST", "/x", content=b"{}", extensions=SHORT))
+        with pytest.raises(httpx.ReadTimeout, match=said):
+            await client.post("/x", content=b"{}", extensions=patience.as_extensions())
         await server.gone.wait()
 
-    talk(what, hang)
-
-
-def test_an_answer_that_stops_half_way_is_ended_too() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        with pytest.raises(httpx.ReadTimeout, match="its next byte didn't come"):
-            await client.send(client.build_request("POST", "/x", content=b"{}", extensions=SHORT))
-
-    talk(what, b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
-
-
-def test_an_answer_that_trickles_is_ended_after_its_whole_time() -> None:
-    async def trickle(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n")
-        while True:
-            writer.write(b".")
-            await asyncio.sleep(0.01)
-
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        bounds = Patience(quiet_s=20.0, whole_s=0.2).as_extensions()
-        with pytest.raises(httpx.ReadTimeout, match=r"not answered in 0\.2 s"):
-            await client.send(client.build_request("POST", "/x", content=b"{}", extensions=bounds))
-
-    talk(what, trickle)
+    talk(what, play)
 
 
 def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +176,8 @@ def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.
 
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
         bounds = Patience(quiet_s=20.0).as_extensions()
-        asking = asyncio.create_task(client.send(client.build_request("POST", "/x", content=b"{}", extensions=bounds)))
-        while not server.requests:
-            await asyncio.sleep(0)
+        asking = asyncio.create_task(client.post("/x", content=b"{}", extensions=bounds))
+        await server.asked()
         for _ in range(3):  # more than twice its patience
             clock.now_s += 15
             looked = clock.asked
@@ -206,8 +195,7 @@ def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.
 def test_cancelling_a_request_closes_its_connection() -> None:
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
         asking = asyncio.create_task(client.post("/x", content=b"{}"))
-        while not server.requests:
-            await asyncio.sleep(0)
+        await server.asked()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         await server.gone.wait()
@@ -235,8 +223,7 @@ def test_each_piece_has_the_moment_at_which_it_came() -> None:
 
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
         asking = asyncio.create_task(client.post("/x", content=b"{}"))
-        while not server.requests:
-            await asyncio.sleep(0)
+        await server.asked()
         await asyncio.sleep(0.05)
         between_s = monotonic()
         first_seen.set()
@@ -260,21 +247,18 @@ def test_a_connection_that_is_lost_before_anything_is_sent_is_an_error_at_once()
 
 
 def test_nobody_listens_is_a_connect_error() -> None:
-    async def both() -> None:
-        async with Scripted(OK) as server:
-            url = server.url
-        async with httpx.AsyncClient(transport=Transport(), trust_env=False) as client:
-            with pytest.raises(httpx.ConnectError, match="ECONNREFUSED"):
-                await client.get(url)
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        await server.__aexit__()
+        with pytest.raises(httpx.ConnectError, match="ECONNREFUSED"):
+            await client.get("/x")
 
-    asyncio.run(both())
+    talk(what, OK)
 
 
 @pytest.mark.parametrize(("method", "url"), [("HEAD", "http://127.0.0.1:1/"), ("GET", "https://127.0.0.1:1/")])
 def test_what_it_does_not_speak_is_refused(method: str, url: str) -> None:
-    async def both() -> None:
-        async with httpx.AsyncClient(transport=Transport(), trust_env=False) as client:
-            with pytest.raises(httpx.UnsupportedProtocol):
-                await client.request(method, url)
+    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        with pytest.raises(httpx.UnsupportedProtocol):
+            await client.request(method, url)
 
-    asyncio.run(both())
+    talk(what, OK)
