@@ -250,22 +250,6 @@ def test_a_server_that_dribbles_is_ended_after_the_stated_time(
     assert clock.now_s - begun_s < 3 * QUIET_S
 
 
-def test_a_server_that_accepts_and_never_answers_is_ended_after_the_stated_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = moved_by_hand(monkeypatch)
-
-    async def both(client: Client) -> StreamReply:
-        asking = asyncio.ensure_future(client.stream(BODY))
-        while not asking.done():
-            await asyncio.sleep(0.001)
-            clock.now_s += 1.0
-        return await asking
-
-    with pytest.raises(Unanswered, match="its first byte didn't come"):
-        ask(both, hang, quiet_s=QUIET_S)
-
-
 def test_an_engine_that_takes_long_for_each_token_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = moved_by_hand(monkeypatch)
 

@@ -207,9 +207,27 @@ def test_an_honest_engine_passes_and_its_progress_counts_what_is_tried_only(tmp_
     assert gate.said[0].line == "10 of 10 sanity questions right"
 
 
-@pytest.mark.parametrize("engine", ["insane"], indirect=True)
-def test_a_model_without_answers_is_found_by_the_questions_alone(tmp_path: Path, engine: str) -> None:
-    assert Gate(tmp_path, engine).reasons == {"failed_sanity"}
+FAMILY = {"hub_id": None, "family_member": "target"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "reasons"),
+    [
+        ("insane", {}, {"failed_sanity"}),
+        ("noise", {}, {"gibberish"}),
+        ("insane", FAMILY, set()),  # it is asked its own questions
+    ],
+    indirect=["engine"],
+)
+def test_a_model_without_sense_is_found_by_the_questions_alone(
+    tmp_path: Path, engine: str, model: dict[str, Any], reasons: set[str]
+) -> None:
+    assert Gate(tmp_path, engine, **model).reasons == reasons
+
+
+@pytest.mark.parametrize("engine", ["at_chance"], indirect=True)
+def test_a_member_of_the_demo_family_that_guesses_is_insane(tmp_path: Path, engine: str) -> None:
+    assert "failed_sanity" in Gate(tmp_path, engine, **FAMILY).reasons
 
 
 @pytest.mark.parametrize("engine", ["loop", "insane"], indirect=True)
@@ -219,27 +237,11 @@ def test_of_dummy_weights_nobody_asks_for_sense(tmp_path: Path, engine: str) -> 
     assert "sanity" not in gate.tables
 
 
-@pytest.mark.parametrize("engine", ["insane"], indirect=True)
-def test_a_member_of_the_demo_family_is_asked_its_own_questions(tmp_path: Path, engine: str) -> None:
-    assert Gate(tmp_path, engine, hub_id=None, family_member="target").reasons == set()
-
-
-@pytest.mark.parametrize("engine", ["at_chance"], indirect=True)
-def test_a_member_of_the_demo_family_that_guesses_is_insane(tmp_path: Path, engine: str) -> None:
-    gate = Gate(tmp_path, engine, hub_id=None, family_member="target")
-    assert "failed_sanity" in gate.reasons
-
-
 @pytest.mark.parametrize("engine", ["cut_off"], indirect=True)
 def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> None:
     found = [finding for finding in Gate(tmp_path, engine).judged[0].findings if finding.reason == "failed_sanity"]
     assert [finding.severity for finding in found] == ["suspect"], "unknown is not wrong"
     assert "10 of 10" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
-
-
-@pytest.mark.parametrize("engine", ["noise"], indirect=True)
-def test_text_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, engine: str) -> None:
-    assert Gate(tmp_path, engine).reasons == {"gibberish"}
 
 
 @pytest.mark.slow(5)

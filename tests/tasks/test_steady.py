@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from tasks.steady import delivered_share, paces_of, steady_state, steps_of_answer
-from warehouse.ledger.formulas.windows import Span, rate_of, steps_of
+from warehouse.ledger.formulas.windows import Span, steps_of
 
 TOKENS = 256
 SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)
@@ -59,13 +59,6 @@ def test_requests_of_uneven_length_in_time_are_measured_without_bias(spread: flo
 def test_one_at_a_time_and_too_few_requests_have_no_steady_state() -> None:
     assert steady_state([Span(0, 1, TOKENS), Span(1, 2, TOKENS)], 1) is None
     assert steady_state(list(served(8, lambda slot: 1.0)), len(SLOTS_TOK_S)) is None, "two rounds, as in old plans"
-
-
-def test_a_rate_is_all_tokens_over_all_seconds_of_the_steady_part_where_there_is_one() -> None:
-    whole = {"completion_tokens": 100, "wall_s": 1.0, "steady_s": None, "steady_tokens": None}
-    slow = {**whole, "wall_s": 2.0}
-    assert rate_of([whole, slow]) == pytest.approx(200 / 3)
-    assert rate_of([{**whole, "steady_s": 0.5, "steady_tokens": 60.0}]) == 120
 
 
 def test_the_pace_is_that_of_decoding_steps() -> None:

@@ -92,24 +92,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 @pytest.fixture
-def chat(entry: Evaluation) -> Iterator[FakeChat]:
-    with fake_chat() as server:
-        server.form = FORMS[entry.framework]
-        yield server
-
-
-@pytest.fixture
 def entry() -> Evaluation:
     """Of tests that have one framework in mind."""
     return EVALUATIONS["eval-gpqa"]
 
 
+class Asking:
+    """An entry of the table, its framework, and a chat server that answers in the form that the framework reads."""
+
+    def __init__(self, entry: Evaluation, run: Run, chat: FakeChat, folder: Path) -> None:
+        self.entry, self.chat, self._run, self._folder = entry, chat, run, folder
+        chat.form = FORMS[entry.framework]
+
+    def items(self, n: int = 12, *, plain: bool = True) -> tuple[Item, ...]:
+        return tuple(item_of(self.entry.suite, record, "", plain=plain) for record in twin(self.entry.suite)[:n])
+
+    def odd(self) -> tuple[Item, ...]:
+        suite = self.entry.suite
+        return tuple(item_of(suite, record, "", plain=False) for record in RECORDS[suite.name])
+
+    def job(self, items: tuple[Item, ...], **fields: Any) -> Job:
+        return job_of(self.entry, self._folder, items, self.chat.base_url, **fields)
+
+    def run(self, items: tuple[Item, ...], **fields: Any) -> Result:
+        return self._run(self.job(items, **fields), self.entry)
+
+
+@pytest.fixture
+def asking(entry: Evaluation, run: Run, tmp_path: Path) -> Iterator[Asking]:
+    with fake_chat() as chat:
+        yield Asking(entry, run, chat, tmp_path)
+
+
 def job_of(entry: Evaluation, folder: Path, items: tuple[Item, ...], url: str = "", **fields: Any) -> Job:
     return replace(Job("ask", task_of(entry), items, url, "the-family/target", 64, 8, True, str(folder)), **fields)
-
-
-def items_of(entry: Evaluation, n: int = 12, *, plain: bool = True) -> tuple[Item, ...]:
-    return tuple(item_of(entry.suite, record, "", plain=plain) for record in twin(entry.suite)[:n])
 
 
 def value(result: Result, entry: Evaluation) -> float:
@@ -132,11 +148,9 @@ def answered_by(chat: FakeChat) -> Recorded:
 
 
 @every_entry
-def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
-    items = items_of(entry, 40)
-    result = run(job_of(entry, tmp_path, items, chat.base_url, concurrency=20), entry)
+def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Asking) -> None:
+    items, entry, chat = asking.items(40), asking.entry, asking.chat
+    result = asking.run(items, concurrency=20)
     asked = {item.item_id: item.question for item in items}
     assert {sample.item_id: sample.messages for sample in result.samples} == {
         name: [{"role": "user", "content": question}] for name, question in asked.items()
@@ -148,49 +162,41 @@ def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(
     letters = {sample.item_id: letter_of(entry.suite.letters, sample.extracted or "") for sample in result.samples}
     assert not gold or letters == gold
     assert (value(result, entry), result.scores[0].n) == (1.0, 40)
-    one_by_one = run(job_of(entry, tmp_path, items[:6], chat.base_url, concurrency=1), entry)
+    one_by_one = asking.run(items[:6], concurrency=1)
     assert len(one_by_one.samples) == 6 and all(sample.correct for sample in one_by_one.samples)
 
 
 @every_entry
-def test_wrong_answers_and_blanks_score_nothing_and_a_blank_is_seen_as_one(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
-    chat.lie = "wrong"
-    wrong = run(job_of(entry, tmp_path, items_of(entry, 6), chat.base_url), entry)
-    assert [sample.correct for sample in wrong.samples] == [False] * 6 and value(wrong, entry) == 0.0
-    chat.lie = "blank"
-    items = items_of(entry, 6, plain=False)
-    blank = run(job_of(entry, tmp_path, items, chat.base_url, plain=False), entry)
+def test_wrong_answers_and_blanks_score_nothing_and_a_blank_is_seen_as_one(asking: Asking) -> None:
+    asking.chat.lie = "wrong"
+    wrong = asking.run(asking.items(6))
+    assert [sample.correct for sample in wrong.samples] == [False] * 6 and value(wrong, asking.entry) == 0.0
+    asking.chat.lie = "blank"
+    blank = asking.run(asking.items(6, plain=False), plain=False)
     assert [(sample.response, bool(sample.correct)) for sample in blank.samples] == [("", False)] * 6
-    assert value(blank, entry) == 0.0
-    if entry.framework != "lm-eval":
+    assert value(blank, asking.entry) == 0.0
+    if asking.entry.framework != "lm-eval":
         assert {(sample.extracted, sample.details["unread"]) for sample in blank.samples} == {(None, "no_response")}
 
 
 @every_entry
-def test_grading_again_needs_no_server_and_gives_what_asking_gave(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
-    job = job_of(entry, tmp_path, items_of(entry), chat.base_url)
-    first = run(job, entry)
+def test_grading_again_needs_no_server_and_gives_what_asking_gave(asking: Asking) -> None:
+    first = asking.run(asking.items())
     answers = {sample.item_id: sample.response for sample in first.samples}
-    again = run(replace(job, do="grade", base_url="", answers=answers), entry)
+    again = asking.run(asking.items(), do="grade", base_url="", answers=answers)
     same = ("item_id", "messages", "response", "extracted", "correct")
     assert [[getattr(sample, name) for name in same] for sample in again.samples] == [
         [getattr(sample, name) for name in same] for sample in first.samples
     ]
-    assert again.scores == first.scores and len(chat.asked) == 12
+    assert again.scores == first.scores and len(asking.chat.asked) == 12
 
 
 @every_entry
-def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_refused(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
+def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_refused(asking: Asking) -> None:
     """What the real frameworks send of records as the datasets have them is what pairing expects, and no more."""
-    items = tuple(item_of(entry.suite, record, "", plain=False) for record in RECORDS[entry.suite.name])
-    result = run(job_of(entry, tmp_path, items, chat.base_url, plain=False), entry)
-    tape = answered_by(chat)
+    items = asking.odd()
+    result = asking.run(items, plain=False)
+    tape = answered_by(asking.chat)
     assert [each.item for each in paired(result, items, tape, 0)] == list(items)
     first, second, *rest = result.samples
     swapped = (replace(first, item_id=second.item_id), replace(second, item_id=first.item_id), *rest)
@@ -199,13 +205,13 @@ def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_r
 
 
 @every_entry
-def test_thoughts_that_the_engine_left_in_the_body_are_not_graded(entry: Evaluation, run: Run, tmp_path: Path) -> None:
+def test_thoughts_that_the_engine_left_in_the_body_are_not_graded(asking: Asking) -> None:
     """As with a model whose recipe names no reasoning parser."""
-    items = tuple(item_of(entry.suite, record, "", plain=False) for record in RECORDS[entry.suite.name])
     thoughts = "<think>정답: (A) The answer is (A). ANSWER: A, or so</think>\n\n"
-    answers = {item.item_id: thoughts + FORMS[entry.framework].format(letter=item.gold) for item in items}
-    result = run(job_of(entry, tmp_path, items, do="grade", plain=False, answers=answers), entry)
-    assert [sample.correct for sample in result.samples] == [True] * len(items), result.samples
+    form = FORMS[asking.entry.framework]
+    answers = {item.item_id: thoughts + form.format(letter=item.gold) for item in asking.odd()}
+    result = asking.run(asking.odd(), do="grade", plain=False, answers=answers)
+    assert [sample.correct for sample in result.samples] == [True] * len(answers), result.samples
 
 
 BAD_ANSWERS = {
@@ -222,28 +228,15 @@ BAD_ANSWERS = {
 
 
 @pytest.mark.parametrize("entry", [EVALUATIONS[name] for name in BAD_ANSWERS], ids=BAD_ANSWERS)
-def test_an_answer_that_is_none_and_a_dead_server_fail_the_job(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
-    lies, said = BAD_ANSWERS[entry.step]
-    job = job_of(entry, tmp_path, items_of(entry, 4), chat.base_url)
+def test_an_answer_that_is_none_and_a_dead_server_fail_the_job(asking: Asking) -> None:
+    lies, said = BAD_ANSWERS[asking.entry.step]
     for lie in lies:
-        chat.lie = lie  # type: ignore[assignment]
+        asking.chat.lie = lie  # type: ignore[assignment]
         with pytest.raises(FrameworkFailed, match=said):
-            run(job, entry)
+            asking.run(asking.items(4))
     for at_once in (8, 1):
         with pytest.raises(FrameworkFailed, match=r"failed: .*(127\.0\.0\.1|Connect)"):
-            run(replace(job, base_url="http://127.0.0.1:9/v1", concurrency=at_once), entry)
-
-
-def sent_by(entry: Evaluation, run: Run, chat: FakeChat, folder: Path) -> Iterator[tuple[Item, list[dict[str, str]]]]:
-    """Items in the framework's own template, and the messages that arrived."""
-    items = items_of(entry, plain=False)
-    result = run(job_of(entry, folder, items, chat.base_url, plain=False), entry)
-    arrived = [body["messages"] for body in chat.asked]
-    messages = {sample.item_id: sample.messages for sample in result.samples}
-    assert all(said in arrived for said in messages.values())
-    return ((item, messages[item.item_id]) for item in items)
+            asking.run(asking.items(4), base_url="http://127.0.0.1:9/v1", concurrency=at_once)
 
 
 def listed(item: Item, form: str) -> str:
@@ -271,23 +264,23 @@ def as_asked(entry: Evaluation, item: Item) -> tuple[str, str]:
 
 
 @every_entry
-def test_the_frameworks_own_prompt_arrives_with_the_choices_in_the_order_given(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
-    for item, messages in sent_by(entry, run, chat, tmp_path):
-        begin, end = as_asked(entry, item)
+def test_the_frameworks_own_prompt_arrives_with_the_choices_in_the_order_given(asking: Asking) -> None:
+    items, system = asking.items(plain=False), asking.entry.system
+    sent = {sample.item_id: sample.messages for sample in asking.run(items, plain=False).samples}
+    arrived = [body["messages"] for body in asking.chat.asked]
+    for item in items:
+        messages, (begin, end) = sent[item.item_id], as_asked(asking.entry, item)
+        assert messages in arrived
         assert messages[-1]["content"].startswith(begin) and messages[-1]["content"].endswith(end)
         assert [said["role"] for said in messages] == ["system", "user"][-len(messages) :]
-        if entry.system:
-            assert entry.system.split(" {{")[0] + f" {item.category}." in messages[0]["content"]
+        if system:
+            assert system.split(" {{")[0] + f" {item.category}." in messages[0]["content"]
 
 
 @pytest.mark.parametrize("entry", [one for one in ENTRIES.values() if one.framework == "lm-eval"])
-def test_lm_eval_says_nothing_about_sampling_and_sends_no_stop_string(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path
-) -> None:
-    run(job_of(entry, tmp_path, items_of(entry, 3), chat.base_url), entry)
-    assert {tuple(sorted(body)) for body in chat.asked} == {("max_tokens", "messages", "model")}
+def test_lm_eval_says_nothing_about_sampling_and_sends_no_stop_string(asking: Asking) -> None:
+    asking.run(asking.items(3))
+    assert {tuple(sorted(body)) for body in asking.chat.asked} == {("max_tokens", "messages", "model")}
 
 
 CHECKED = next(one for one in EVALUATIONS.values() if one.suite is IFEVAL)
@@ -334,14 +327,15 @@ def test_a_grade_job_without_answers_asks_only_whether_grading_could_be_done(run
 
 
 @pytest.mark.slow(8)
-def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, chat: FakeChat) -> None:
+@pytest.mark.parametrize("entry", [CHECKED])
+def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, asking: Asking) -> None:
     nowhere = {"HOME": str(tmp_path), "NLTK_DATA": str(tmp_path), "https_proxy": "http://127.0.0.1:9"}
     item = instructed("length_constraints:number_sentences", num_sentences=2)
     with adapter(ensure("lm-eval"), "tasks.frameworks.lm_eval_adapter", tmp_path, nowhere) as served:
-        error = served.run(job_of(CHECKED, tmp_path, (item,), chat.base_url)).error
-        without = served.run(job_of(CHECKED, tmp_path, items_of(CHECKED, 2), chat.base_url))
+        error = served.run(asking.job((item,))).error
+        without = served.run(asking.job(asking.items(2)))
     assert error and "number_sentences needs nltk's punkt_tab, which is not here and can't be downloaded" in error
-    assert without.error is None and len(chat.asked) == 2
+    assert without.error is None and len(asking.chat.asked) == 2
 
 
 @pytest.mark.parametrize("entry", [EVALUATIONS["eval-kmmlu"]])
@@ -354,24 +348,24 @@ def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, 
     ],
 )
 def test_a_record_of_which_hret_would_make_another_question_is_an_error(
-    entry: Evaluation, run: Run, chat: FakeChat, tmp_path: Path, change: dict[str, object], complaint: str
+    asking: Asking, change: dict[str, object], complaint: str
 ) -> None:
-    first, second = items_of(entry, 2, plain=False)
+    first, second = asking.items(2, plain=False)
     broken = (first, replace(second, record={**second.record, **change}))
     with pytest.raises(FrameworkFailed, match=f"item {second.item_id}: {complaint}"):
-        run(job_of(entry, tmp_path, broken, chat.base_url, plain=False), entry)
-    assert chat.asked == []
+        asking.run(broken, plain=False)
+    assert asking.chat.asked == []
 
 
 @pytest.mark.slow(7)
 @pytest.mark.parametrize("entry", [EVALUATIONS["eval-haerae"]])
 def test_hrets_released_backend_gives_answers_to_the_wrong_questions_and_the_messages_show_it(
-    entry: Evaluation, chat: FakeChat, tmp_path: Path
+    asking: Asking, tmp_path: Path
 ) -> None:
-    items = items_of(entry, 40)
+    items = asking.items(40)
     with started(Framework("hret", ensure("hret"), tmp_path, "tests.tasks.frameworks.stock_hret")) as stock:
-        result = stock(job_of(entry, tmp_path, items, chat.base_url, concurrency=20))
-    assert len(mispaired(chat, result)) > 10
+        result = stock(asking.job(items, concurrency=20))
+    assert len(mispaired(asking.chat, result)) > 10
     assert result.scores[0].value < 0.75, "every answer was right"
     with pytest.raises(PairingError, match="of 40 items were graded on a response that is not the engine's answer"):
-        paired(result, items, answered_by(chat), 0)
+        paired(result, items, answered_by(asking.chat), 0)

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from tasks.frameworks.job import Item, Job, Task, read_result
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
 from tests.tasks.frameworks.adapter_process import adapter
+from tests.tasks.test_cell import wait_until
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
 
@@ -36,13 +35,6 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.02)
 
 
 def text_of(path: Path) -> str:
