@@ -12,17 +12,6 @@ NOTHING = Count(0, 0, 0, 0, None, 0, 0, 0, 0)
 MAX_TOKENS = 32768
 
 
-def test_before_anything_is_known_the_forecast_stands() -> None:
-    assert tokens_left(NOTHING, 10, 8000, MAX_TOKENS) == 80000
-    said = progress(NOTHING, 10, 8000, MAX_TOKENS, None)
-    assert (said.percent, said.line) == (0, "0 of 10 answered")
-
-
-def test_answers_of_an_earlier_attempt_are_done() -> None:
-    resumed = NOTHING._replace(answered=5, completion_tokens=40000, replayed=5)
-    assert progress(resumed, 10, 8000, MAX_TOKENS, None).percent == pytest.approx(50)
-
-
 def test_long_answers_in_flight_count_before_they_end() -> None:
     short_ones = NOTHING._replace(asked=20, answered=10, completion_tokens=10000, fresh_tokens=10000)
     running = short_ones._replace(in_flight=10, generated_tokens=110000)
@@ -34,23 +23,34 @@ def test_long_answers_in_flight_count_before_they_end() -> None:
 def test_nothing_is_expected_beyond_the_longest_answer() -> None:
     nearly = NOTHING._replace(asked=1, in_flight=1, generated_tokens=MAX_TOKENS - 10.0)
     assert tokens_left(nearly, 1, 8000, MAX_TOKENS) == 10
+    assert tokens_left(NOTHING, 10, 8000, MAX_TOKENS) == 80000, "the forecast stands before anything is known"
 
 
-def test_an_engine_without_a_counter_is_followed_by_its_answers() -> None:
-    half = NOTHING._replace(asked=6, in_flight=1, answered=5, completion_tokens=500, fresh_tokens=500)
-    assert progress(half, 10, 100, MAX_TOKENS, None).percent == pytest.approx(50)
-
-
-def test_what_is_finished_is_finished() -> None:
-    done = NOTHING._replace(asked=10, answered=10, completion_tokens=500, fresh_tokens=500, generated_tokens=500.0)
-    assert progress(done, 10, 100, MAX_TOKENS, 50.0) == (100, "10 of 10 answered", 50.0)
-
-
-def test_the_line_has_the_shares_that_matter_and_the_time_left() -> None:
-    count = Count(9, 1, 2, 800, 900.0, answered=8, completion_tokens=800, truncated=2, blank=1)
-    assert progress(count, 10, 100, MAX_TOKENS, 100.0).line == (
-        "8 of 10 answered, 2 cut off, 1 blank, 2 in flight, 100 tok/s, 2s left"
-    )
+@pytest.mark.parametrize(
+    ("count", "expected_tokens", "tok_s", "percent", "line"),
+    [
+        (NOTHING, 8000, None, 0, "0 of 10 answered"),
+        (NOTHING._replace(answered=5, completion_tokens=40000, replayed=5), 8000, None, 50, "5 of 10 answered"),
+        (
+            NOTHING._replace(asked=6, in_flight=1, answered=5, completion_tokens=500, fresh_tokens=500),
+            *(100, None, 50, "5 of 10 answered, 1 in flight"),
+        ),
+        (
+            NOTHING._replace(asked=10, answered=10, completion_tokens=500, fresh_tokens=500, generated_tokens=500.0),
+            *(100, 50.0, 100, "10 of 10 answered"),
+        ),
+        (
+            Count(9, 1, 2, 800, 900.0, answered=8, completion_tokens=800, truncated=2, blank=1),
+            *(100, 100.0, 8100 / 101, "8 of 10 answered, 2 cut off, 1 blank, 2 in flight, 100 tok/s, 2s left"),
+        ),
+    ],
+    ids=["the forecast stands", "an earlier attempt's count", "no counter", "finished", "all that matters"],
+)
+def test_the_share_is_that_of_tokens_and_the_line_has_what_matters(
+    count: Count, expected_tokens: float, tok_s: float | None, percent: float, line: str
+) -> None:
+    said = progress(count, 10, expected_tokens, MAX_TOKENS, tok_s)
+    assert (said.percent, said.line, said.tok_s) == (pytest.approx(percent), line, tok_s)
 
 
 def test_the_rate_is_that_of_the_last_minutes() -> None:
