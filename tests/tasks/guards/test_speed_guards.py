@@ -313,9 +313,3 @@ def test_figures_that_can_not_be_are_found(said: str, words: str) -> None:
     found = FOUND[said][words]
     assert found is not None and f"{found.reason.value} {found.severity}" == said
     assert words.startswith("(") or words in found.sentence
-
-
-def test_a_bound_without_the_cache_would_let_more_pass() -> None:
-    """For 16 answers of 26B-A4B behind 8000 tokens each step reads 2.7 GB of cache besides 3.8 GB of weights."""
-    without = ceiling_tok_s(cell_of("gemma-4-26b-a4b"), load_gpu("h100"), 3.8e9, 1.0, 16)
-    assert impossible_speed(10_000, without) is None
