@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client, request_body, streamed
 from tasks.client.replies import (
-    EngineTruth,
     Heard,
     Ready,
     Reply,
@@ -18,20 +17,6 @@ from tasks.client.replies import (
 )
 
 __all__ = [
-    "CLIENT_VERSION",
-    "SLOWEST_TOK_S",
-    "Client",
-    "EngineTruth",
-    "Heard",
-    "Ready",
-    "Reply",
-    "RequestFailed",
-    "StreamReply",
-    "Unanswered",
-    "mean_logprob",
-    "reply_of",
-    "request_body",
-    "stream_reply_of",
-    "streamed",
-    "top2_gaps",
-]
+    "CLIENT_VERSION", "SLOWEST_TOK_S", "Client", "Heard", "Ready", "Reply", "RequestFailed", "StreamReply",
+    "Unanswered", "mean_logprob", "reply_of", "request_body", "stream_reply_of", "streamed", "top2_gaps",
+]  # fmt: skip
