@@ -24,7 +24,7 @@ from tests.tasks.evals.tape_case import (
     spec,
     tape,
 )
-from warehouse.ledger.parts import encode
+from warehouse.ledger.parts import decode, encode
 from warehouse.ledger.steps.evaluation import EXCHANGES
 
 IDENTITY = {"run_id": "r", "cell_key": POLICY.cell_key, "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22"}
@@ -39,6 +39,26 @@ async def test_an_answer_is_asked_once_and_replayed_to_whoever_starts_again() ->
         assert first == second
         assert len(engine.asked) == 1
         assert recorder.count[:3] == (1, 1, 0)
+
+
+@played
+async def test_an_attempt_goes_on_where_the_stored_rows_end() -> None:
+    store = FakeStore()
+    async with FakeUpstream() as engine:
+        async with tape(engine, store) as recorder:
+            await ask(recorder, "say one")
+            await ask(recorder, "say two")
+        part = encode(EXCHANGES, [{**row, **IDENTITY} for row in store.rows])
+        async with tape(engine, store, decode(part, "part")) as recorder:
+            assert [await ask(recorder, f"say {word}") for word in ("one", "two", "three")] == [
+                "one",
+                "two",
+                "three",
+            ]
+            assert recorder.count[:2] == (1, 2)
+            assert recorder.count.answered == 3
+        assert len(engine.asked) == 3
+        assert [row["body"] for row in store.rows] == ["one", "two", "three"]
 
 
 @played
@@ -101,6 +121,14 @@ async def test_answers_of_another_cell_are_refused_though_the_request_is_the_sam
         mtp = policy_of(cell(technique="mtp"), spec(seed=7))
         with pytest.raises(WrongTape, match=POLICY.cell_key):
             tape(engine, FakeStore(), known, policy=mtp)
+
+
+@played
+async def test_a_stop_string_never_reaches_the_engine_and_its_name_is_kept() -> None:
+    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+        assert await ask(recorder, "say one", stop=["maybe"]) == "one"
+        assert "stop" not in engine.asked[0]
+        assert recorder.answers.rows()[0]["dropped"] == ["stop"]
 
 
 @played
