@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from warehouse.dataset.bill.bill import BillLine, bill
-from warehouse.dataset.consolidate.costs import is_first
 from warehouse.dataset.consolidate.inputs import (
     CellHistory,
     CommittedStep,
@@ -16,9 +15,9 @@ from warehouse.dataset.consolidate.inputs import (
     take_inventory,
 )
 from warehouse.dataset.consolidate.pairs import settled
-from warehouse.dataset.consolidate.parity_bar import barred, barred_visits, cells_that_fail_parity, lossless_cells
+from warehouse.dataset.consolidate.parity_bar import barred, barred_starts, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Made, Row, labels, plain_row
+from warehouse.dataset.consolidate.rows import Made, Row, is_first, labels, plain_row
 from warehouse.dataset.consolidate.speed.settled import settled_speeds
 from warehouse.dataset.known_steps import StepFile, file_of, raw_tables
 from warehouse.dataset.loads.latencies import with_verdicts
@@ -147,26 +146,24 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
         StoreError: a record or a part can't be read, or is not what its commit says.
     """
     inventory = take_inventory(store, run_ids)
-    results: list[Row] = []
-    pairs: list[Row] = []
-    visits: list[Row] = []
-    load: list[Row] = []
+    parts: list[Made] = []
     unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
     for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
         raw = Raw(store, [step for group in batch for step in group])
         for file, steps in (each for group in batch for each in _by_kind(group)):
-            made = _unmeasured(steps, raw) if file is None else file.rows(steps, raw)
-            results += made.results
-            pairs += made.pairs
-            visits += made.visits
-            load += made.load
+            parts.append(_unmeasured(steps, raw) if file is None else file.rows(steps, raw))
+    results = [result for made in parts for result in made.results]
+    starts = [start for made in parts for start in made.visits]
+    load = [row for made in parts for row in made.load]
+    standings = {key: stands for made in parts for key, stands in made.standings.items()}
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
-    speeds = settled_speeds(barred(results, failed), barred_visits(visits, failed))
+    speeds = settled_speeds(barred(results, failed), barred_starts(starts, failed), standings)
+    pairs = settled([pair for made in parts for pair in made.pairs], failed)
     dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
     curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
     return Consolidated(
         results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
-        pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
+        pairs=sorted([*pairs, *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
         visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
         load=sorted(with_verdicts(load, speeds.results), key=lambda row: _order(row, LOAD_ORDER)),
         k_curves=sorted(curves.k_curves, key=lambda row: _order(row, CURVE_ORDER)),
@@ -177,7 +174,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
 
 def _unmeasured(steps: Group, raw: Raw) -> Made:
     """One row without a figure per cell, whatever its visits, of a step that this version can't measure."""
-    return Made([plain_row(step, raw) for step in steps if is_first(step, raw)], [])
+    return Made([plain_row(step, raw) for step in steps if is_first(step, raw)])
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:

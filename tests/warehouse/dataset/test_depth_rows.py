@@ -14,7 +14,7 @@ from tasks.steps.depth import MODE
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.consolidate.costs import window_seconds
+from warehouse.dataset.consolidate.rows import window_seconds
 from warehouse.dataset.tables import PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.formulas.phases import phases_of

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from warehouse.dataset.consolidate.inputs import CommittedStep
-from warehouse.dataset.consolidate.rows import Row, verdict_columns, verdict_of
+from warehouse.dataset.consolidate.rows import Result, Row, Start
 from warehouse.dataset.statistics.divergence import NEAR_TIE_NATS
-from warehouse.ledger.verdicts import Reason, worst
+from warehouse.ledger.verdicts import Reason
 
 Cell = tuple[str, str]
 """Run and key."""
@@ -35,61 +35,57 @@ def lossless_cells(steps: Iterable[CommittedStep]) -> frozenset[Cell]:
     )
 
 
-def cells_that_fail_parity(results: Sequence[Row], lossless: Collection[Cell]) -> dict[Cell, str]:
+def cells_that_fail_parity(results: Sequence[Result], lossless: Collection[Cell]) -> dict[Cell, str]:
     """Cells that are lossless by their method and aren't in these rows, with the sentence that says what was seen.
 
     Args:
         results: rows of `results_consolidated`; those of parity are looked at.
         lossless: which cells promise it.
     """
-    shown = [row for row in results if row["step"] == "parity" and row.get("parity_n")]
-    controls: dict[tuple[Any, ...], list[Row]] = {}
-    for row in shown:
-        if row["technique"] == "ar":
-            controls.setdefault(_bench(row), []).append(row)
+    shown = [each for each in results if each.columns["step"] == "parity" and each.columns.get("parity_n")]
+    controls: dict[tuple[Any, ...], list[Result]] = {}
+    for each in shown:
+        if each.columns["technique"] == "ar":
+            controls.setdefault(_bench(each.columns), []).append(each)
     found: dict[Cell, str] = {}
-    for row in shown:
+    for row in (each.columns for each in shown):
         cell = (row["run_id"], row["cell_key"])
         beside = controls.get(_bench(row), [])
         if cell in lossless and beside and all(map(_holds, beside)) and (sentence := failure(row)) is not None:
-            control = beside[0]
+            control = beside[0].columns
             found[cell] = f"{sentence}; AR repeats itself in {control['parity_equal']} of {control['parity_n']}"
     return found
 
 
-def with_parity(row: Row, sentence: str) -> Row:
-    """A row of a cell that fails: suspect, whatever it measured, and without a speedup, which only ok rows have."""
-    verdict = verdict_of(row)
-    if Reason.PARITY_FAILED in verdict.reasons:
-        return row
-    barred = row | verdict_columns(verdict.worsened("suspect", Reason.PARITY_FAILED, sentence))
-    return barred | {name: None for name in ("speedup", "speedup_lo", "speedup_hi") if name in row}
-
-
-def barred(results: Sequence[Row], failed: Mapping[Cell, str]) -> list[Row]:
-    """The rows in their order, all those of cells that fail parity with that on them."""
-    cells = [(row, failed.get((row["run_id"], row["cell_key"]))) for row in results]
-    return [row if sentence is None else with_parity(row, sentence) for row, sentence in cells]
-
-
-def barred_visits(visits: Sequence[Row], failed: Mapping[Cell, str]) -> list[Row]:
-    """Rows of `visits` in their order; how a broken cell's starts differ says nothing of the others'. Controls do."""
+def barred(results: Sequence[Result], failed: Mapping[Cell, str]) -> list[Result]:
+    """The rows in their order; all those of cells that fail parity are suspect, whatever was measured."""
+    cells = [(each, failed.get((each.columns["run_id"], each.columns["cell_key"]))) for each in results]
     return [
-        row | {"verdict": worst((row["verdict"], "suspect")), "reasons": [*row["reasons"], Reason.PARITY_FAILED.value]}
-        if row["role"] == "cell" and (row["run_id"], row["cell_key"]) in failed
-        else row
-        for row in visits
+        each if sentence is None else each.worsened("suspect", Reason.PARITY_FAILED, sentence)
+        for each, sentence in cells
     ]
 
 
-def _bench(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def barred_starts(starts: Sequence[Start], failed: Mapping[Cell, str]) -> list[Start]:
+    """Starts in their order; how a broken cell's differ says nothing of the others'. Its controls do."""
+    done = []
+    for start in starts:
+        sentence = failed.get((start.columns["run_id"], start.columns["cell_key"]))
+        if sentence is not None and start.columns["role"] == "cell":
+            start = start._replace(judged=start.judged.worsened("suspect", Reason.PARITY_FAILED, sentence))
+        done.append(start)
+    return done
+
+
+def _bench(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in BENCH)
 
 
-def _holds(control: Row) -> bool:
+def _holds(control: Result) -> bool:
     """Whether AR's second pass is its first, but for near ties."""
-    equal, margin = control["parity_equal"] == control["parity_n"], control.get("divergence_margin")
-    return control["verdict"] == "ok" and (equal or (margin is not None and margin <= NEAR_TIE_NATS))
+    equal = control.columns["parity_equal"] == control.columns["parity_n"]
+    margin = control.columns.get("divergence_margin")
+    return control.is_ok and (equal or (margin is not None and margin <= NEAR_TIE_NATS))
 
 
 def failure(row: Row) -> str | None:

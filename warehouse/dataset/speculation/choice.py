@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from warehouse.dataset.consolidate.parity_bar import failure
 from warehouse.dataset.consolidate.rows import Row
-from warehouse.dataset.consolidate.speed.claims import WITHHELD
+from warehouse.dataset.consolidate.speed.settled import WITHHELD
 from warehouse.dataset.speculation.curves import AR_K, Curve, Points, Shape, shape_of
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.speculation import Ratio, Smallest, smallest_within_noise

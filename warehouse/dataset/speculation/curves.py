@@ -174,7 +174,8 @@ def points_of(curve: Curve, shape: Shape, rows: Sequence[Row], known: Known) -> 
 
 def _place(starts: Visits) -> tuple[str, str | None]:
     """Run and machine: what differs from start to start is known of each run by itself."""
-    return starts.rows[0]["run_id"], starts.rows[0]["machine"]
+    first = starts.starts[0].columns
+    return first["run_id"], first["machine"]
 
 
 def _ratio(ours: Visits | None, theirs: Visits | None, found: Components) -> Estimate | None:

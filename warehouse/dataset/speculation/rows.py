@@ -78,7 +78,7 @@ def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[i
         prefill = prefills.get(point.row["cell_key"])
         answer = answers.get(point.row["cell_key"], _fixed_length(point))
         measured = Decoding(point.row["tok_s"], concurrency, tokens, answer, prefill)
-        of_ar = prefills.get(beside.rows[0]["served_cell_key"])
+        of_ar = prefills.get(beside.served_cell_key)
         baseline = measured._replace(tok_s=beside.tok_s, tokens_per_step=1.0, prefill_ms=of_ar)
         found[k] = Step(measured, baseline)
     if all(without_prefill(each) for step in found.values() for each in step):

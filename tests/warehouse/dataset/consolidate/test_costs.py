@@ -9,7 +9,7 @@ import pytest
 from configs.steps.throughput import Condition
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, window
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.consolidate.costs import Spent, shared
+from warehouse.dataset.consolidate.rows import Spent, shared
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.regrades import Grading, write_regrade
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS

@@ -7,7 +7,7 @@ from math import log, sqrt
 import pytest
 
 from tests.warehouse.visited import VisitedRun
-from warehouse.dataset.consolidate.speed.placebo import MOST_SEEN
+from warehouse.dataset.consolidate.speed.run import MOST_SEEN
 from warehouse.ledger.parts import Row
 from warehouse.ledger.store import Store
 

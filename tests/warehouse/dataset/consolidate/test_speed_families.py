@@ -6,7 +6,7 @@ import pytest
 
 from tests.warehouse.report.rows import row
 from tests.warehouse.report.started import speed_pair
-from warehouse.dataset.consolidate.speed.claims import among_others, concluded
+from warehouse.dataset.consolidate.speed.settled import among_others, concluded
 from warehouse.report.display.figures import Row
 
 

@@ -138,4 +138,4 @@ def test_a_row_per_visit_charges_the_seconds_once(local: Store) -> None:
         step.commit()
     steps = take_inventory(local, ["run"]).steps
     rows = [plain_row(step, Raw(local, steps)) for step in steps]
-    assert [row["gpu_s"] for row in rows] == [12.0, None, None]
+    assert [result.columns["gpu_s"] for result in rows] == [12.0, None, None]

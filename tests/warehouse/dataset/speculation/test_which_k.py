@@ -301,7 +301,7 @@ def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Sto
 def test_a_step_is_only_known_where_the_requests_in_flight_are(
     step: str, concurrency: int | None, is_known: bool
 ) -> None:
-    starts: Any = SimpleNamespace(is_ok=True, tok_s=100.0, rows=[{"served_cell_key": "ar"}])
+    starts: Any = SimpleNamespace(is_ok=True, tok_s=100.0, served_cell_key="ar")
     row = {
         "cell_key": "mtp", "verdict": "ok", "tok_s": 150.0, "tokens_per_step": 2.0, "concurrency": concurrency,
         "mode": "natural",
