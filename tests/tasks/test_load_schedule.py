@@ -16,7 +16,7 @@ from tasks.steps.load import schedule
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.test_load import PROMPTS, TOKENS, attempt
 from tests.tasks.timed_step import dies_after
-from warehouse.dataset.loads.arrivals import Followed, followed
+from warehouse.dataset.loads import Followed, followed
 
 SLOT_S = 0.2
 """Of an answer of 20 tokens at 10 ms: eight slots answer 40 a second."""

@@ -1,11 +1,13 @@
-"""The build: groups of comparable steps in, rows of the product tables out; among them how every try of a cell went."""
+"""The build: groups of comparable steps in, rows of the product tables out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
-from warehouse.dataset.bill.bill import BillLine, bill
+from configs.known_steps import module_of, step_module, step_names
+from configs.step import MeasuredStep
+from warehouse.dataset.bill import BillLine, bill
 from warehouse.dataset.consolidate.inputs import (
     CellHistory,
     CommittedStep,
@@ -19,72 +21,39 @@ from warehouse.dataset.consolidate.parity_bar import barred, barred_starts, cell
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, Row, is_first, labels, plain_row
 from warehouse.dataset.consolidate.speed.settled import settled_speeds
-from warehouse.dataset.known_steps import StepFile, file_of, raw_tables
-from warehouse.dataset.loads.latencies import with_verdicts
-from warehouse.dataset.speculation.rows import k_curves
+from warehouse.dataset.k_curves import k_curves
+from warehouse.dataset.loads import with_verdicts
 from warehouse.dataset.tables import ATTEMPTS
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import COMMON_TABLES, Table
 from warehouse.ledger.verdicts import Reason
 
-RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
-"""Columns that an attempt's own record has."""
+
+class StepFile(Protocol):
+    """What every `warehouse/dataset/steps/<step>.py` provides."""
+
+    TABLES: tuple[Table, ...]
+    """Raw tables that only this step writes."""
+
+    def rows(self, group: Group, raw: Raw) -> Made:
+        """Rows of the dataset, for all cells of one comparison group at once."""
 
 
-def attempt_rows(history: CellHistory) -> list[Row]:
-    """A row per closed attempt and per machine that is down; one that is still up has no bill yet."""
-    identity = {
-        "run_id": history.run_id,
-        "cell_key": history.planned.cell.cell_key,
-        **labels(history.planned),
-        "unmeasured": list(history.unmeasured),
-    }
-    return [identity | _row(line) for line in bill(history.placements, history.attempts)]
+def file_of(spec: MeasuredStep) -> StepFile:
+    """The file that makes a step's rows.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
+    return cast(StepFile, module_of("warehouse.dataset", spec))
 
 
-def _row(line: BillLine) -> Row:
-    if line.attempt is not None:
-        row = {name: _null_if_empty(getattr(line.attempt, name)) for name in RECORDED}
-    else:
-        assert line.story is not None, "a bill line has an attempt or a placement"
-        row = _unrecorded(line.number, line.story)
-    return row if line.story is None else row | _billed(line, line.story)
-
-
-def _null_if_empty(value: Any) -> Any:
-    """A record says "" where it has no words; in the dataset that would be taken for a reason or a log."""
-    return None if value == "" else value
-
-
-def _unrecorded(number: int | None, story: PlacementStory) -> Row:
-    """A try whose runner left no record: what is known is how its machine ended."""
-    assert story.end is not None, "open placements are not billed here"
-    return {
-        "attempt": number,
-        "outcome": story.end.outcome.row.outcome,
-        "reason": story.end.detail or story.end.outcome,
-        "started_at": story.asked.asked_at,
-        "ended_at": story.end.at,
-    }
-
-
-def _billed(line: BillLine, story: PlacementStory) -> Row:
-    """Columns of the rented machine: which one, how it ended, what its seconds were spent on."""
-    assert line.seconds is not None, "what was placed is billed"
-    phases = line.seconds._asdict()
-    return {
-        **story.asked.offer.model_dump(),
-        "cluster": story.asked.cluster,
-        "tried": line.tried or None,
-        "ended": None if story.end is None else story.end.outcome,
-        "rented_s": line.rented_s,
-        "estimated": (story.end is not None and story.end.estimated) or None,
-        "charged": line.is_charged,
-        "cost_usd": line.cost_usd,
-        **{f"{phase}_s": seconds for phase, seconds in phases.items()},
-        **{f"{phase}_usd": line.usd(seconds) for phase, seconds in phases.items()},
-    }
+def raw_tables() -> dict[str, Table]:
+    """All tables that a node writes, by name."""
+    files = [cast(StepFile, step_module("warehouse.dataset", name)) for name in step_names()]
+    return {table.name: table for table in (*(table for file in files for table in file.TABLES), *COMMON_TABLES)}
 
 
 BATCH_ROWS = 200_000
@@ -191,3 +160,62 @@ def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
     """Sort key over nullable columns: nulls first."""
     values = [row.get(name) for name in columns]
     return tuple((value is not None, 0 if value is None else value) for value in values)
+
+
+RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
+"""Columns that an attempt's own record has."""
+
+
+def attempt_rows(history: CellHistory) -> list[Row]:
+    """A row per closed attempt and per machine that is down; one that is still up has no bill yet."""
+    identity = {
+        "run_id": history.run_id,
+        "cell_key": history.planned.cell.cell_key,
+        **labels(history.planned),
+        "unmeasured": list(history.unmeasured),
+    }
+    return [identity | _row(line) for line in bill(history.placements, history.attempts)]
+
+
+def _row(line: BillLine) -> Row:
+    if line.attempt is not None:
+        row = {name: _null_if_empty(getattr(line.attempt, name)) for name in RECORDED}
+    else:
+        assert line.story is not None, "a bill line has an attempt or a placement"
+        row = _unrecorded(line.number, line.story)
+    return row if line.story is None else row | _billed(line, line.story)
+
+
+def _null_if_empty(value: Any) -> Any:
+    """A record says "" where it has no words; in the dataset that would be taken for a reason or a log."""
+    return None if value == "" else value
+
+
+def _unrecorded(number: int | None, story: PlacementStory) -> Row:
+    """A try whose runner left no record: what is known is how its machine ended."""
+    assert story.end is not None, "open placements are not billed here"
+    return {
+        "attempt": number,
+        "outcome": story.end.outcome.row.outcome,
+        "reason": story.end.detail or story.end.outcome,
+        "started_at": story.asked.asked_at,
+        "ended_at": story.end.at,
+    }
+
+
+def _billed(line: BillLine, story: PlacementStory) -> Row:
+    """Columns of the rented machine: which one, how it ended, what its seconds were spent on."""
+    assert line.seconds is not None, "what was placed is billed"
+    phases = line.seconds._asdict()
+    return {
+        **story.asked.offer.model_dump(),
+        "cluster": story.asked.cluster,
+        "tried": line.tried or None,
+        "ended": None if story.end is None else story.end.outcome,
+        "rented_s": line.rented_s,
+        "estimated": (story.end is not None and story.end.estimated) or None,
+        "charged": line.is_charged,
+        "cost_usd": line.cost_usd,
+        **{f"{phase}_s": seconds for phase, seconds in phases.items()},
+        **{f"{phase}_usd": line.usd(seconds) for phase, seconds in phases.items()},
+    }

@@ -21,9 +21,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from configs.checkout import git_head
-from warehouse.dataset.build import Consolidated, consolidate
+from warehouse.dataset.build import Consolidated, consolidate, raw_tables
 from warehouse.dataset.consolidate.raw import polars_schema
-from warehouse.dataset.known_steps import raw_tables
 from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import SYSTEM
 from warehouse.ledger.commits import run_ids as all_run_ids

@@ -14,11 +14,10 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from configs.secrets import redacted
-from warehouse.ledger.clock import seconds_between
+from warehouse.ledger.clock import seconds_between, usd_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import AttemptOutcome, Ended
 from warehouse.ledger.owner import lives_here
-from warehouse.ledger.price import usd_of
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.store.protocol import numbers
 

@@ -17,7 +17,7 @@ from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import window_seconds
 from warehouse.dataset.tables import PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.formulas.phases import phases_of
+from warehouse.ledger.formulas.windows import phases_of
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import DEPTH_WINDOWS
 from warehouse.report.display.figures import Row

@@ -14,7 +14,7 @@ from configs.steps.throughput import NATURAL
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.loads.latencies import with_verdicts
+from warehouse.dataset.loads import with_verdicts
 from warehouse.dataset.steps.load import UNJUDGED
 from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger

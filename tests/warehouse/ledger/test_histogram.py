@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from warehouse.ledger.formulas.histogram import counted_gaps, percentile_ms
+from warehouse.ledger.formulas.load_windows import counted_gaps, percentile_ms
 
 
 def test_the_tokens_of_a_chunk_share_the_gap_before_it() -> None:

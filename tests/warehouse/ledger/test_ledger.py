@@ -12,7 +12,7 @@ import pytest
 
 from configs.checkout import ROOT
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
-from warehouse.dataset.known_steps import raw_tables
+from warehouse.dataset.build import raw_tables
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.ledger.commits import Ledger, run_ids
 from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases

@@ -8,7 +8,7 @@ import pytest
 
 from configs.steps.throughput import NATURAL
 from warehouse.dataset.consolidate.rows import Row
-from warehouse.dataset.loads.latencies import NAMED, load_row
+from warehouse.dataset.loads import NAMED, load_row
 from warehouse.ledger.formulas.load_windows import timed, windows_of
 
 SLOTS, EACH, GAP_S = 64, 20, 0.03

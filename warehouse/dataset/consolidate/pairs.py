@@ -19,10 +19,8 @@ from warehouse.dataset.consolidate.inputs import CommittedStep
 from warehouse.dataset.consolidate.parity_bar import Cell
 from warehouse.dataset.consolidate.rows import Pair, Result, Row
 from warehouse.dataset.consolidate.serving import served_differently
-from warehouse.dataset.statistics.compare import mcnemar_p
-from warehouse.dataset.statistics.conclude import Standing, conclude, holm, n_needed, wording
-from warehouse.dataset.statistics.paired import compare
-from warehouse.dataset.statistics.proportions import ALPHA
+from warehouse.dataset.statistics.accuracy import Standing, compare, conclude, mcnemar_p, n_needed, wording
+from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.ledger.verdicts import Reason, Verdict
 
 _SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "made_up", "engine", "gpu", "step")

@@ -16,10 +16,10 @@ from configs.schema import PlannedCell
 from configs.visits import Role
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.statistics.paired import Comparison
+from warehouse.dataset.statistics.accuracy import Comparison
 from warehouse.dataset.statistics.visits import VisitRates
+from warehouse.ledger.clock import usd_of
 from warehouse.ledger.commits import Part
-from warehouse.ledger.price import usd_of
 from warehouse.ledger.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
 from warehouse.ledger.verdicts import Reason, Severity, Verdict, worst
 

@@ -18,8 +18,7 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row, base_row, step_seconds
 from warehouse.dataset.consolidate.serving import judged_as_served
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
-from warehouse.dataset.statistics.compare import Z_TWO_SIDED, proportion_stderr, wilson_interval
-from warehouse.dataset.statistics.proportions import pass_at_k
+from warehouse.dataset.statistics.proportions import Z_TWO_SIDED, pass_at_k, proportion_stderr, wilson_interval
 from warehouse.dataset.tables import ANY_OF
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EVAL_TABLES
 from warehouse.ledger.verdicts import Reason

@@ -16,7 +16,8 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row, base_row, step_seconds
 from warehouse.dataset.consolidate.serving import judged_as_served
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
-from warehouse.dataset.statistics.compare import MARGIN, proportion_stderr, wilson_interval
+from warehouse.dataset.statistics.accuracy import MARGIN
+from warehouse.dataset.statistics.proportions import proportion_stderr, wilson_interval
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.verdicts import Reason
 

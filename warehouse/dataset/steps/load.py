@@ -17,8 +17,7 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Machine, Made, Result, Row, Start, placed
 from warehouse.dataset.consolidate.speed.rows import acceptance_of, decoding_steps, speed_rows, total
 from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
-from warehouse.dataset.loads.arrivals import Followed, followed
-from warehouse.dataset.loads.latencies import load_row
+from warehouse.dataset.loads import Followed, followed, load_row
 from warehouse.ledger.formulas.load_windows import loops, timed, windows_of
 from warehouse.ledger.timed_tables import LOAD, LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.ledger.verdicts import Reason

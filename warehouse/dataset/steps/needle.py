@@ -20,8 +20,7 @@ from warehouse.dataset.consolidate.rows import (
     shared,
     step_seconds,
 )
-from warehouse.dataset.statistics.compare import proportion_stderr
-from warehouse.dataset.statistics.proportions import exact_interval
+from warehouse.dataset.statistics.proportions import exact_interval, proportion_stderr
 from warehouse.ledger.steps.needle import NEEDLES
 
 TABLES = (NEEDLES,)

@@ -18,10 +18,9 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from configs.secrets import secret
-from warehouse.ledger.store.boto import client_config, connections, quick_session
 from warehouse.ledger.store.patience import Passing
 from warehouse.ledger.store.protocol import StoreError
-from warehouse.ledger.store.s3 import S3Store
+from warehouse.ledger.store.s3 import S3Store, client_config, connections, quick_session
 
 GOOGLE = "https://storage.googleapis.com"
 

@@ -12,10 +12,10 @@ from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.visited import MinuteByMinute, only
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import Row
-from warehouse.dataset.loads.arrivals import followed
+from warehouse.dataset.loads import followed
 from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.formulas.histogram import counted_gaps
+from warehouse.ledger.formulas.load_windows import counted_gaps
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.report.display.view import View

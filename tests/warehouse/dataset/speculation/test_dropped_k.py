@@ -9,8 +9,7 @@ import pytest
 
 from configs.schema import PlannedCell
 from tests.warehouse.synthetic import demo_plan
-from warehouse.dataset.speculation.choice import out_after_first_visit
-from warehouse.dataset.speculation.curves import curves_of
+from warehouse.dataset.curves import curves_of, out_after_first_visit
 from warehouse.ledger.parts import Row
 
 

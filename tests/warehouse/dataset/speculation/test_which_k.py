@@ -16,8 +16,8 @@ from tests.warehouse.report.rows import MTP as MTP_ROW
 from tests.warehouse.report.rows import seen
 from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
 from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
-from warehouse.dataset.speculation.curves import Point, Points, shapes_of
-from warehouse.dataset.speculation.rows import steps_of
+from warehouse.dataset.curves import Point, Points, shapes_of
+from warehouse.dataset.k_curves import steps_of
 from warehouse.dataset.statistics.speculation import expected_tokens
 from warehouse.dataset.statistics.visits import Components
 from warehouse.dataset.tables import K_CURVES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.dataset.statistics.paired import Comparison, compare
+from warehouse.dataset.statistics.accuracy import Comparison, compare
 
 
 def compare_counts(n: int, gained: int, lost: int, margin: float, identity: str | None) -> Comparison:

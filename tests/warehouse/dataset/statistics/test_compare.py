@@ -7,18 +7,17 @@ import math
 import pytest
 
 from tests.warehouse.dataset.statistics.counts import compare_counts
-from warehouse.dataset.statistics.bootstrap import quantile
-from warehouse.dataset.statistics.compare import (
+from warehouse.dataset.statistics.accuracy import (
     MARGIN,
+    Comparison,
     Conclusion,
     carries_lossless,
+    conclude,
     mcnemar_p,
-    proportion_stderr,
     tango_interval,
-    wilson_interval,
 )
-from warehouse.dataset.statistics.conclude import conclude
-from warehouse.dataset.statistics.paired import Comparison
+from warehouse.dataset.statistics.proportions import proportion_stderr, wilson_interval
+from warehouse.dataset.statistics.quantiles import quantile
 
 Z95 = 1.959963984540054
 

@@ -7,9 +7,8 @@ from itertools import permutations
 import pytest
 
 from tests.warehouse.dataset.statistics.counts import compare_counts
-from warehouse.dataset.statistics.conclude import Standing, conclude, holm, n_needed, wording
-from warehouse.dataset.statistics.paired import compare
-from warehouse.dataset.statistics.power import items_needed
+from warehouse.dataset.statistics.accuracy import Standing, compare, conclude, n_needed, wording
+from warehouse.dataset.statistics.proportions import holm, items_needed
 
 
 def words(n: int, gained: int, lost: int, margin: float = 0.05, others: int = 1) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.dataset.statistics.divergence import Output, agreement
+from warehouse.dataset.consolidate.parity_bar import Output, agreement
 
 AR = {"p": Output([1, 2, 3], [9.0, 0.125, 9.0]), "q": Output([1, 2], [9.0, 9.0]), "r": Output([7, 8], [0.25, 3.5])}
 

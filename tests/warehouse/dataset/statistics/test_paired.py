@@ -8,9 +8,9 @@ from statistics import fmean, stdev
 import pytest
 
 from tests.warehouse.dataset.statistics.counts import compare_counts
-from warehouse.dataset.statistics.bootstrap import drawn_binomial, interval, resampled_means_of_few
-from warehouse.dataset.statistics.compare import Z_TWO_SIDED, mcnemar_p, tango_interval
-from warehouse.dataset.statistics.paired import Comparison, compare
+from warehouse.dataset.statistics.accuracy import Comparison, compare, mcnemar_p, tango_interval
+from warehouse.dataset.statistics.proportions import Z_TWO_SIDED
+from warehouse.dataset.statistics.quantiles import drawn_binomial, interval, resampled_means_of_few
 
 COUNTS = ((198, 12, 18), (198, 10, 50), (198, 0, 0), (48, 3, 1), (12, 0, 12), (1, 0, 0))
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from warehouse.dataset.statistics.percentiles import certified, fewest_for
+from warehouse.dataset.statistics.quantiles import certified, fewest_for
 
 
 @pytest.mark.parametrize(("percent", "fewest"), [(50, 6), (90, 36), (95, 72), (99, 368), (5, 72)])

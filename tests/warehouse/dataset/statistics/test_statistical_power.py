@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.warehouse.dataset.statistics.counts import compare_counts
-from warehouse.dataset.statistics.power import (
+from warehouse.dataset.statistics.proportions import (
     carried_margin,
     detectable,
     items_needed,

@@ -43,8 +43,8 @@ from warehouse.dataset.consolidate.speed.visits import (
     start_of,
 )
 from warehouse.dataset.statistics.visits import VisitRates
+from warehouse.ledger.clock import usd_of
 from warehouse.ledger.formulas.windows import steps_of
-from warehouse.ledger.price import usd_of
 from warehouse.ledger.tables import ENGINE_COUNTED
 from warehouse.ledger.verdicts import Reason
 

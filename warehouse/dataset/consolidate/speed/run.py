@@ -16,8 +16,7 @@ from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import ArmKey, Row, Start
 from warehouse.dataset.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.speed.visits import Shape
-from warehouse.dataset.statistics.conclude import holm
-from warehouse.dataset.statistics.proportions import ALPHA
+from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.dataset.statistics.visits import (
     Arm,
     Components,

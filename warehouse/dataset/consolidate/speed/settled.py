@@ -24,8 +24,7 @@ from warehouse.dataset.consolidate.speed.run import (
     placebo_pairs,
     placebos_of,
 )
-from warehouse.dataset.statistics.conclude import holm
-from warehouse.dataset.statistics.proportions import ALPHA
+from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.dataset.statistics.visits import Components, Estimate, rate_interval, ratio_interval
 from warehouse.ledger.verdicts import Reason
 

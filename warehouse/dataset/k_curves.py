@@ -19,8 +19,18 @@ from configs.schema import PlannedCell
 from warehouse.dataset.consolidate.parity_bar import Cell
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.consolidate.speed.settled import Known
-from warehouse.dataset.speculation.choice import Choice, choose
-from warehouse.dataset.speculation.curves import AR_K, Curve, Point, Points, curves_of, points_of, shape_of, shapes_of
+from warehouse.dataset.curves import (
+    AR_K,
+    Choice,
+    Curve,
+    Point,
+    Points,
+    choose,
+    curves_of,
+    points_of,
+    shape_of,
+    shapes_of,
+)
 from warehouse.dataset.statistics.speculation import (
     Decoding,
     Ratio,

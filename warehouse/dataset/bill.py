@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from warehouse.ledger.clock import moment_s
+from warehouse.ledger.clock import moment_s, usd_of
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.placement import PlacementStory
-from warehouse.ledger.price import usd_of
 
 FREE_IF_INTERRUPTED_WITHIN_S = {"aws": 3600.0}
 """Age in seconds, by cloud, up to which a spot machine that the cloud itself interrupts is not charged.

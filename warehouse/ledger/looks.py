@@ -1,20 +1,118 @@
-"""What a listing shows of a run's cells, shared by all threads of a flow: who asks twice costs one request.
+"""Looking at the cells of a run again and again: how often, and one listing for all threads of a flow that ask.
 
-A listing of the run has a page of a thousand keys for every few cells; a listing of one cell is one page. Whichever is
-cheaper for the cells that are due is made, once, however many ask meanwhile.
+Every few seconds while things happen, seldom once a cell measures in peace. Who asks twice costs one request: a listing
+of the run has a page of a thousand keys for every few cells; a listing of one cell is one page. Whichever is cheaper
+for the cells that are due is made, once, however many ask meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.looks.bodies import Bodies
-from warehouse.ledger.looks.view import UNSHOWN, View, cell_root_of
+from warehouse.ledger.store import Store
 from warehouse.ledger.store.protocol import Seen
+
+LONGEST_S = 30.0
+"""Longest pause between two looks at a rented node. What a look is shown is at most as old as the pause before it, so
+whatever happens is seen within 60 s."""
+
+SHARE_OF_AGE = 0.05
+"""Pause as a share of the time for which nothing has happened: 3 s in the first minute, 30 s after ten minutes."""
+
+
+def pause_s(quiet_s: float, shortest_s: float, longest_s: float) -> float:
+    """Seconds until the next look at something that has been `quiet_s` as it is."""
+    return max(shortest_s, min(longest_s, quiet_s * SHARE_OF_AGE))
+
+
+class Bodies:
+    """What was read of each key, with the tag that it had."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._guard = threading.Lock()
+        self._kept: dict[str, tuple[str, bytes]] = {}
+
+    def of(self, seen: Seen) -> bytes | None:
+        """The object's bytes, or newer ones if it was replaced since; None: it is gone."""
+        with self._guard:
+            tag, data = self._kept.get(seen.key, ("", None))
+        if data is None or tag != seen.tag:
+            data = self._store.get(seen.key)
+            if data is not None:
+                with self._guard:
+                    self._kept[seen.key] = seen.tag, data
+        return data
+
+    def forget(self, prefix: str) -> None:
+        """Drop what is below a folder."""
+        with self._guard:
+            for key in [key for key in self._kept if key.startswith(f"{prefix}/")]:
+                del self._kept[key]
+
+
+UNSHOWN = "/parts"
+"""Part of the keys that are left out: there are hundreds a cell, and nobody who looks asks for them."""
+
+Shown = Callable[[str], Mapping[str, Seen]]
+"""Given the folder of a cell, what was seen below it."""
+
+
+def cell_root_of(key: str) -> str:
+    """Folder of the cell that a key or a folder `runs/<run>/cells/<cell>/...` belongs to."""
+    return "/".join(key.split("/", 4)[:4])
+
+
+class View:
+    """A store whose keys below one folder of cells are those of the last look; all else goes to the store itself."""
+
+    def __init__(self, store: Store, cells: str, bodies: Bodies, shown: Shown) -> None:
+        """Ask nothing yet.
+
+        Args:
+            store: what is looked at.
+            cells: folder of the run's cells.
+            bodies: what was read so far.
+            shown: looks at a cell.
+        """
+        self._store, self._cells, self._bodies, self._shown = store, f"{cells}/", bodies, shown
+        self.url, self.storage_options = store.url, store.storage_options
+        self.uri, self.put, self.put_new, self.delete = store.uri, store.put, store.put_new, store.delete
+        self.age_s, self.hurry = store.age_s, store.hurry
+
+    def get(self, key: str) -> bytes | None:
+        """The object's bytes, fetched if the last look showed other ones; None: it showed no such key."""
+        if not self._is_shown(key):
+            return self._store.get(key)
+        seen = self._shown(cell_root_of(key)).get(key)
+        return None if seen is None else self._bodies.of(seen)
+
+    def list(self, prefix: str) -> list[str]:
+        """Keys below a folder of a cell, sorted, as the last look showed them."""
+        return [seen.key for seen in self.seen(prefix)] if self._is_shown(prefix) else self._store.list(prefix)
+
+    def seen(self, prefix: str) -> Iterator[Seen]:
+        """See `Store.seen`."""
+        if not self._is_shown(prefix):
+            yield from self._store.seen(prefix)
+            return
+        shown = self._shown(cell_root_of(prefix))
+        yield from (shown[key] for key in sorted(shown) if key.startswith(f"{prefix}/"))
+
+    def silence_s(self, key: str) -> float | None:
+        """Seconds of silence when the look was made: what has happened since, nobody has seen."""
+        if not self._is_shown(key):
+            return self._store.silence_s(key)
+        seen = self._shown(cell_root_of(key)).get(key)
+        return None if seen is None else seen.silence_s
+
+    def _is_shown(self, key: str) -> bool:
+        return key.startswith(self._cells) and UNSHOWN not in key
+
 
 PAGE_KEYS = 1000
 """Keys that one request lists, at S3 and Google."""

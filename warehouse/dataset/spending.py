@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from warehouse.dataset.bill.bill import is_free, month_of, rented_span
+from warehouse.dataset.bill import is_free, month_of, rented_span
 from warehouse.ledger.claims import end_after, estimated_end_s
+from warehouse.ledger.clock import usd_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.looks import SharedLook
 from warehouse.ledger.placement import Placements, PlacementStory
-from warehouse.ledger.price import usd_of
 from warehouse.ledger.store import Store
 
 RUN_REFRESH_S = 30.0

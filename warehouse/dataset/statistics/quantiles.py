@@ -1,6 +1,12 @@
-"""Percentile bootstrap over items, in plain Python: the same data give the same interval on every machine.
+"""Quantiles: percentiles that a sample is large enough for, and the percentile bootstrap, in plain Python.
 
-Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13.
+The same data give the same interval on every machine. Source of the bootstrap: Efron and Tibshirani, "An Introduction
+to the Bootstrap" (1993), chapter 13.
+
+Whatever the distribution, the number of values below its percentile p is binomial (n, p). So order statistics bound the
+percentile with 95 % confidence where one exists on either side: neither all n values may be expected below it, nor all
+above, each with a probability of 2.5 % at most. That takes 6 values for the median, 36 for p90, 72 for p95 and 368 for
+p99. Source: Hahn and Meeker, "Statistical Intervals" (1991), section 5.2.
 """
 
 from __future__ import annotations
@@ -10,6 +16,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+
+from warehouse.dataset.statistics.proportions import ALPHA
 
 RESAMPLES = 2000
 """Draws per interval: the ends of a 95 % interval move by less than a tenth of its width from seed to seed."""
@@ -85,3 +93,23 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def fewest_for(percent: float) -> int:
+    """Independent values from which order statistics bound a percentile, 0 to 100, on both sides."""
+    share = max(percent, 100 - percent) / 100
+    return math.ceil(math.log(ALPHA / 2) / math.log(share))
+
+
+def certified(values: Sequence[float], percent: float, independent: int | None = None) -> float | None:
+    """A percentile, interpolated linearly between neighbours; None: there are too few values to bound it.
+
+    Args:
+        values: of any order.
+        percent: 0 to 100.
+        independent: how many of the values tell something of their own, where that is fewer: a prompt that was asked
+            twice takes about the same time twice. None: all.
+    """
+    if min(len(values), len(values) if independent is None else independent) < fewest_for(percent):
+        return None
+    return quantile(sorted(values), percent / 100)
