@@ -90,11 +90,8 @@ class BillLine(NamedTuple):
 def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: float | None = None) -> list[BillLine]:
     """The bill of one cell, in the order in which things began.
 
-    Args:
-        stories: its placements, oldest first.
-        attempts: its closed attempts.
-        now_s: open placements are billed until this moment; None leaves them out, so that the bill of what is over is
-            the same whenever it is made.
+    Open placements are billed until `now_s`; None leaves them out, so that the bill of what is over is the same
+    whenever it is made.
 
     Returns:
         A line per placement that was rented and per attempt that was not placed.

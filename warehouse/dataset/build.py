@@ -120,7 +120,10 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
         raw = Raw(store, [step for group in batch for step in group])
         for file, steps in (each for group in batch for each in _by_kind(group)):
-            parts.append(_unmeasured(steps, raw) if file is None else file.rows(steps, raw))
+            if file is None:  # one row without a figure per cell of a step that this version can't measure
+                parts.append(Made([plain_row(step, raw) for step in steps if is_first(step, raw)]))
+            else:
+                parts.append(file.rows(steps, raw))
     results = [result for made in parts for result in made.results]
     starts = [start for made in parts for start in made.visits]
     load = [row for made in parts for row in made.load]
@@ -139,11 +142,6 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
         recommendations=sorted(curves.recommendations, key=lambda row: _order(row, CURVE_ORDER)),
         attempts=[row for history in inventory.histories for row in attempt_rows(history)],
     )
-
-
-def _unmeasured(steps: Group, raw: Raw) -> Made:
-    """One row without a figure per cell, whatever its visits, of a step that this version can't measure."""
-    return Made([plain_row(step, raw) for step in steps if is_first(step, raw)])
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
@@ -179,16 +177,13 @@ def attempt_rows(history: CellHistory) -> list[Row]:
 
 def _row(line: BillLine) -> Row:
     if line.attempt is not None:
-        row = {name: _null_if_empty(getattr(line.attempt, name)) for name in RECORDED}
+        # a record says "" where it has no words; in the dataset that would be taken for a reason or a log
+        recorded = {name: getattr(line.attempt, name) for name in RECORDED}
+        row = {name: None if value == "" else value for name, value in recorded.items()}
     else:
         assert line.story is not None, "a bill line has an attempt or a placement"
         row = _unrecorded(line.number, line.story)
     return row if line.story is None else row | _billed(line, line.story)
-
-
-def _null_if_empty(value: Any) -> Any:
-    """A record says "" where it has no words; in the dataset that would be taken for a reason or a log."""
-    return None if value == "" else value
 
 
 def _unrecorded(number: int | None, story: PlacementStory) -> Row:

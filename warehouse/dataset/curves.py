@@ -230,13 +230,7 @@ class Choice(NamedTuple):
 
 
 def choose(points: Points, rows: Sequence[Row], dropped: Collection[str] = ()) -> Choice:
-    """The recommendation.
-
-    Args:
-        points: of the curve under the condition.
-        rows: all rows of the curve's cells; those of parity are looked at.
-        dropped: keys of cells that were not visited again because they were out.
-    """
+    """The recommendation, from all rows of the curve's cells; of `dropped` ones a first start has shown enough."""
     excluded = _excluded(points, rows, dropped)
     said = tuple(f"{name_of(k)}: {why}" for k, why in excluded.items())
     refusal = _refusal(points, rows, excluded)
@@ -346,12 +340,15 @@ H200 showed 0.05 %, bench/h200): a visit that is saved by mistake costs a result
 def out_after_first_visit(curves: Iterable[Curve], results: Sequence[Row]) -> dict[str, str]:
     """Cells that need no further visit, with the sentence that says why.
 
-    Args:
-        curves: of one run, by its plan.
-        results: rows of `results_consolidated` of that run; those of parity say whose speed is no measure for others.
-            AR's own control comes on the way back, so a cell that will fail isn't barred yet.
+    Rows of parity say whose speed is no measure for others. AR's own control comes on the way back, so a cell that will
+    fail isn't barred yet.
     """
-    doubted = {row["cell_key"] for row in results if row["step"] == "parity" and _is_doubted(row)}
+    parity = [row for row in results if row["step"] == "parity"]
+    doubted = {
+        row["cell_key"]
+        for row in parity
+        if row["verdict"] != "ok" or (row.get("parity_n") is not None and failure(row) is not None)
+    }
     rows: dict[str, dict[Shape, Row]] = {}
     for row in results:
         if row.get("tok_s") is not None:
@@ -360,7 +357,9 @@ def out_after_first_visit(curves: Iterable[Curve], results: Sequence[Row]) -> di
     for curve in curves:
         keys = {k: planned.cell.cell_key for k, planned in curve.cells.items()}
         shapes = sorted({shape for key in keys.values() for shape in rows.get(key, {})})
-        beside = keys | _own_baseline(curve)
+        beside, ar = dict(keys), curve.baseline
+        if ar is not None and ar.cell.serving == curve.first.cell.serving:  # else its speed is another one, too
+            beside[AR_K] = ar.cell.cell_key
         conditions = [
             {k: rows[key][shape] for k, key in beside.items() if shape in rows.get(key, {})} for shape in shapes
         ]
@@ -369,18 +368,6 @@ def out_after_first_visit(curves: Iterable[Curve], results: Sequence[Row]) -> di
             if sentences and all(sentences):
                 found[key] = f"{name_of(k)} is out: {'; '.join(filter(None, sentences))}"
     return found
-
-
-def _own_baseline(curve: Curve) -> dict[int, str]:
-    """The curve's AR cell as a draft of no token; none where it is served otherwise, which changes its speed, too."""
-    baseline = curve.baseline
-    if baseline is None or baseline.cell.serving != curve.first.cell.serving:
-        return {}
-    return {AR_K: baseline.cell.cell_key}
-
-
-def _is_doubted(parity: Row) -> bool:
-    return parity["verdict"] != "ok" or (parity.get("parity_n") is not None and failure(parity) is not None)
 
 
 def _out(k: int, points: Mapping[int, Row], doubted: Collection[str]) -> str | None:

@@ -70,10 +70,7 @@ def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[i
     Prefill is taken out of all of them or of none: where AR or one K lacks it, a line would show that as a cost.
     There are none where Little's law doesn't hold: on a schedule, and where a workload's seconds have ramp and tail.
 
-    Args:
-        points: of a curve under one condition.
-        rows: of the curve's cells and of AR, streamed ones included: those know the prefill.
-        load: rows of `load` of the same cells: those know the length of answers, too.
+    `rows` has streamed ones, which know the prefill, and AR's; rows of `load` know the length of answers, too.
     """
     concurrency = points.concurrency
     if concurrency is None or (points.shape[0] == "prompts" and concurrency > 1):
@@ -102,10 +99,6 @@ def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
     Decoding steps are known by what they accepted: tokens per step less 1, as acceptance length is of steps that
     drafted. So nothing is known of a K of which nothing was accepted. What was accepted behind the ends of answers is
     counted, too, and looks like further steps: a whole draft's at the most, so K + 1 tokens at what a draft brings.
-
-    Args:
-        points: of a curve under one condition.
-        load: rows of `load` of its cells.
     """
     answers = _answers(points, load)
     found = set()
@@ -125,21 +118,10 @@ def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
     return frozenset(found)
 
 
-def cost_of(steps: Mapping[int, Step], always: Collection[int]) -> StepCost | None:
-    """What a drafted token costs, from all K that were drafted at every step; None: too few of them."""
-    drafting = [(k, step.relative) for k, step in steps.items() if k in always]
-    return fitted_cost([(AR_K, 1.0), *drafting]) if drafting else None
-
-
 def theory_columns(k: int, point: Point, step: Step | None, cost: StepCost | None, *, is_always: bool) -> Row:
     """Columns of `k_curves` that say what theory expects of one K, and how far off it is.
 
-    Args:
-        k: tokens drafted per step.
-        point: its row has the acceptance.
-        step: its measured step; None: not known.
-        cost: of a step over K; None: not fitted.
-        is_always: K tokens were drafted at every step; else there is no theory of it.
+    There is no theory of a K that wasn't drafted at every step (`is_always`).
     """
     columns: Row = {"step_ms": None if step is None else step_ms(step.measured)}
     if k == AR_K:
@@ -213,12 +195,7 @@ def k_curves(
 ) -> Curves:
     """The curves of all runs under all conditions that any of their cells was measured under.
 
-    Args:
-        plans: cells of each run, as planned.
-        results: rows of `results_consolidated`, settled.
-        load: rows of `load`.
-        known: what the runs' visits say together.
-        dropped: cells that were not visited again because their K was out.
+    `results` are settled; `dropped` cells were not visited again because their K was out.
     """
     made, measured, latencies = Curves([], []), _by_run(results), _by_run(load)
     for run_id, planned in plans.items():
@@ -249,7 +226,8 @@ def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _add(made: Curves, points: Points, rows: Sequence[Row], load: Sequence[Row], dropped: Collection[str]) -> None:
     choice, steps = choose(points, rows, dropped), steps_of(points, rows, load)
     always = always_drafting(points, load)
-    cost = cost_of(steps, always)
+    drafting = [(k, step.relative) for k, step in steps.items() if k in always]
+    cost = fitted_cost([(AR_K, 1.0), *drafting]) if drafting else None
     shared = _shared(points)
     for k, point in sorted(points.by_k.items()):
         theory = theory_columns(k, point, steps.get(k), cost, is_always=k in always)

@@ -78,11 +78,7 @@ class Followed(NamedTuple):
 
 
 def followed(rows: Sequence[Row]) -> Followed | None:
-    """What became of a schedule; None: a closed loop, or too short a schedule to tell.
-
-    Args:
-        rows: of `load_requests`, of one load in one attempt.
-    """
+    """What became of a schedule, from rows of one load in one attempt; None: a closed loop, or too short to tell."""
     spans = [(row["due_s"], row["sent_s"] + row["wall_s"]) for row in rows if row["due_s"] is not None]
     end = max((due for due, _ in spans), default=0.0)
     begin = FILLED_SHARE * end
@@ -137,15 +133,12 @@ def load_row(
 ) -> Row:
     """Latencies and goodput of one condition.
 
-    Args:
-        row: its row of `results_consolidated`.
-        category: of its prompts; None: the whole suite.
-        requests: its requests, `timed`, of all visits on the row's machine.
-        limits: for goodput; None: none were stated.
-        schedules: that its visits sent; empty: closed loops.
+    `category` is None for the whole suite. Requests are `timed`, of all starts on the row's machine. Closed loops have
+    no schedules.
     """
     steady = [each for each in requests if each["is_steady"]]
     prompts = len({each["prompt_id"] for each in steady})
+    chunks = [each["first_chunk_tokens"] for each in steady if each["first_chunk_tokens"] is not None]
     return {
         **{name: row[name] for name in NAMED},
         "concurrency": row["concurrency"],
@@ -154,7 +147,7 @@ def load_row(
         "prompts": prompts,
         "answer_tokens": fmean(each["completion_tokens"] for each in requests) if requests else None,
         "cut_off": sum(each["finish_reason"] == "length" for each in steady),
-        "first_chunk_tokens": _first_chunk(steady),
+        "first_chunk_tokens": median(chunks) if chunks else None,
         **_percentiles(steady, prompts),
         **_scheduled(requests, schedules),
         **_goodput(steady, _requests_s(row, category, steady, schedules), limits),
@@ -185,11 +178,6 @@ def _percentiles(steady: Sequence[Row], prompts: int) -> Row:
         asked = min(prompts, len({prompt for value, prompt in known if value is not None}))
         found |= {f"{name}_p{percent}_ms": certified(values, percent, asked) for percent in PERCENTILES}
     return found | _of_tokens(steady)
-
-
-def _first_chunk(steady: Sequence[Row]) -> float | None:
-    known = [each["first_chunk_tokens"] for each in steady if each["first_chunk_tokens"] is not None]
-    return median(known) if known else None
 
 
 def _of_tokens(steady: Sequence[Row]) -> Row:

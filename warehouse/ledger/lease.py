@@ -11,11 +11,9 @@ Ages are read from the store's own clock, so that two machines never compare the
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from configs.secrets import redacted
 from warehouse.ledger.clock import seconds_between, usd_of
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Ledger, Record
 from warehouse.ledger.outcomes import AttemptOutcome, Ended
 from warehouse.ledger.owner import lives_here
 from warehouse.ledger.store import StoreError
@@ -25,11 +23,7 @@ HEARTBEAT_DEADLINE_S = 60.0
 """Silence after which a cell is free: no preemption may cost more than a minute of finished work."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Lease(_Record):
+class Lease(Record):
     """The right to measure a cell. `epoch` is the attempt's number, from 1."""
 
     cell_key: str
@@ -38,7 +32,7 @@ class Lease(_Record):
     granted_at: str
 
 
-class Heartbeat(_Record):
+class Heartbeat(Record):
     """What the owner is doing: people read it, and the deadline runs from it.
 
     `load_s`, `smoke_s`, `measure_s`: seconds spent so far on starting the engine, on the smoke step, on all others.
@@ -58,7 +52,7 @@ class Heartbeat(_Record):
     at: str
 
 
-class Attempt(_Record):
+class Attempt(Record):
     """How one try of a cell went. `lost_s` is work that was not kept; `smoke_s` and `measure_s` exclude it."""
 
     attempt: int

@@ -71,14 +71,7 @@ class View:
     """A store whose keys below one folder of cells are those of the last look; all else goes to the store itself."""
 
     def __init__(self, store: Store, cells: str, bodies: Bodies, shown: Shown) -> None:
-        """Ask nothing yet.
-
-        Args:
-            store: what is looked at.
-            cells: folder of the run's cells.
-            bodies: what was read so far.
-            shown: looks at a cell.
-        """
+        """Ask nothing yet; `cells` is the folder of the run's cells, and `shown` looks at one."""
         self._store, self._cells, self._bodies, self._shown = store, f"{cells}/", bodies, shown
         self.url, self.storage_options = store.url, store.storage_options
         self.uri, self.put, self.put_new, self.delete = store.uri, store.put, store.put_new, store.delete

@@ -93,13 +93,7 @@ def write_regrade(
 ) -> Regrade:
     """Store a grading, so that it counts from now on.
 
-    Args:
-        ledger: the run.
-        cell_key: the cell.
-        step: the step that is graded again.
-        after: the regrade that it was made from; 0: the commit itself.
-        grading: rows and verdict.
-        git_sha: commit of specsweep that graded.
+    It was made from the regrade `after`; 0: from the commit itself.
 
     Raises:
         StoreError: somebody else wrote the next regrade meanwhile.

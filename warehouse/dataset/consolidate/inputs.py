@@ -203,11 +203,7 @@ def batches(
 ) -> Iterator[list[Group]]:
     """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
 
-    Args:
-        groups: steps that are compared with each other.
-        max_rows: of all parts together.
-        max_parts: objects of the store.
-        unread: names of tables whose parts don't count, because no build fetches them.
+    `max_parts` counts objects of the store; tables named in `unread` don't count, because no build fetches them.
     """
     batch: list[Group] = []
     rows = parts = 0

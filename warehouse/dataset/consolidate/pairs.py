@@ -132,9 +132,7 @@ def _held_to_truncation(result: Result, both: pl.DataFrame) -> tuple[Result, flo
 def settled(pairs: Sequence[Pair], barred: Mapping[Cell, str]) -> list[Row]:
     """Accuracy pairs in the order given, with corrected p values, conclusion, items needed and wording.
 
-    Args:
-        pairs: of all runs.
-        barred: cells that fail parity, with the sentence that says so: they claim nothing, so no family has them.
+    `barred` are cells that fail parity, with the sentence that says so: they claim nothing, so no family has them.
     """
     done = [dict(pair.columns) for pair in pairs]
     families: dict[tuple[str, str], list[int]] = {}

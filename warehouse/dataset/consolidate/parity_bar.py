@@ -118,12 +118,7 @@ def lossless_cells(steps: Iterable[CommittedStep]) -> frozenset[Cell]:
 
 
 def cells_that_fail_parity(results: Sequence[Result], lossless: Collection[Cell]) -> dict[Cell, str]:
-    """Cells that are lossless by their method and aren't in these rows, with the sentence that says what was seen.
-
-    Args:
-        results: rows of `results_consolidated`; those of parity are looked at.
-        lossless: which cells promise it.
-    """
+    """Cells that are lossless by their method and aren't in these rows, with the sentence that says what was seen."""
     shown = [each for each in results if each.columns["step"] == "parity" and each.columns.get("parity_n")]
     controls: dict[tuple[Any, ...], list[Result]] = {}
     for each in shown:

@@ -78,11 +78,7 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
 def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
     """In what the engines of a cell and of its AR differ that decides a speed.
 
-    Args:
-        one: row of the cell's provenance.
-        other: of its AR's.
-        same_model: False where a model is held against another one's AR, as a diffusion model is: their revisions are
-            of two repositories.
+    Of a model that is held against another one's AR, as a diffusion model is, revisions are of two repositories.
     """
     return unequal_columns(one, other, (*OF_A_SPEED, "model_revision") if same_model else OF_A_SPEED)
 

@@ -81,12 +81,9 @@ def carries_lossless(
 ) -> bool:
     """Whether "lossless" may be printed.
 
-    Args:
-        parity: (equal, compared) greedy outputs against the baseline.
-        control: the same of the baseline against itself.
-        conclusion: of the paired accuracy comparison.
-        delta: of the same comparison, technique minus baseline.
-        p_holm: two-sided, that there is no difference, corrected for the comparisons of the run.
+    `parity` and `control` are (equal, compared) greedy outputs against the baseline, and of the baseline against
+    itself; the others are of the paired accuracy comparison, `delta` being technique minus baseline and `p_holm` two-
+    sided.
 
     Returns:
         True only when enough prompts are all token-identical, the baseline repeats itself, and accuracy is shown to be
@@ -153,12 +150,8 @@ def compare(
 ) -> Comparison:
     """Paired comparison of two arms.
 
-    Args:
-        baseline: score per item, 0 ... 1: the mean over its answers.
-        technique: the same items in the same order.
-        samples: answers per item.
-        margin: loss that still counts as none.
-        identity: names the comparison; the bootstrap's seed follows from it. None: without a bootstrap.
+    Scores are per item, 0 ... 1, means over its answers, in the same order. The bootstrap's seed follows from
+    `identity`; None: without a bootstrap.
 
     Raises:
         ValueError: no items, not the same number of them, or no margin.

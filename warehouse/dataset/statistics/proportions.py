@@ -88,11 +88,6 @@ def pass_at_k(correct_counts: Sequence[int], samples: int, k: int) -> float:
     Source: Chen et al., arXiv 2107.03374, equation 1: 1 - C(samples - correct, k) / C(samples, k), which has no bias,
     unlike 1 - (1 - mean)^k.
 
-    Args:
-        correct_counts: right answers per item, 0 ... samples.
-        samples: answers per item.
-        k: answers that one may try, 1 ... samples.
-
     Raises:
         ValueError: no items, or more tries than answers: what was never sampled can't be estimated without a bias.
     """

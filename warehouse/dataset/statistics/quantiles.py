@@ -32,9 +32,7 @@ def resampled_means_of_few(values: Sequence[float], identity: str) -> list[float
     Such are differences of right-or-wrong answers. How often each distinct value is drawn is multinomial, so it is
     drawn as one binomial after another: 12 000 items cost a few hundred thousand steps, not 24 million.
 
-    Args:
-        values: one figure per item; at least one.
-        identity: what the row is called; the seed follows from it, so that a build can be repeated bit for bit.
+    The seed follows from `identity`, what the row is called, so that a build can be repeated bit for bit.
     """
     n = len(values)
     ordered = sorted(Counter(values).items())
@@ -104,11 +102,8 @@ def fewest_for(percent: float) -> int:
 def certified(values: Sequence[float], percent: float, independent: int | None = None) -> float | None:
     """A percentile, interpolated linearly between neighbours; None: there are too few values to bound it.
 
-    Args:
-        values: of any order.
-        percent: 0 to 100.
-        independent: how many of the values tell something of their own, where that is fewer: a prompt that was asked
-            twice takes about the same time twice. None: all.
+    `independent`: how many values tell something of their own, where that is fewer: a prompt that was asked twice takes
+    about the same time twice.
     """
     if min(len(values), len(values) if independent is None else independent) < fewest_for(percent):
         return None

@@ -15,7 +15,7 @@ from configs.steps.load import LoadStep, category_of, whole_of
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Machine, Made, Result, Row, Start, placed
-from warehouse.dataset.consolidate.speed.rows import acceptance_of, decoding_steps, speed_rows, total
+from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows, tokens_per_step
 from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
 from warehouse.dataset.loads import Followed, followed, load_row
 from warehouse.ledger.formulas.load_windows import loops, timed, windows_of
@@ -125,8 +125,6 @@ def _with_told(result: Result, cell: Cell, told: Told) -> Result:
     each_told = bool(asked) and all(each["engine_draft_steps"] is not None for each in asked)
     # with categories mixed only the requests can tell whose drafts were accepted; the whole suite's the engine counts
     counts = [*map(_counts_of_request, asked)] if category_of(condition) is not None and each_told else alone
-    tokens = total(counts, "completion_tokens") if counts else None
-    steps = decoding_steps(cell, counts) if counts and drafts else None
     is_closed, is_unsteady = result.columns.get("concurrency") is not None, Reason.UNSTEADY in result.judged.reasons
     if asked and not each_told and is_closed and not is_unsteady and not cell.technique.is_baseline:
         result = result.noting(UNJUDGED)
@@ -138,7 +136,7 @@ def _with_told(result: Result, cell: Cell, told: Told) -> Result:
         "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
         "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and drafts else {}),
-        "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
+        "tokens_per_step": tokens_per_step(cell, counts),
         **energy_of(alone),
     }
     return result.plus(columns)

@@ -108,11 +108,7 @@ def by_category(rows: Iterable[Mapping[str, object]]) -> dict[str | None, list[R
 
 
 def windows_of(requests: Sequence[Row]) -> list[Row]:
-    """One row per load, category or whole suite, and repeat, of one machine.
-
-    Args:
-        requests: of one commit on that machine.
-    """
+    """One row per load, category or whole suite, and repeat, from the requests of one commit on one machine."""
     found: dict[str, list[Row]] = {}
     for row in timed(requests):
         found.setdefault(row["condition"], []).append(row)
@@ -153,11 +149,7 @@ LEAST_MS = 0.001
 
 
 def counted_gaps(gaps: Iterable[tuple[float, int]]) -> list[int]:
-    """Inter-token latencies of one answer.
-
-    Args:
-        gaps: of each chunk after the first, seconds since the one before it, and its tokens, which share them evenly.
-    """
+    """Inter-token latencies of an answer, from the seconds since the chunk before, which a chunk's tokens share."""
     counted: Counter[int] = Counter()
     for gap_s, tokens in gaps:
         counted[_bucket_of(1000 * gap_s / tokens)] += tokens

@@ -32,9 +32,7 @@ def steps_of(window: Mapping[str, Any], first_drafts: bool = False) -> int | Non
     an answer's last token, too (0.32.0; issue #56101): they are no fewer than the steps that verified a draft, and one
     for the first token of each request, which has none. The decoding of a depth begins behind that.
 
-    Args:
-        window: its counts.
-        first_drafts: whether an answer's first step verifies a draft, too, as that of `generate()` does.
+    `first_drafts`: an answer's first step verifies a draft, too, as that of `generate()` does.
     """
     completion, accepted = window.get("completion_tokens"), window.get("engine_accepted_tokens")
     if completion is None or accepted is None:

@@ -110,13 +110,7 @@ class S3Store:
     """Environment variable that errors tell the user to check."""
 
     def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
-        """No request is made before the first call.
-
-        Args:
-            bucket: its name.
-            prefix: below which all keys are.
-            is_known: see `Patience`.
-        """
+        """No request is made before the first call."""
         self.bucket = bucket
         self.prefix = prefix.strip("/")
         self._patience = Patience(self.url, is_known=is_known)

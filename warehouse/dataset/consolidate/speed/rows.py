@@ -56,17 +56,13 @@ def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
     if not counted:
         return {}
     worked = [row | {"completion_tokens": row["engine_generation_tokens"]} for row in counted]
-    tokens, steps = total(worked, "completion_tokens"), decoding_steps(cell, worked)
-    return acceptance_of(worked) | {"tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None}
+    return acceptance_of(worked) | {"tokens_per_step": tokens_per_step(cell, worked)}
 
 
 def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw: Raw) -> Made:
     """One row per cell, condition and mode, and one per start, condition, mode and machine.
 
-    Args:
-        group: steps of one kind that are compared with each other.
-        measured: what they measured, by the step's identity; those that wrote no windows are missing.
-        raw: holds verdicts and provenance.
+    `measured` is by the step's identity; steps that wrote no windows are missing.
     """
     homes: dict[tuple[str, Role], list[Machine]] = {}  # of each cell's complete starts, in their order
     for each in measured.values():
@@ -99,10 +95,7 @@ def standing(
 ) -> Standing:
     """What a cell is held against, on the machine with most of its starts that have a baseline, too.
 
-    Args:
-        step: a start of the cell.
-        timed: the steps of its comparison group that were measured.
-        homes: machines of the group's complete starts, by cell and role.
+    `timed` are the measured steps of its group; `homes` the machines of the group's complete starts.
     """
     planned, own = step.planned, homes[step.cell_key, "cell"]
     role: Role = "control" if planned.control is not None else "cell"
@@ -212,12 +205,7 @@ def _rates(visits: Sequence[VisitRates], first: Visited) -> Row:
 
 
 def spread_within(groups: Sequence[Sequence[float]], *, relative: bool = False) -> float | None:
-    """Standard deviation within groups, pooled over them; None: no group has two values.
-
-    Args:
-        groups: values.
-        relative: over the mean of each group.
-    """
+    """Standard deviation within groups, pooled over them, `relative` to each one's mean; None: none has two values."""
     freedom = sum(len(group) - 1 for group in groups)
     if freedom < 1:
         return None
@@ -237,7 +225,7 @@ def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
         "chars_s": chars / wall_s if chars else None,
         "mbu": bandwidth_use(planned, windows, cards, row["prompt_tokens"]),
         **(acceptance_of(windows) if planned.cell.technique.drafts else {}),
-        "tokens_per_step": _tokens_per_step(visits[0], windows),
+        "tokens_per_step": tokens_per_step(planned.cell, windows),
         **energy_of(windows),
     }
 
@@ -257,12 +245,12 @@ def acceptance_of(windows: Rows) -> Row:
     return row | {"acceptance_by_position": [count / drafts for count in summed]}
 
 
-def _tokens_per_step(visit: Visited, windows: Rows) -> float | None:
-    """Tokens over decoding steps, steps without a draft included; null: nothing is drafted, or not counted."""
-    cell = visit.step.planned.cell
-    steps = decoding_steps(cell, windows) if cell.technique.drafts else None
-    tokens = total(windows, "completion_tokens")
-    return None if tokens is None or steps is None or steps <= 0 else tokens / steps
+def tokens_per_step(cell: Cell, windows: Rows) -> float | None:
+    """Tokens over decoding steps, steps without a draft included; None: nothing is drafted, or not counted."""
+    if not windows or not cell.technique.drafts:
+        return None
+    tokens, steps = total(windows, "completion_tokens"), decoding_steps(cell, windows)
+    return tokens / steps if tokens and steps and steps > 0 else None
 
 
 def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
@@ -286,11 +274,8 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/machine.py`), and no model's file
     says how many there are, nor what all tokens share.
 
-    Args:
-        planned: what was measured, on which kind of card.
-        windows: of all repeats.
-        cards: that the engine uses; the weights are spread over them, so their bandwidths add up.
-        prompt_tokens: mean, as sent; None: taken as asked for.
+    The weights are spread over the cards, so their bandwidths add up. `prompt_tokens` is a mean as sent; None: taken as
+    asked for.
     """
     cell, gpu = planned.cell, planned.gpu
     together = cell.serving.together(windows[0]["concurrency"] or 1)

@@ -168,14 +168,8 @@ def speed_pair(
 ) -> Row:
     """A row with a speedup, as a comparison; only an ok row whose interval leaves 1 out is faster or slower.
 
-    Args:
-        row: as it would be published, with its speedup.
-        ours: the visits behind it.
-        baseline: those of AR, on the same machine.
-        ratio: log of the speedup; None: within one start.
-        found: what varies from start to start.
-        differs: serving arguments in which the two differ.
-        withheld: why the placebo allows no claim; None: it does.
+    `ratio` is None within one start. `differs`: serving arguments in which the two differ. `withheld`: why the A/A
+    check allows no claim.
     """
     noted = [*([Reason.SERVING_DIFFERS] if differs else []), *([withheld] if withheld is not None else [])]
     pair = pair_columns(row, baseline.served_cell_key, "speed") | {

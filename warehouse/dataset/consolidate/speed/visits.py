@@ -117,11 +117,7 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
 def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> list[Visited]:
     """What a committed step measured, by condition, mode and machine; conditions that were only judged included.
 
-    Args:
-        step: a step with windows.
-        raw: holds its verdicts and its provenance.
-        windows: its windows, `in_order`.
-        requests: its requests, `by_attempt`.
+    Windows are `in_order`, requests `by_attempt`.
     """
     machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
     home, place = machines.get(step.commit.attempt), provenance(step, raw)
