@@ -1,7 +1,8 @@
-"""Slots of a closed loop that the client leaves empty between two requests: they are part of the load."""
+"""Slots that a client leaves empty between requests are part of the load; times of tokens are counted in buckets."""
 
 from __future__ import annotations
 
+import random
 from math import fsum
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from configs.steps.throughput import NATURAL
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.loads import NAMED, load_row
-from warehouse.ledger.formulas.load_windows import timed, windows_of
+from warehouse.ledger.formulas.load_windows import counted_gaps, percentile_ms, timed, windows_of
 
 SLOTS, EACH, GAP_S = 64, 20, 0.03
 """Seconds that a busy client leaves a slot empty behind each answer: assumed, the same beside AR and its draft."""
@@ -64,3 +65,24 @@ def test_requests_per_second_are_those_of_the_same_clock() -> None:
     row: Row = dict.fromkeys(NAMED) | {"concurrency": SLOTS, "condition": f"load c={SLOTS}"}
     told = load_row(row, None, timed(asked(DRAFT_S, GAP_S)), None, [])
     assert told["requests_s"] == pytest.approx(SLOTS / (DRAFT_S + GAP_S), rel=0.005)
+
+
+def test_the_tokens_of_a_chunk_share_the_gap_before_it() -> None:
+    bursts = counted_gaps([(0.020, 4), (0.020, 4)])
+    singles = counted_gaps([(0.005, 1)] * 8)
+    assert bursts == singles and bursts[1] == 8
+    assert percentile_ms([bursts], 50) == pytest.approx(5, rel=0.01)
+
+
+def test_percentiles_are_within_a_percent_of_the_true_ones_over_all_answers() -> None:
+    draw = random.Random(7)
+    gaps = [draw.lognormvariate(-4, 1) for _ in range(4000)]
+    halves = [counted_gaps((gap, 1) for gap in half) for half in (gaps[:2000], gaps[2000:])]
+    for percent in (50, 95, 99):
+        true = sorted(gaps)[int(percent / 100 * len(gaps)) - 1]
+        assert percentile_ms(halves, percent) == pytest.approx(1000 * true, rel=0.011)
+
+
+def test_chunks_that_were_read_at_once_count_and_no_tokens_have_no_percentile() -> None:
+    assert percentile_ms([counted_gaps([(0.0, 3)])], 50) == pytest.approx(0.001, rel=0.02)
+    assert percentile_ms([], 50) is None and percentile_ms([[]], 50) is None
