@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from configs.schema import Plan
 from configs.steps.memory import CONDITION, MemoryStep
-from configs.steps.throughput import Condition
-from tests.warehouse.synthetic import StepWriter, demo_plan, window
-from tests.warehouse.visited import MinuteByMinute, served
-from warehouse.ledger.commits import Ledger
+from tests.warehouse.synthetic import DemoRun, StepWriter, demo_plan, window
+from tests.warehouse.visited import AR, MTP, SHORT, MinuteByMinute, served
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
@@ -19,9 +16,8 @@ from warehouse.report.display.figures import Row
 GIB = 1024**3
 
 SPEC = MemoryStep.model_validate({"step": "memory", "prompts": "listing"})
-SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
-AR, MTP, DFLASH = 0, 3, 6
-"""Places of three cells in the demo's plan."""
+DFLASH = 6
+"""Place of a further cell in the demo's plan."""
 
 KNOWN: Row = {
     "context_tokens": 32752, "output_tokens": 16, "prompt_tokens": 32750, "completion_tokens": 16, "wall_s": 3.0,
@@ -30,7 +26,7 @@ KNOWN: Row = {
 }  # fmt: skip
 
 
-class EnergisedRun:
+class EnergisedRun(DemoRun):
     """A run whose cells have a memory step, in visits of a design."""
 
     def __init__(self, store: Store, design: str = "mirrored", mtp_max_model_len: int | None = None) -> None:
@@ -42,16 +38,14 @@ class EnergisedRun:
         )) for each in plan.cells)  # fmt: skip
         if mtp_max_model_len is not None:
             cells = tuple(served(each, mtp_max_model_len) if at == MTP else each for at, each in enumerate(cells))
-        self.plan: Plan = plan.model_copy(update={"cells": cells})
-        self.ledger = Ledger(store, "r1", MinuteByMinute())
-        self.ledger.write_plan(self.plan)
+        super().__init__(store, "r1", MinuteByMinute(), cells=cells)
 
-    def key(self, place: int) -> str:
-        return self.plan.cells[place].cell.cell_key
+    def writer(self, place: int, step: str) -> StepWriter:
+        return StepWriter(self.ledger, self.plan.cells[place].cell.cell_key, step)
 
     def start(self, place: int, visit: str = "", verdict: Sequence[Any] = ("ok", [], []), **said: Any) -> None:
         """One committed start of a cell, or of its control."""
-        step = StepWriter(self.ledger, self.key(place), f"memory{visit}")
+        step = self.writer(place, f"memory{visit}")
         step.provenance(machine="node-1 card-1")
         step.write(MEMORY_STARTS, [{**KNOWN, **said}])
         step.judge((CONDITION, MODE, *verdict))
@@ -62,7 +56,7 @@ class EnergisedRun:
         verdict: Sequence[Any] = ("ok", [], []), modes: Sequence[str] = ("fixed",), **told: Any,
     ) -> None:  # fmt: skip
         """One committed visit of a throughput step, three windows a mode, at so many watts; None: no card told any."""
-        step = StepWriter(self.ledger, self.key(place), f"throughput{visit}")
+        step = self.writer(place, f"throughput{visit}")
         step.provenance(machine=machine)
         rows = [window(SHORT, number, tok_s, mode=mode) for mode in modes for number in range(3)]
         if watts is not None:

@@ -6,22 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.warehouse.energised import AR, DFLASH, GIB, MTP, EnergisedRun
-from tests.warehouse.visited import only
-from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.tables import RESULTS_CONSOLIDATED
+from tests.warehouse.energised import DFLASH, GIB, EnergisedRun
+from tests.warehouse.synthetic import only
+from tests.warehouse.visited import AR, MTP, view_of
+from warehouse.dataset.build import Consolidated
 from warehouse.ledger.store import Store
 from warehouse.report.display.view import View
 from warehouse.report.steps.memory import NO_ENERGY, full_length, memory_section
 
 
-def built(run: EnergisedRun) -> Consolidated:
-    return consolidate(run.ledger.store, ["r1"])
-
-
 def page(made: Consolidated) -> str:
-    names = dict.fromkeys(RESULTS_CONSOLIDATED.column_names())
-    shown = memory_section(View([names | row for row in made.results], [], [], 0))
+    shown = memory_section(view_of(made))
     assert shown is not None
     return str(shown)
 
@@ -30,7 +25,7 @@ def test_a_row_has_what_a_cell_can_count_on_in_any_start(local: Store) -> None:
     run = EnergisedRun(local)
     run.start(AR)
     run.start(AR, "@2", kv_tokens=179_000, kv_cache_bytes=39 * GIB, gpu_memory_peak_bytes=75 * GIB)
-    row = only(built(run).results, step="memory")
+    row = only(run.built().results, step="memory")
     assert (row["kv_tokens"], row["kv_cache_bytes"], row["visits"]) == (179_000, 39 * GIB, 2)
     assert row["gpu_memory_peak_bytes"] == 75 * GIB, "and the most that it takes"
     assert row["kv_bytes_per_token"] == pytest.approx(40 * GIB / 180_000)
@@ -45,9 +40,9 @@ def test_a_draft_is_held_against_its_own_control(local: Store) -> None:
     run.start(MTP, kv_tokens=171_000)
     run.start(MTP, "@control-2", kv_tokens=190_100)
     run.start(AR, kv_tokens=500_000)
-    row = only(built(run).results, step="memory", technique="mtp")
+    row = only(run.built().results, step="memory", technique="mtp")
     assert row["baseline_kv_tokens"] == 190_000 and row["visits"] == 1
-    assert "\N{MINUS SIGN}19\N{NARROW NO-BREAK SPACE}000 (\N{MINUS SIGN}10.0%)" in page(built(run))
+    assert "\N{MINUS SIGN}19\N{NARROW NO-BREAK SPACE}000 (\N{MINUS SIGN}10.0%)" in page(run.built())
 
 
 @pytest.mark.parametrize(("max_model_len", "baseline"), [(None, 180_000), (1024, None)])
@@ -57,7 +52,7 @@ def test_without_controls_it_is_the_runs_ar_unless_that_was_served_otherwise(
     run = EnergisedRun(local, mtp_max_model_len=max_model_len)
     run.start(AR, kv_tokens=180_000)
     run.start(MTP, kv_tokens=170_000)
-    row = only(built(run).results, step="memory", technique="mtp")
+    row = only(run.built().results, step="memory", technique="mtp")
     assert row["baseline_kv_tokens"] == baseline
     assert ("AR was served with other arguments" in "".join(row["details"])) == (baseline is None)
     assert row["verdict"] == "ok"
@@ -66,7 +61,7 @@ def test_without_controls_it_is_the_runs_ar_unless_that_was_served_otherwise(
 def test_a_control_without_its_cell_is_a_row_without_figures(local: Store) -> None:
     run = EnergisedRun(local, "bracketed")
     run.start(MTP, "@control-1")
-    row = only(built(run).results, step="memory")
+    row = only(run.built().results, step="memory")
     assert row["reasons"] == ["not_measured"] and row.get("kv_tokens") is None
 
 
@@ -75,11 +70,11 @@ def test_energy_is_joules_over_tokens_of_all_windows(local: Store) -> None:
     run.speed(AR, 100, 400, throttle_reasons=["sw_power_cap"])
     run.speed(AR, 100, 500, "@2", throttle_reasons=[])
     run.speed(MTP, 250, 500)
-    ar, mtp = (only(built(run).results, technique=name, condition="short c=1") for name in ("ar", "mtp"))
+    ar, mtp = (only(run.built().results, technique=name, condition="short c=1") for name in ("ar", "mtp"))
     assert ar["energy_j_per_token"] == pytest.approx(4.5) and ar["power_w"] == pytest.approx(450)
     assert ar["throttle_reasons"] == ["sw_power_cap"]
     assert mtp["energy_j_per_token"] == pytest.approx(2.0) and mtp.get("throttle_reasons") is None
-    shown = page(built(run))
+    shown = page(run.built())
     assert "Energy per token, short c=1" in shown and "tok/s per W" in shown and "sw_power_cap" in shown
     assert "0.44" in shown, "of AR's"
 
@@ -98,14 +93,14 @@ def test_energy_is_held_against_ar_of_the_same_machine_where_both_are_ok(
     run = EnergisedRun(local)
     run.speed(AR, 100, 400, **ar)
     run.speed(MTP, 250, 500)
-    assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(built(run))) == shown
+    assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(run.built())) == shown
 
 
 def test_energy_is_held_against_the_cells_own_control(local: Store) -> None:
     run = EnergisedRun(local, "bracketed")
     for visit, watts in (("@control-1", 400), ("", 600), ("@control-2", 440)):
         run.speed(MTP, 250 if visit == "" else 100, watts, visit)
-    made = built(run)
+    made = run.built()
     row = only(made.results, condition="short c=1")
     assert row["energy_j_per_token"] == pytest.approx(2.4)
     assert row["baseline_energy_j_per_token"] == pytest.approx(4.2), "mean over its starts"
@@ -118,7 +113,7 @@ def test_bars_of_one_plot_are_of_one_mode(local: Store) -> None:
     run = EnergisedRun(local)
     for cell in (AR, MTP):
         run.speed(cell, 100, 400, modes=("fixed", "natural"))
-    shown = page(built(run))
+    shown = page(run.built())
     assert shown.count("<svg") == 2 and "Energy per token, short c=1 (natural)" in shown
     assert "answers end by themselves" in shown, "and so says the table"
 
@@ -127,7 +122,7 @@ def test_windows_without_an_energy_leave_the_others_theirs(local: Store) -> None
     run = EnergisedRun(local)
     run.speed(AR, 100, None)
     run.speed(AR, 100, 300, "@2")
-    row = only(built(run).results, condition="short c=1")
+    row = only(run.built().results, condition="short c=1")
     assert row["energy_j_per_token"] == pytest.approx(3.0)
 
 
@@ -136,9 +131,9 @@ def test_without_a_card_there_is_no_energy_and_the_page_says_so_once(local: Stor
     cards = ("weights_bytes", "graph_bytes", "engine_memory_peak_bytes", "gpu_memory_peak_bytes")
     run.start(AR, **dict.fromkeys(cards))
     run.speed(AR, 100, None)
-    rows = built(run).results
+    rows = run.built().results
     assert all(row.get("energy_j_per_token") is None and row.get("power_w") is None for row in rows)
-    shown = page(built(run))
+    shown = page(run.built())
     assert shown.count(NO_ENERGY) == 1 and "<svg" not in shown
     assert "peak of the host" in shown and "peak of a card" not in shown and "CUDA graphs, GiB" not in shown
 
@@ -148,7 +143,7 @@ def test_the_cache_is_told_in_requests_of_full_length_and_in_no_shorter_ones(loc
     assert full_length(row) == pytest.approx(5.49, abs=0.01) and full_length(row | {"kv_tokens": None}) is None
     run = EnergisedRun(local)
     run.start(AR)
-    shown = page(built(run))
+    shown = page(run.built())
     assert "requests of full length" in shown and "users of" not in shown and "8k" not in shown
 
 
@@ -161,6 +156,6 @@ def test_techniques_stand_beside_ar_and_a_dearer_draft_shows(local: Store) -> No
     for place, tokens in ((AR, 180_000), (MTP, 175_000), (DFLASH, 160_000)):
         run.start(place, kv_tokens=tokens)
         run.start(place, "@2", kv_tokens=tokens)
-    shown = page(built(run))
+    shown = page(run.built())
     assert shown.index("AR") < shown.index("dflash K=7") < shown.index("mtp K=4")
     assert "(\N{MINUS SIGN}11.1%)" in shown and "(\N{MINUS SIGN}2.8%)" in shown

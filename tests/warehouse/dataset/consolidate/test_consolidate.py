@@ -12,15 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.load import load_gpu
-from configs.schema import Plan, PlannedCell
+from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
-from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, engine_counts, item, streamed, window
+from tests.warehouse.synthetic import (
+    DemoRun,
+    StepWriter,
+    close_attempt,
+    demo_plan,
+    engine_counts,
+    item,
+    only,
+    streamed,
+    window,
+)
 from warehouse.dataset import build
-from warehouse.dataset.build import Consolidated, consolidate
+from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory
 from warehouse.dataset.snapshot import product_files, product_rows, publish, read_current
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
-from warehouse.ledger.commits import Ledger
 from warehouse.ledger.parts import arrow_schema, encode, sha256_hex
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
@@ -32,25 +41,7 @@ WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurr
 OK = (SHORT.name, "fixed", "ok", [], [])
 
 
-class Run:
-    """A run of the demo's cells, of which a test measures what it needs."""
-
-    def __init__(self, store: Store, run_id: str = "run", **plan: Any) -> None:
-        self.plan: Plan = demo_plan().model_copy(update=plan)
-        self.ledger = Ledger(store, run_id)
-        self.ledger.write_plan(self.plan)
-
-    def key(self, technique: str, k: int | None = None, precision: str = "bf16") -> str:
-        wanted = (precision, technique, k)
-        return next(
-            planned.cell.cell_key
-            for planned in self.plan.cells
-            if (planned.cell.precision.name, planned.cell.technique.name, planned.cell.k) == wanted
-        )
-
-    def step(self, name: str, technique: str, k: int | None = None, precision: str = "bf16") -> StepWriter:
-        return StepWriter(self.ledger, self.key(technique, k, precision), name)
-
+class Run(DemoRun):
     def speed(
         self,
         technique: str,
@@ -66,14 +57,6 @@ class Run:
         verdict = verdict or (condition.name, *OK[1:])
         step.judge(verdict)
         step.commit(verdict[2], verdict[3], wall_s=10.0)
-
-    def built(self) -> Consolidated:
-        return consolidate(self.ledger.store, [self.ledger.run_id])
-
-
-def only(found: list[dict[str, Any]], **columns: Any) -> dict[str, Any]:
-    [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
-    return row
 
 
 def test_a_speed_row_by_hand(local: Store) -> None:
@@ -170,7 +153,7 @@ def test_other_runs_and_precisions_are_no_baseline(local: Store) -> None:
     other = Run(local, "other")
     other.speed("ar", None, [100.0, 100.0])
     run = Run(local, "run")
-    int8 = run.step("throughput", "ar", precision="int8")
+    int8 = run.step("throughput", "ar", int8=True)
     int8.write(WINDOWS, [window(SHORT, 0, 50.0)])
     int8.judge(OK)
     int8.commit()

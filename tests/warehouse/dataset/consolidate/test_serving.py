@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from configs.steps.throughput import Condition
-from tests.warehouse.graded import GPQA, Graded, answers, only
-from tests.warehouse.synthetic import demo_plan, item, window
+from tests.warehouse.graded import GPQA, Graded, answers
+from tests.warehouse.synthetic import demo_plan, item, only, window
 from warehouse.dataset.consolidate.serving import arguments, differences
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store

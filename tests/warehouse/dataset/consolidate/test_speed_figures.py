@@ -8,8 +8,8 @@ import pytest
 
 from configs.load import load_gpu, load_technique
 from configs.steps.throughput import NATURAL, Condition
-from tests.warehouse.synthetic import StepWriter, demo_plan, window
-from tests.warehouse.visited import SHORT, VisitedRun, only
+from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
+from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.parts import Row

@@ -10,8 +10,8 @@ from configs.cell import Serving
 from tests.warehouse.graded import Graded, answers
 from tests.warehouse.report.rows import row
 from tests.warehouse.report.started import speed_pair
-from tests.warehouse.synthetic import StepWriter, demo_plan, window
-from tests.warehouse.visited import SHORT, VisitedRun, only
+from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
+from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.consolidate.inputs import take_inventory
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import plain_row
@@ -121,6 +121,9 @@ def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_
     assert broken["mcnemar_p"] is not None and broken.get("mcnemar_p_holm") is None
     assert (sound["verdict"], sound["reasons"]) == ("ok", [])
     assert sound["mcnemar_p_holm"] == sound["mcnemar_p"], "one comparison, not one of two"
+    fast = only(built.results, step="throughput", k=2)
+    assert (fast["verdict"], fast["reasons"], fast.get("speedup")) == ("suspect", ["parity_failed"], None)
+    assert {pair["k"] for pair in built.pairs if pair["kind"] == "speed"} == {1}
     visits = {(row["k"], row["verdict"], *row["reasons"]) for row in built.visits}
     assert visits == {(None, "ok"), (1, "ok"), (2, "suspect", "parity_failed")}
     assert only(built.results, step="throughput", k=1)["start_sd"] < 0.01, "not the broken cell's 35 %"

@@ -10,11 +10,10 @@ from typing import Any, Literal
 import pytest
 
 from tests.warehouse.dataset.statistics.test_accuracy import compare_counts
-from tests.warehouse.graded import GPQA, IFEVAL, Graded, answers, checked, only
+from tests.warehouse.graded import GPQA, IFEVAL, Graded, answers, checked
 from tests.warehouse.graded import IFEVAL as CHECKED
-from tests.warehouse.synthetic import StepWriter, item
+from tests.warehouse.synthetic import StepWriter, item, only
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.tables import PAIRS
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
 from warehouse.ledger.store import Store
@@ -164,7 +163,7 @@ def test_what_one_cell_alone_would_show_is_not_shown_by_one_of_five(local: Store
     assert only(run.built().pairs, technique="ngram")["mcnemar_p_holm"] == 1.0
 
 
-def test_the_dictionary_says_that_the_conclusion_follows_what_is_corrected(local: Store) -> None:
+def test_the_conclusion_follows_what_is_corrected(local: Store) -> None:
     run = Graded(local)
     run.answered("ar", None, answers(198, range(150)))
     for technique, k in CELLS:
@@ -172,10 +171,6 @@ def test_the_dictionary_says_that_the_conclusion_follows_what_is_corrected(local
     pair, *_ = run.built().pairs
     assert pair["bound_lo"] > -pair["margin"] and pair["ni_p"] < 0.05 < pair["ni_p_holm"]
     assert pair["conclusion"] == "inconclusive"
-    said = {column.name: column.meaning for column in PAIRS.columns}
-    assert "the conclusion follows ni_p_holm" in said["bound_lo"]
-    assert said["conclusion"].startswith("non-inferior: ni_p_holm below 0.05; worse: not so, and mcnemar_p_holm")
-    assert all("Student's t" in said[name] for name in ("delta_lo", "mcnemar_p"))
 
 
 def test_a_clear_loss_is_worse_among_any_number_of_cells(local: Store) -> None:

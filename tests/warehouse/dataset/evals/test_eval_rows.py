@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, only, score
-from tests.warehouse.synthetic import item
+from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
+from tests.warehouse.synthetic import item, only
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory
 from warehouse.dataset.statistics.proportions import wilson_interval

@@ -8,8 +8,8 @@ from itertools import accumulate
 import pytest
 
 from configs.steps.load import LoadStep, Offered, with_category
-from tests.warehouse.synthetic import StepWriter, demo_plan
-from tests.warehouse.visited import MinuteByMinute, only
+from tests.warehouse.synthetic import StepWriter, demo_plan, only
+from tests.warehouse.visited import MinuteByMinute
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.loads import followed

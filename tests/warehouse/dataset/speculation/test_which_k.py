@@ -14,8 +14,8 @@ from tests.warehouse.read_page import page_of
 from tests.warehouse.report.rows import AR as AR_ROW
 from tests.warehouse.report.rows import MTP as MTP_ROW
 from tests.warehouse.report.rows import seen
-from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, streamed, window
-from tests.warehouse.visited import SHORT, STEADY, VisitedRun, only
+from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, only, streamed, window
+from tests.warehouse.visited import SHORT, STEADY, VisitedRun
 from warehouse.dataset.curves import Point, Points, shapes_of
 from warehouse.dataset.k_curves import steps_of
 from warehouse.dataset.statistics.speculation import expected_tokens

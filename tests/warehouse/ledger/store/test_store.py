@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -158,62 +154,6 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="can't write"):
         open_store(str(tmp_path / "file")).put_new("key", b"")
-
-
-class OverwritingS3(BaseHTTPRequestHandler):
-    """A server that takes `If-None-Match` and ignores it, as rclone's does."""
-
-    protocol_version = "HTTP/1.1"
-    objects: dict[str, bytes]
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.objects[urlsplit(self.path).path] = body
-        self.answer(200)
-
-    def do_GET(self) -> None:
-        split = urlsplit(self.path)
-        if "list-type" in split.query:
-            keys = "".join(f"<Contents><Key>{key.split('/', 2)[2]}</Key></Contents>" for key in self.objects)
-            return self.answer(200, f"<ListBucketResult>{keys}</ListBucketResult>".encode())
-        found = self.objects.get(split.path)
-        return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>") if found is None else self.answer(200, found)
-
-    def do_HEAD(self) -> None:
-        self.answer(200)
-
-    def do_DELETE(self) -> None:
-        self.objects.pop(urlsplit(self.path).path, None)
-        self.answer(204)
-
-    def answer(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", self.date_time_string())
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-@pytest.fixture
-def overwriting_store(s3_environment: pytest.MonkeyPatch) -> Iterator[Store]:
-    handler = type("Handler", (OverwritingS3,), {"objects": {}})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        s3_environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        yield open_store("s3://bucket/prefix")
-        server.shutdown()
-        thread.join()
-
-
-def test_a_server_that_ignores_create_only_is_refused(overwriting_store: Store) -> None:
-    with pytest.raises(StoreError, match="silently replaced"):
-        require_create_only(overwriting_store)
-    broken = {check.name: check.remedy for check in check_store(overwriting_store) if not check.ok}
-    assert "use AWS S3" in broken["create-only is honoured"]
 
 
 def test_a_server_that_is_not_there_is_a_sentence(s3_environment: pytest.MonkeyPatch) -> None:
