@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
-from tests.warehouse.synthetic import DemoRun, demo_plan
+from tests.warehouse.synthetic import FINE, DemoRun, demo_plan
 from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.store import Store
@@ -68,6 +68,7 @@ class Graded(DemoRun):
         given: Sequence[Row],
         *reported: Row,
         step: str = "eval-gpqa",
+        verdict: tuple[str, list[str], list[str]] = FINE,
         **provenance: Any,
     ) -> None:
         """One committed evaluation of one cell."""
@@ -75,5 +76,5 @@ class Graded(DemoRun):
         writer.write(EVAL_SAMPLES, given)
         writer.write(EVAL_SCORES, reported)
         writer.provenance(**provenance)
-        writer.judge((None, None, "ok", [], []))
-        writer.commit(wall_s=90.0)
+        writer.judge((None, None, *verdict))
+        writer.commit(*verdict[:2], wall_s=90.0)

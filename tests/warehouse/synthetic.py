@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.checkout import ROOT
@@ -133,6 +133,19 @@ class DemoRun:
 
     def step(self, name: str, technique: str, k: int | None = None, *, int8: bool = False) -> StepWriter:
         return StepWriter(self.ledger, self.key(technique, k, int8=int8), name)
+
+    def outputs(
+        self, technique: str, k: int | None, *passes: Mapping[str, list[int]], gap: float | None = None
+    ) -> None:
+        """A committed parity step: tokens by prompt in each pass; `gap` is between the best two, everywhere."""
+        step = self.step("parity", technique, k)
+        step.provenance(machine="node-1 card-1")
+        for number, outputs in enumerate(passes):
+            step.write(PARITY_OUTPUTS, [
+                {"prompt_id": prompt, "pass": number, "token_ids": ids, "top2_gap": gap and [gap] * len(ids)}
+                for prompt, ids in outputs.items()
+            ])  # fmt: skip
+        step.commit()
 
     def built(self) -> Consolidated:
         return consolidate(self.ledger.store, [self.ledger.run_id])

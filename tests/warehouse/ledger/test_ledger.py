@@ -118,6 +118,13 @@ def elsewhere(name: str) -> str:
     return f"{name}.example/0123abcd/17/4242"
 
 
+def ended_process() -> str:
+    """The name of a process of this machine that is gone."""
+    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    return said.strip()
+
+
 def test_a_live_owner_keeps_its_cell(leases: Leases) -> None:
     mine = leases.acquire(elsewhere("a"))
     leases.beat(Heartbeat(attempt=1, phase="measuring", at=NOW))
@@ -152,9 +159,7 @@ def _attempt(outcome: str) -> Attempt:
 
 
 def test_a_dead_process_of_this_machine_frees_its_cell_at_once(leases: Leases) -> None:
-    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
-    dead = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    leases.acquire(dead.strip())
+    leases.acquire(ended_process())
     assert leases.acquire(owner_name()).epoch == 2
     with pytest.raises(LeaseHeld):
         leases.acquire(elsewhere("b"))
@@ -181,14 +186,8 @@ def test_a_lease_record_refuses_unknown_fields() -> None:
 @pytest.mark.parametrize("name", sorted(raw_tables()))
 def test_parts_come_back_as_they_were_written(name: str) -> None:
     samples = {
-        "str": "text",
-        "i64": 3,
-        "f64": 0.5,
-        "bool": True,
-        "list[str]": ["a"],
-        "list[i64]": [1, 2],
-        "list[f64]": [0.1],
-    }
+        "str": "text", "i64": 3, "f64": 0.5, "bool": True, "list[str]": ["a"], "list[i64]": [1, 2], "list[f64]": [0.1],
+    }  # fmt: skip
     table = raw_tables()[name]
     row = {column.name: samples[column.type] for column in table.columns}
     bare = {column.name: row[column.name] if column.required else None for column in table.columns}

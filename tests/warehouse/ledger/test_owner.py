@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from configs.checkout import ROOT
-from tests.warehouse.ledger.test_ledger import elsewhere
+from tests.warehouse.ledger.test_ledger import elsewhere, ended_process
 from warehouse.ledger.owner import lives_here, owner_name
 
 PARTS = ("host", "machine", "boot", "namespace", "pid", "tick")
@@ -29,9 +29,7 @@ def test_a_later_process_with_the_same_id_is_another_one() -> None:
 
 
 def test_a_process_that_ended_here_is_dead() -> None:
-    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
-    dead = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    assert lives_here(dead.strip()) is False
+    assert lives_here(ended_process()) is False
 
 
 @pytest.mark.parametrize(

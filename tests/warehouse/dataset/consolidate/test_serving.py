@@ -63,7 +63,6 @@ def test_graded_on_another_server_than_timed_is_suspect_and_not_compared(local: 
     speed = run.step("throughput", "mtp", 4)
     speed.write(WINDOWS, [window(SHORT, 0, 100.0)])
     speed.provenance(argv=TIMED)
-    speed.judge((SHORT.name, "fixed", "ok", [], []))
     speed.commit()
     built = run.built()
     row = only(built.results, step="eval-gpqa", technique="mtp", extractor="last-in-body")

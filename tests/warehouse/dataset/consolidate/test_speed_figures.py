@@ -196,13 +196,6 @@ COUNTED: Row = {
 }  # fmt: skip
 
 
-def parity(run: VisitedRun, technique: str, k: int | None) -> StepWriter:
-    step = StepWriter(run.ledger, run.key(technique, k), "parity")
-    step.provenance(machine="node-1 card-1")
-    step.write(PARITY_OUTPUTS, [{"pass": 0, "prompt_id": "parity-00", "token_ids": [1, 2, 3]}])
-    return step
-
-
 def telling(row: Row) -> dict[str, Any]:
     names = ("drafts", "drafted_tokens", "accepted_tokens", "acceptance_length", "acceptance_by_position",
              "tokens_per_step")  # fmt: skip
@@ -212,7 +205,8 @@ def telling(row: Row) -> dict[str, Any]:
 def test_parity_has_what_was_counted_over_it_and_ar_has_nothing(local: Store) -> None:
     run = VisitedRun(local, "single")
     for technique, k in (("ar", None), ("mtp", 2), ("ngram", 4)):
-        step = parity(run, technique, k)
+        step = run.step("parity", technique, k)
+        step.write(PARITY_OUTPUTS, [{"pass": 0, "prompt_id": "parity-00", "token_ids": [1, 2, 3]}])
         if technique == "mtp":
             step.write(ENGINE_COUNTED, [COUNTED])
         step.commit()

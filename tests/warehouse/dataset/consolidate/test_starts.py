@@ -84,7 +84,6 @@ def test_windows_of_two_machines_are_never_one_figure(local: Store) -> None:
     kept = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=2)
     kept.provenance(machine="h100-b", price_usd_h=3.0)
     kept.write(WINDOWS, [window(SHORT, repeat, 48.0) for repeat in range(4)])
-    kept.judge((SHORT.name, "fixed", "ok", [], []))
     kept.parts = [*lost.parts, *kept.parts]
     kept.commit()
     run.visit("mtp", 2, 70.0, machine="h100-a")
@@ -106,7 +105,6 @@ def test_what_a_killed_start_left_of_a_condition_is_in_no_figure(local: Store) -
     again = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=2)
     again.provenance(machine="h100-a", price_usd_h=3.0)
     again.write(WINDOWS, [window(SHORT, repeat, 60.0) for repeat in range(3)])
-    again.judge((SHORT.name, "fixed", "ok", [], []))
     again.parts = [*killed.parts, *again.parts]
     again.commit()
     ar = only(run.built().results, technique="ar")
@@ -120,7 +118,6 @@ def test_windows_of_a_machine_that_nobody_recorded_are_suspect_beside_others(loc
     kept = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=2)
     kept.provenance()
     kept.write(WINDOWS, [window(SHORT, repeat, 48.0) for repeat in range(5, 9)])
-    kept.judge((SHORT.name, "fixed", "ok", [], []))
     kept.parts = [*lost.parts, *kept.parts]
     kept.commit()
     run.visit("mtp", 2, 70.0, machine=None)
@@ -180,7 +177,6 @@ def test_a_technique_is_not_blamed_for_what_a_start_of_ar_does_too(local: Store)
         run.visit(technique, k, 100.0, visit)
         step = StepWriter(run.ledger, run.key(technique, k), f"parity{visit}")
         step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids}])
-        step.judge((None, None, "ok", [], []))
         step.commit()
     built = run.built()
     control = only(built.results, step="parity", technique="ar")

@@ -18,7 +18,6 @@ from warehouse.dataset.consolidate.rows import plain_row
 from warehouse.dataset.consolidate.speed.run import MOST_SEEN
 from warehouse.dataset.consolidate.speed.settled import among_others, concluded
 from warehouse.ledger.parts import Row
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
 
@@ -99,16 +98,11 @@ def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_
     for k in (1, 2):
         run.answered("mtp", k, answers(198, range(7, 150)))
     for technique, k, ids in (("ar", None, [1, 2]), ("mtp", 1, [1, 2]), ("mtp", 2, [9, 9])):
-        step = run.step("parity", technique, k)
-        passes = range(2 if k is None else 1)
-        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids} for number in passes])
-        step.judge((None, None, "ok", [], []))
-        step.commit()
+        run.outputs(technique, k, *[{"p": ids}] * (2 if k is None else 1))
         for visit, tok_s in (("", 100.0), ("@2", 100.0 if k != 2 else 200.0)):
             timed = run.step(f"throughput{visit}", technique, k)
             timed.provenance(machine="m")
             timed.write(WINDOWS, [window(SHORT, at, tok_s + at / 10) for at in range(3)])
-            timed.judge((SHORT.name, "fixed", "ok", [], []))
             timed.commit()
     built = run.built()
     broken, sound = (only(built.pairs, kind="accuracy", k=k) for k in (2, 1))

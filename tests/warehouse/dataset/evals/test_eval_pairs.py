@@ -11,11 +11,9 @@ import pytest
 
 from tests.warehouse.dataset.statistics.test_accuracy import compare_counts
 from tests.warehouse.graded import GPQA, IFEVAL, Graded, answers, checked
-from tests.warehouse.graded import IFEVAL as CHECKED
-from tests.warehouse.synthetic import StepWriter, item, only
+from tests.warehouse.synthetic import item, only
 from warehouse.dataset.build import consolidate
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
 from warehouse.ledger.store import Store
 
 
@@ -97,18 +95,8 @@ def test_rambling_is_a_finding_even_where_the_score_is_as_good_and_a_little_is_c
     assert (pair["truncated_delta"], pair["delta"]) == (pytest.approx(cut_off / 198), 0)
 
 
-def test_a_suspect_arm_is_not_compared(local: Store) -> None:
-    run = Graded(local)
-    run.answered("ar", None, answers(50, range(40)))
-    step = StepWriter(run.ledger, run.key("mtp", 4), "eval-gpqa")
-    step.write(EVAL_SAMPLES, answers(50, range(40)))
-    step.judge((None, None, "suspect", ["truncated"], ["12% of the answers were cut off"]))
-    step.commit("suspect", ["truncated"])
-    assert run.built().pairs == []
-
-
 def test_checked_answers_are_compared_by_their_strict_metric(local: Store) -> None:
-    run = Graded(local, CHECKED)
+    run = Graded(local, IFEVAL)
     run.answered("ar", None, checked(100, range(80)), step="eval-ifeval")
     run.answered("mtp", 4, checked(100, range(79)), step="eval-ifeval")
     pair = only(run.built().pairs)
@@ -121,10 +109,8 @@ def test_a_difference_in_cut_off_answers_is_found_though_the_node_judged_the_arm
 ) -> None:
     run = Graded(local)
     run.answered("ar", None, answers(198, range(150)))
-    step = run.step("eval-gpqa", "mtp", 4)
-    step.write(EVAL_SAMPLES, [row | {"truncated": index < 12} for index, row in enumerate(answers(198, range(150)))])
-    step.judge((None, None, verdict, ["truncated"], ["12 of 198 answers were cut off"]))
-    step.commit(verdict, ["truncated"])
+    cut_off = [row | {"truncated": index < 12} for index, row in enumerate(answers(198, range(150)))]
+    run.answered("mtp", 4, cut_off, verdict=(verdict, ["truncated"], ["12 of 198 answers were cut off"]))
     built = run.built()
     row = only(built.results, technique="mtp", extractor="last-in-body")
     assert (row["verdict"], row["reasons"]) == (verdict, ["truncated", "truncation_differs"])
@@ -134,10 +120,7 @@ def test_a_difference_in_cut_off_answers_is_found_though_the_node_judged_the_arm
 
 def test_where_ar_was_flagged_the_other_row_says_that_it_was_not_compared(local: Store) -> None:
     run = Graded(local)
-    step = run.step("eval-gpqa", "ar")
-    step.write(EVAL_SAMPLES, answers(50, range(40)))
-    step.judge((None, None, "suspect", ["truncated"], ["12% of the answers were cut off"]))
-    step.commit("suspect", ["truncated"])
+    run.answered("ar", None, answers(50, range(40)), verdict=("suspect", ["truncated"], ["12% were cut off"]))
     run.answered("mtp", 4, answers(50, range(40)))
     built = run.built()
     row = only(built.results, technique="mtp", extractor="last-in-body")

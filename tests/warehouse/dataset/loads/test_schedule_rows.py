@@ -9,16 +9,14 @@ import pytest
 
 from configs.steps.load import LoadStep, Offered, with_category
 from tests.warehouse.synthetic import StepWriter, demo_plan, only
-from tests.warehouse.visited import MinuteByMinute
+from tests.warehouse.visited import MinuteByMinute, view_of
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.loads import followed
-from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.formulas.load_windows import counted_gaps
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
-from warehouse.report.display.view import View
 from warehouse.report.steps.load import load_section, rate_section
 
 SPEC = LoadStep.model_validate(
@@ -89,12 +87,6 @@ def consolidated(local: Store, instead: dict[str, list[Row]]) -> Consolidated:
         step.judge(*((name, load.mode, "ok", [], []) for name in names))
     step.commit()
     return consolidate(local, ["r1"])
-
-
-def view_of(built: Consolidated) -> View:
-    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
-    pairs = [dict.fromkeys(PAIRS.column_names()) | row for row in built.pairs]
-    return View(rows, pairs, [], 0, load=[dict.fromkeys(LOAD.column_names()) | row for row in built.load])
 
 
 def test_a_schedule_has_no_tokens_per_second_and_no_speedup(built: Consolidated) -> None:

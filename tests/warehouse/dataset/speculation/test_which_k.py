@@ -22,7 +22,6 @@ from warehouse.dataset.statistics.speculation import expected_tokens
 from warehouse.dataset.statistics.visits import Components
 from warehouse.dataset.tables import K_CURVES
 from warehouse.ledger.parts import Row
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.which_k import which_k_section
@@ -179,25 +178,13 @@ def test_outputs_that_were_to_be_compared_and_were_not_recommend_nothing(local: 
 
 
 def write_parity(run: VisitedRun, technique: str, k: int | None, *, breaks: bool) -> None:
-    step = StepWriter(run.ledger, run.key(technique, k), "parity")
-    for number in range(2 if technique == "ar" else 1):
-        ids = [[-1 if breaks else index, *range(40)] for index in range(12)]
-        rows = [{"prompt_id": f"p-{at:02d}", "pass": number, "token_ids": each} for at, each in enumerate(ids)]
-        step.write(PARITY_OUTPUTS, rows)
-    step.provenance(machine="node-1 card-1")
-    step.judge((None, None, "ok", [], []))
-    step.commit()
+    found = {f"p-{index:02d}": [-1 if breaks else index, *range(40)] for index in range(12)}
+    run.outputs(technique, k, *[found] * (2 if technique == "ar" else 1))
 
 
 def test_what_was_not_really_run_is_never_recommended(local: Store) -> None:
-    dummy = [
-        each.model_copy(
-            update={
-                "cell": each.cell.model_copy(update={"model": each.cell.model.model_copy(update={"weights": "dummy"})})
-            }
-        )
-        for each in only_mtp()
-    ]
+    model = only_mtp()[0].cell.model.model_copy(update={"weights": "dummy"})
+    dummy = [each.model_copy(update={"cell": each.cell.model_copy(update={"model": model})}) for each in only_mtp()]
     run = mirrored(local, dummy)
     there_and_back(run, NEAR)
     row = recommended(run)
