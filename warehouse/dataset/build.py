@@ -64,36 +64,22 @@ Rows of tables that are only kept (`Table.is_consolidated`) don't count, for not
 BATCH_PARTS = 1_000
 """Parts read at a time."""
 
-ROW_ORDER = (
-    "model",
-    "precision",
-    "technique",
-    "k",
-    "step",
-    "condition",
-    "mode",
-    "metric",
-    "extractor",
-    "run_id",
-    "cell_key",
-)
-"""Order of `results_consolidated`; run and cell come last, so that equal rows of several runs stand together."""
+_CELL = ("model", "precision", "technique", "k")
+_CURVE = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
 
-PAIR_ORDER = ("model", "precision", "technique", "k", "kind", "step", "condition", "mode", "run_id", "cell_key")
-"""Order of `pairs`."""
+ORDERS = {
+    "results": (*_CELL, "step", "condition", "mode", "metric", "extractor", "run_id", "cell_key"),
+    "pairs": (*_CELL, "kind", "step", "condition", "mode", "run_id", "cell_key"),
+    "visits": (*_CELL, "step", "condition", "mode", "run_id", "machine", "position", "cell_key", "role", "visit",
+               "complete"),
+    "load": (*_CELL, "step", "concurrency", "category", "run_id", "cell_key"),
+    "k_curves": _CURVE,
+    "recommendations": _CURVE,
+}  # fmt: skip
+"""Order of each table's rows.
 
-VISIT_ORDER = (
-    *("model", "precision", "technique", "k", "step", "condition", "mode", "run_id", "machine", "position"),
-    *("cell_key", "role", "visit", "complete"),
-)
-"""Order of `visits`: those of one machine in the order in which they were made."""
-
-
-LOAD_ORDER = ("model", "precision", "technique", "k", "step", "concurrency", "category", "run_id", "cell_key")
-"""Order of `load`: the whole suite before its categories."""
-
-CURVE_ORDER = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
-"""Order of `k_curves` and `recommendations`."""
+Run and cell come last, so that equal rows of several runs stand together; starts of one machine stand in the order in
+which they were made, and a whole suite before its categories."""
 
 
 class Consolidated(NamedTuple):
@@ -124,24 +110,24 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
                 parts.append(Made([plain_row(step, raw) for step in steps if is_first(step, raw)]))
             else:
                 parts.append(file.rows(steps, raw))
-    results = [result for made in parts for result in made.results]
-    starts = [start for made in parts for start in made.visits]
-    load = [row for made in parts for row in made.load]
-    standings = {key: stands for made in parts for key, stands in made.standings.items()}
+    results = [result for each in parts for result in each.results]
+    starts = [start for each in parts for start in each.visits]
+    load = [row for each in parts for row in each.load]
+    standings = {key: stands for each in parts for key, stands in each.standings.items()}
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
     speeds = settled_speeds(barred(results, failed), barred_starts(starts, failed), standings)
-    pairs = settled([pair for made in parts for pair in made.pairs], failed)
+    pairs = settled([pair for each in parts for pair in each.pairs], failed)
     dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
     curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
-    return Consolidated(
-        results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
-        pairs=sorted([*pairs, *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
-        visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
-        load=sorted(with_verdicts(load, speeds.results), key=lambda row: _order(row, LOAD_ORDER)),
-        k_curves=sorted(curves.k_curves, key=lambda row: _order(row, CURVE_ORDER)),
-        recommendations=sorted(curves.recommendations, key=lambda row: _order(row, CURVE_ORDER)),
-        attempts=[row for history in inventory.histories for row in attempt_rows(history)],
-    )
+    made = {
+        "results": speeds.results,
+        "pairs": [*pairs, *speeds.pairs],
+        "visits": speeds.visits,
+        "load": with_verdicts(load, speeds.results),
+        **curves._asdict(),
+    }
+    attempts = [row for history in inventory.histories for row in attempt_rows(history)]
+    return Consolidated(**{name: _ordered(rows, ORDERS[name]) for name, rows in made.items()}, attempts=attempts)
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
@@ -154,10 +140,14 @@ def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
         yield None if spec is None else file_of(spec), tuple(steps)
 
 
-def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
-    """Sort key over nullable columns: nulls first."""
-    values = [row.get(name) for name in columns]
-    return tuple((value is not None, 0 if value is None else value) for value in values)
+def _ordered(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+    """Sorted by nullable columns, nulls first."""
+
+    def key(row: Row) -> tuple[tuple[bool, Any], ...]:
+        values = [row.get(name) for name in columns]
+        return tuple((value is not None, 0 if value is None else value) for value in values)
+
+    return sorted(rows, key=key)
 
 
 RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)

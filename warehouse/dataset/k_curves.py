@@ -201,19 +201,13 @@ def k_curves(
     for run_id, planned in plans.items():
         gone = {cell for run, cell in dropped if run == run_id}
         for curve in curves_of(run_id, planned):
-            add_curve(made, curve, measured.get(run_id, ()), latencies.get(run_id, ()), known, gone)
+            keys = {each.cell.cell_key for each in curve.cells.values()}
+            beside = keys if curve.baseline is None else keys | {curve.baseline.cell.cell_key}
+            rows = [row for row in measured.get(run_id, ()) if row["cell_key"] in beside]
+            streams = [row for row in latencies.get(run_id, ()) if row["cell_key"] in beside]
+            for shape in shapes_of(row for row in rows if row["cell_key"] in keys):
+                _add(made, points_of(curve, shape, rows, known), rows, streams, gone)
     return made
-
-
-def add_curve(
-    made: Curves, curve: Curve, results: Sequence[Row], load: Sequence[Row], known: Known, dropped: Collection[str] = ()
-) -> None:
-    """Add one curve under all conditions that any of its cells was measured under, from rows that may be of others."""
-    keys = {each.cell.cell_key for each in curve.cells.values()}
-    beside = keys if curve.baseline is None else keys | {curve.baseline.cell.cell_key}
-    rows, streams = ([row for row in each if row["cell_key"] in beside] for each in (results, load))
-    for shape in shapes_of(row for row in rows if row["cell_key"] in keys):
-        _add(made, points_of(curve, shape, rows, known), rows, streams, dropped)
 
 
 def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -224,24 +218,18 @@ def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _add(made: Curves, points: Points, rows: Sequence[Row], load: Sequence[Row], dropped: Collection[str]) -> None:
-    choice, steps = choose(points, rows, dropped), steps_of(points, rows, load)
-    always = always_drafting(points, load)
+    """Add a curve under one condition."""
+    choice, steps, always = choose(points, rows, dropped), steps_of(points, rows, load), always_drafting(points, load)
     drafting = [(k, step.relative) for k, step in steps.items() if k in always]
     cost = fitted_cost([(AR_K, 1.0), *drafting]) if drafting else None
-    shared = _shared(points)
+    shape = dict(zip(("step", "condition", "mode"), points.shape, strict=True))
+    shared = points.curve.identity() | shape | {"concurrency": points.concurrency}
     for k, point in sorted(points.by_k.items()):
         theory = theory_columns(k, point, steps.get(k), cost, is_always=k in always)
         made.k_curves.append(shared | _measured(k, point, choice) | theory)
     baselines = [step_ms(step.baseline) for step in steps.values()]
     target_ms = sum(baselines) / len(baselines) if baselines else None
     made.recommendations.append(shared | _recommended(points.curve, choice) | _cost(cost, target_ms))
-
-
-def _shared(points: Points) -> Row:
-    step, condition, mode = points.shape
-    return points.curve.identity() | {
-        "step": step, "condition": condition, "mode": mode, "concurrency": points.concurrency,
-    }  # fmt: skip
 
 
 def _measured(k: int, point: Point, choice: Choice) -> Row:

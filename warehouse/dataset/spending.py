@@ -53,9 +53,6 @@ class Spent(NamedTuple):
         return sum(self.by_cell.values(), 0.0)
 
 
-NOTHING_SPENT = Spent({})
-
-
 class Spending:
     """Reads a store's placements again and again; safe for many threads."""
 

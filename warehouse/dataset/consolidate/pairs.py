@@ -19,7 +19,7 @@ from warehouse.dataset.consolidate.inputs import CommittedStep
 from warehouse.dataset.consolidate.parity_bar import Cell
 from warehouse.dataset.consolidate.rows import Pair, Result, Row
 from warehouse.dataset.consolidate.serving import served_differently
-from warehouse.dataset.statistics.accuracy import Standing, compare, conclude, mcnemar_p, n_needed, wording
+from warehouse.dataset.statistics.accuracy import compare, conclude, mcnemar_p, n_needed, wording
 from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.ledger.verdicts import Reason, Verdict
 
@@ -157,6 +157,6 @@ def settled(pairs: Sequence[Pair], barred: Mapping[Cell, str]) -> list[Row]:
                 "ni_p_holm": ni_p,
                 "conclusion": conclusion,
                 "n_needed": n_needed(found, conclusion, len(family)),
-                "wording": wording(found, conclusion, Standing(p, ni_p, len(family))),
+                "wording": wording(found, conclusion, p, len(family)),
             }
     return done

@@ -218,17 +218,6 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(squares / (len(values) - 1) / len(values))
 
 
-class Standing(NamedTuple):
-    """A comparison among all others that are settled with it."""
-
-    p_holm: float
-    """Of no difference, corrected for the number of comparisons."""
-    ni_p_holm: float
-    """Of a loss as large as the margin, likewise."""
-    comparisons: int = 1
-    """How many there are, this one included."""
-
-
 def conclude(comparison: Comparison, p_holm: float, ni_p_holm: float) -> Conclusion:
     """The verdict, at 5 % over all comparisons whose p values were adjusted together.
 
@@ -253,8 +242,8 @@ def n_needed(comparison: Comparison, conclusion: Conclusion, comparisons: int = 
     return None if conclusion != "inconclusive" or needed <= comparison.n else needed
 
 
-def wording(comparison: Comparison, conclusion: Conclusion, standing: Standing) -> str:
-    """The comparison in words, in points of score.
+def wording(comparison: Comparison, conclusion: Conclusion, p_holm: float, comparisons: int = 1) -> str:
+    """The comparison in words, in points of score; one of so many that were settled together.
 
     "Equal" needs both bounds within the margin. The upper one is not corrected for the number of comparisons: it only
     keeps a gain from being called equality.
@@ -263,10 +252,10 @@ def wording(comparison: Comparison, conclusion: Conclusion, standing: Standing) 
     if comparison.samples > 1:
         size += f" with {comparison.samples} answers each"
     if conclusion == "inconclusive":
-        return _undecided(comparison, standing, size)
+        return _undecided(comparison, comparisons, size)
     if conclusion == "worse":
         return f"{_change(comparison)}, {size})"
-    p_holm, is_equal = standing.p_holm, comparison.bound_hi < comparison.margin
+    is_equal = comparison.bound_hi < comparison.margin
     if p_holm < ALPHA and is_equal:
         return f"{_change(comparison)}), which is within ±{margin} points ({size})"
     if p_holm < ALPHA and comparison.delta < 0:
@@ -277,14 +266,14 @@ def wording(comparison: Comparison, conclusion: Conclusion, standing: Standing) 
     return f"{claim} ({size}, one-sided 95 %)"
 
 
-def _undecided(comparison: Comparison, standing: Standing, size: str) -> str:
+def _undecided(comparison: Comparison, comparisons: int, size: str) -> str:
     """Why there is no verdict: what took it back, and how many items are missing, as far as items are."""
     why = []
     if comparison.ni_p < ALPHA:
         why.append("it holds alone, not beside all the other comparisons")
-    needed = n_needed(comparison, "inconclusive", standing.comparisons)
+    needed = n_needed(comparison, "inconclusive", comparisons)
     if needed is not None:
-        beside = f" as one of {standing.comparisons} comparisons" if standing.comparisons > 1 else ""
+        beside = f" as one of {comparisons} comparisons" if comparisons > 1 else ""
         why.append(f"needs about {needed} items{beside}")
     if why:
         return f"cannot tell: {'; '.join(why)} ({size})"

@@ -13,7 +13,6 @@ from warehouse.dataset.statistics.accuracy import (
     MARGIN,
     Comparison,
     Conclusion,
-    Standing,
     carries_lossless,
     compare,
     conclude,
@@ -131,7 +130,7 @@ def test_a_quantile_by_hand() -> None:
 def words(n: int, gained: int, lost: int, margin: float = 0.05, others: int = 1) -> str:
     found = compare_counts(n, gained, lost, margin, "row")
     p, ni_p = min(1.0, found.p * others), min(1.0, found.ni_p * others)
-    return wording(found, conclude(found, p, ni_p), Standing(p, ni_p, others))
+    return wording(found, conclude(found, p, ni_p), p, others)
 
 
 def test_holm_by_hand() -> None:
@@ -167,7 +166,7 @@ def test_too_few_items_say_how_many_are_needed() -> None:
 def test_a_loss_near_the_margin_is_not_a_matter_of_a_few_items_more() -> None:
     assert n_needed(compare_counts(2000, 60, 160, 0.05, "row"), "inconclusive") is None
     found = compare_counts(2000, 60, 160, 0.05, "row")
-    assert wording(found, "inconclusive", Standing(0.5, 0.5)) == (
+    assert wording(found, "inconclusive", 0.5) == (
         "cannot tell: -5.0 points (95 % interval -6.5 to -3.6, n=2000) is too near the margin"
     )
 
@@ -198,7 +197,7 @@ def test_many_comparisons_ask_for_more() -> None:
 
 def test_the_number_of_answers_is_told() -> None:
     found = compare([0.5, 0.25] * 99, [0.25, 0.5] * 99, 4, 0.05, "row")
-    said = wording(found, conclude(found, found.p, found.ni_p), Standing(found.p, found.ni_p))
+    said = wording(found, conclude(found, found.p, found.ni_p), found.p)
     assert said == "equal within ±5.0 points (n=198 with 4 answers each, one-sided 95 %)"
 
 
