@@ -166,26 +166,21 @@ def attempt_rows(history: CellHistory) -> list[Row]:
 
 
 def _row(line: BillLine) -> Row:
+    story = line.story
     if line.attempt is not None:
         # a record says "" where it has no words; in the dataset that would be taken for a reason or a log
         recorded = {name: getattr(line.attempt, name) for name in RECORDED}
         row = {name: None if value == "" else value for name, value in recorded.items()}
-    else:
-        assert line.story is not None, "a bill line has an attempt or a placement"
-        row = _unrecorded(line.number, line.story)
-    return row if line.story is None else row | _billed(line, line.story)
-
-
-def _unrecorded(number: int | None, story: PlacementStory) -> Row:
-    """A try whose runner left no record: what is known is how its machine ended."""
-    assert story.end is not None, "open placements are not billed here"
-    return {
-        "attempt": number,
-        "outcome": story.end.outcome.row.outcome,
-        "reason": story.end.detail or story.end.outcome,
-        "started_at": story.asked.asked_at,
-        "ended_at": story.end.at,
-    }
+    else:  # its runner left no record: what is known is how its machine ended
+        assert story is not None and story.end is not None, "a line without an attempt has a placement that ended"
+        row = {
+            "attempt": line.number,
+            "outcome": story.end.outcome.row.outcome,
+            "reason": story.end.detail or story.end.outcome,
+            "started_at": story.asked.asked_at,
+            "ended_at": story.end.at,
+        }
+    return row if story is None else row | _billed(line, story)
 
 
 def _billed(line: BillLine, story: PlacementStory) -> Row:

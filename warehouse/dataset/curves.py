@@ -56,10 +56,12 @@ class Curve(NamedTuple):
     @property
     def unreal(self) -> str | None:
         """What was made up in any of its cells; None: all were really run."""
-        found = [
-            said for planned in self.cells.values() for said in (made_up(planned.cell), _replayed(planned)) if said
-        ]
-        return found[0] if found else None
+        for cell in (planned.cell for planned in self.cells.values()):
+            source = acceptance_source(cell) or ""
+            found = made_up(cell) or (f"acceptance={source}" if source.startswith("replayed:") else None)
+            if found:
+                return found
+        return None
 
     def identity(self) -> Row:
         """The columns that name it."""
@@ -106,11 +108,6 @@ def _without_k(planned: PlannedCell) -> str:
     """What the cells of a curve share; of a replayed acceptance its source, because each K has rates of its own."""
     shared = planned.cell.model_copy(update={"k": None, "acceptance": None})
     return f"{shared.cell_key} {planned.gpu.name} {planned.cell.acceptance and planned.cell.acceptance.label}"
-
-
-def _replayed(planned: PlannedCell) -> str | None:
-    source = acceptance_source(planned.cell) or ""
-    return f"acceptance={source}" if source.startswith("replayed:") else None
 
 
 class Point(NamedTuple):

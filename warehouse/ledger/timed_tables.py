@@ -132,33 +132,24 @@ def _requiring(columns: tuple[Column, ...], names: str) -> tuple[Column, ...]:
 
 
 THROUGHPUT = REQUESTS, WINDOWS = _tables(
-    "",
-    "one timed request",
-    "one repeat of one condition: the same work counted by the client and by the engine",
-    "request_id",
-    "repeat",
-)
+    "", "one timed request", "one repeat of one condition: the same work counted by the client and by the engine",
+    "request_id", "repeat",
+)  # fmt: skip
 
 LOAD = LOAD_REQUESTS, LOAD_WINDOWS = _tables(
-    "load_",
-    "one streamed request of a prompt suite under load",
+    "load_", "one streamed request of a prompt suite under load",
     "what one attempt sent under one load, in one loop, counted by the engine, too",
-    "category prompt_id repeat sent_s",
-    "",
-)
+    "category prompt_id repeat sent_s", "",
+)  # fmt: skip
 
 DEPTH = DEPTH_REQUESTS, DEPTH_WINDOWS = _tables(
-    "depth_",
-    "one streamed request at a depth",
+    "depth_", "one streamed request at a depth",
     "one run of a depth: a batch of streams that are sent together, counted by the client and by the engine",
-    "request_id depth_tokens",
-    "depth_tokens repeat",
-)
+    "request_id depth_tokens", "depth_tokens repeat",
+)  # fmt: skip
 
 PROMPTS = PROMPT_REQUESTS, PROMPT_WINDOWS = _tables(
-    "prompt_",
-    "one timed answer to a workload's prompt",
+    "prompt_", "one timed answer to a workload's prompt",
     "one repeat of one workload at one concurrency: copies of its prompt sent together, counted by the engine, too",
-    "workload language repeat number",
-    "workload language repeat",
-)
+    "workload language repeat number", "workload language repeat",
+)  # fmt: skip

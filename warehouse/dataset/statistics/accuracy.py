@@ -130,17 +130,6 @@ class Comparison(NamedTuple):
     """Of one item's d, as planning takes it: (sum d^2 + 1) / (n + 2), never 0 (Agresti and Min 2005)."""
 
 
-class Tested(NamedTuple):
-    """What the differences say, by whichever way they can be tested."""
-
-    delta_lo: float
-    delta_hi: float
-    bound_lo: float
-    bound_hi: float
-    p: float
-    ni_p: float
-
-
 def compare(
     baseline: Sequence[float],
     technique: Sequence[float],
@@ -173,42 +162,38 @@ def compare(
         margin=margin,
         mde=(Z_TWO_SIDED + Z_POWER) * math.sqrt(variance / n),
         variance=variance,
-        **tested(differences, margin)._asdict(),
+        **(_by_counts if all(d in (-1, 0, 1) for d in differences) else _by_means)(differences, margin),
     )
 
 
-def tested(differences: list[float], margin: float) -> Tested:
-    """Intervals and p values of the mean difference; the module's docstring says which way is taken when."""
-    if all(d in (-1, 0, 1) for d in differences):
-        gained, lost = differences.count(1), differences.count(-1)
-        return _by_counts(len(differences), gained, lost, margin)
-    return _by_means(differences, margin)
+def _by_counts(differences: Sequence[float], margin: float) -> dict[str, float]:
+    n, gained, lost, normal = len(differences), differences.count(1), differences.count(-1), NormalDist()
+    delta_lo, delta_hi = tango_interval(n, gained, lost, normal.inv_cdf(1 - ALPHA / 2))
+    bound_lo, bound_hi = tango_interval(n, gained, lost, normal.inv_cdf(1 - ALPHA))
+    return {
+        "delta_lo": delta_lo,
+        "delta_hi": delta_hi,
+        "bound_lo": bound_lo,
+        "bound_hi": bound_hi,
+        "p": mcnemar_p(gained, lost),
+        "ni_p": normal.cdf(-tango_score(n, gained, lost, -margin)),
+    }
 
 
-def _by_counts(n: int, gained: int, lost: int, margin: float) -> Tested:
-    normal = NormalDist()
-    return Tested(
-        *tango_interval(n, gained, lost, normal.inv_cdf(1 - ALPHA / 2)),
-        *tango_interval(n, gained, lost, normal.inv_cdf(1 - ALPHA)),
-        p=mcnemar_p(gained, lost),
-        ni_p=normal.cdf(-tango_score(n, gained, lost, -margin)),
-    )
-
-
-def _by_means(differences: Sequence[float], margin: float) -> Tested:
+def _by_means(differences: Sequence[float], margin: float) -> dict[str, float]:
     n = len(differences)  # with the item that speaks against it: n + 1 values, n degrees of freedom
     lower, lower_error = _mean_and_error([*differences, -1.0])
     upper, upper_error = _mean_and_error([*differences, 1.0])
     two_sided, one_sided = student_quantile(ALPHA / 2, n), student_quantile(ALPHA, n)
     clear_of_zero = max(lower / lower_error, -upper / upper_error, 0.0)
-    return Tested(
-        max(-1.0, lower - two_sided * lower_error),
-        min(1.0, upper + two_sided * upper_error),
-        max(-1.0, lower - one_sided * lower_error),
-        min(1.0, upper + one_sided * upper_error),
-        p=2 * student_tail(clear_of_zero, n),
-        ni_p=student_tail((lower + margin) / lower_error, n),
-    )
+    return {
+        "delta_lo": max(-1.0, lower - two_sided * lower_error),
+        "delta_hi": min(1.0, upper + two_sided * upper_error),
+        "bound_lo": max(-1.0, lower - one_sided * lower_error),
+        "bound_hi": min(1.0, upper + one_sided * upper_error),
+        "p": 2 * student_tail(clear_of_zero, n),
+        "ni_p": student_tail((lower + margin) / lower_error, n),
+    }
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
