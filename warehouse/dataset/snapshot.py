@@ -290,7 +290,6 @@ def _manifest_key(number: int) -> str:
 
 
 def _refresh_copies(store: Store, manifest: Manifest) -> None:
-    """Bring the copies at the store's root, and the data dictionary, up to the manifest."""
     for file in manifest.files:
         copy = file.key.rsplit("/", 1)[1]
         there = store.get(copy)

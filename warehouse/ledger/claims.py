@@ -202,7 +202,6 @@ class Claims:
         return None if claim is None else self._heard(claim)
 
     def _heard(self, claim: FlowClaim) -> _Word:
-        """The last word of a claim's flow."""
         word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),), claim.pulse)
         key = f"{self._run_root}/flows/{claim.pulse}.json"
         data = None if claim.pulse is None else self.store.get(key)

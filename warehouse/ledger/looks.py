@@ -217,7 +217,6 @@ class SharedLook:
         flight.set_result(None)
 
     def _listed(self, scope: str) -> tuple[int, dict[str, dict[str, Seen]]]:
-        """How many keys there are, and by cell those that are shown."""
         keys, found = 0, dict[str, dict[str, Seen]]()
         for seen in self.ledger.store.seen(scope):
             keys += 1

@@ -151,7 +151,6 @@ Graded = tuple[str, int]
 
 
 def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[Graded]]]:
-    """Cells of a run with their committed steps; cells that have none yet may still have attempts."""
     keys = ledger.keys()
     committed, regraded = ledger.committed_steps(keys), newest(keys)
     planned = {planned.cell.cell_key for planned in plan}

@@ -10,18 +10,18 @@ any false claim at 5 % over the family: all models, precisions and techniques, o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
-from warehouse.dataset.consolidate.inputs import CommittedStep
+from warehouse.dataset.consolidate.inputs import CommittedStep, baseline_of
 from warehouse.dataset.consolidate.parity_bar import Cell
-from warehouse.dataset.consolidate.rows import Pair, Result, Row
+from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row
 from warehouse.dataset.consolidate.serving import served_differently
 from warehouse.dataset.statistics.accuracy import compare, conclude, mcnemar_p, n_needed, wording
 from warehouse.dataset.statistics.proportions import ALPHA, holm
-from warehouse.ledger.verdicts import Reason, Verdict
+from warehouse.ledger.verdicts import Reason
 
 _SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "made_up", "engine", "gpu", "step")
 
@@ -43,13 +43,31 @@ class Arm(NamedTuple):
     """One cell's side of a comparison."""
 
     step: CommittedStep
-    verdict: Verdict
+    judged: Judged
     """Of its step; only ok ones are compared."""
     items: pl.DataFrame | None
     """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash, extractor_version (null: not
     recorded)."""
     margin: float
     """Loss of score that still counts as none."""
+
+
+def scored(arms: Sequence[Arm], rows_of: Callable[[Arm], list[Result]]) -> Made:
+    """Rows of scores, and a comparison with AR where both cells' rows are ok.
+
+    `rows_of` makes a cell's rows, the one that counts first.
+    """
+    results: list[Result] = []
+    pairs: list[Pair] = []
+    by_step = {arm.step.identity: arm for arm in arms}
+    for arm in arms:
+        first, *others = rows_of(arm)
+        baseline = baseline_of(arm.step, tuple(each.step for each in arms))
+        if baseline is not None:
+            first, pair = paired(first, arm, by_step[baseline.identity])
+            pairs += [] if pair is None else [pair]
+        results += (first, *others)
+    return Made(results, pairs)
 
 
 def paired(result: Result, ours: Arm, baseline: Arm) -> tuple[Result, Pair | None]:
@@ -65,8 +83,8 @@ def paired(result: Result, ours: Arm, baseline: Arm) -> tuple[Result, Pair | Non
     if refusal is not None:
         return result.noting(f"not compared with AR: {refusal}"), None
     held, truncated_delta = _held_to_truncation(result, both)
-    if baseline.verdict != "ok":
-        return held.noting(f"not compared with AR: its row is {baseline.verdict}"), None
+    if baseline.judged.verdict != "ok":
+        return held.noting(f"not compared with AR: its row is {baseline.judged.verdict}"), None
     if not result.is_ok:
         return held, None
     row = held.row

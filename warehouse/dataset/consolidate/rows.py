@@ -270,7 +270,6 @@ def is_first(step: CommittedStep, raw: Raw) -> bool:
 
 
 def _visits(step: CommittedStep, raw: Raw) -> list[CommittedStep]:
-    """The commits of a step, one per visit."""
     return [each for each in raw.beside(step) if each.name == step.name]
 
 

@@ -197,7 +197,6 @@ def _by_means(differences: Sequence[float], margin: float) -> dict[str, float]:
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and its standard error."""
     mean = math.fsum(values) / len(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     return mean, math.sqrt(squares / (len(values) - 1) / len(values))

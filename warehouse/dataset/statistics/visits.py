@@ -310,7 +310,6 @@ def _repeat_part(arm: Arm, repeats: Repeats) -> tuple[float, float]:
 
 
 def _average(arms: Sequence[Repeats]) -> float:
-    """Variance of a repeat, over all of a run's."""
     return sum([arm.df * arm.var for arm in arms]) / sum([arm.df for arm in arms])
 
 

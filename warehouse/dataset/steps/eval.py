@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 
 from configs.steps.eval import EvalStep
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
-from warehouse.dataset.consolidate.pairs import Arm, paired
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
+from warehouse.dataset.consolidate.pairs import Arm, scored
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row, base_row, step_seconds
+from warehouse.dataset.consolidate.rows import Judged, Made, Result, Row, base_row, step_seconds
 from warehouse.dataset.consolidate.serving import judged_as_served
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.proportions import Z_TWO_SIDED, pass_at_k, proportion_stderr, wilson_interval
@@ -107,26 +107,11 @@ def tallied(samples: pl.LazyFrame) -> pl.LazyFrame:
 
 def rows(group: Group, raw: Raw) -> Made:
     """Per cell a row that counts and one per other reader; a comparison with AR where both cells' rows are ok."""
-    results: list[Result] = []
-    pairs: list[Pair] = []
-    for step in group:
-        counts = next(iter(raw.rows(step, EVAL_SAMPLES, counted)), None)
-        verdict = judged_as_served(step, raw)
-        if counts is None:
-            results.append(Result(base_row(step, raw, step_seconds(step, raw)), verdict))
-            continue
-        first, *others = _score_rows(step, counts, verdict, raw)
-        baseline = baseline_of(step, group)
-        if baseline is not None:
-            first, pair = paired(first, *(_arm(each, raw) for each in (step, baseline)))
-            pairs += [] if pair is None else [pair]
-        results += (first, *others)
-    return Made(results, pairs)
-
-
-def _arm(step: CommittedStep, raw: Raw) -> Arm:
-    spec = _spec(step)
-    return Arm(step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_SAMPLES, answered), spec.margin)
+    arms = [
+        Arm(step, judged_as_served(step, raw), raw.frame(step, EVAL_SAMPLES, answered), _spec(step).margin)
+        for step in group
+    ]
+    return scored(arms, lambda arm: _score_rows(arm, raw))
 
 
 def _spec(step: CommittedStep) -> EvalStep:
@@ -134,8 +119,12 @@ def _spec(step: CommittedStep) -> EvalStep:
     return step.spec
 
 
-def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) -> list[Result]:
+def _score_rows(arm: Arm, raw: Raw) -> list[Result]:
     """The row that counts, then the diagnostics: one per reader of letters, and what the framework said itself."""
+    step, verdict = arm.step, arm.judged
+    counts = next(iter(raw.rows(step, EVAL_SAMPLES, counted)), None)
+    if counts is None:
+        return [Result(base_row(step, raw, step_seconds(step, raw)), verdict)]
     spec, letters = _spec(step), bool(_spec(step).suite.letters)
     metric, extractor = spec.suite.counting
     scores = raw.rows(step, EVAL_SCORES)
@@ -166,7 +155,7 @@ def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) 
         # where answers are letters, each of its figures is a share of right ones, so it has to agree
         is_same = letters or score["metric"] == metric
         made.append(_beside(first, found, verdict) if is_same else Result(found, verdict))
-    return [*made, *(Result(each, verdict) for each in _any_of_several(step, row, counts, raw))]
+    return [*made, *(Result(each, verdict) for each in _any_of_several(row, counts, arm.items))]
 
 
 def _beside(first: Row, other: Row, verdict: Judged) -> Result:
@@ -181,9 +170,9 @@ def _beside(first: Row, other: Row, verdict: Judged) -> Result:
     return result.worsened("suspect", Reason.EXTRACTORS_DISAGREE, sentence)
 
 
-def _any_of_several(step: CommittedStep, row: Row, counts: Counts, raw: Raw) -> list[Row]:
+def _any_of_several(row: Row, counts: Counts, items: pl.DataFrame | None) -> list[Row]:
     """pass@k for k = 2, 4, 8, ... up to the answers per item; the score itself is pass@1."""
-    samples, items = counts["samples"], raw.frame(step, EVAL_SAMPLES, answered)
+    samples = counts["samples"]
     if samples < FEWEST_TRIES or items is None:
         return []
     right = items["right"].to_list()

@@ -10,10 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
-from warehouse.dataset.consolidate.pairs import Arm, paired
+from warehouse.dataset.consolidate.inputs import STEP, Group
+from warehouse.dataset.consolidate.pairs import Arm, scored
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row, base_row, step_seconds
+from warehouse.dataset.consolidate.rows import Made, Result, Row, base_row, step_seconds
 from warehouse.dataset.consolidate.serving import judged_as_served
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.accuracy import MARGIN
@@ -60,36 +60,24 @@ def answered(items: pl.LazyFrame) -> pl.LazyFrame:
 
 def rows(group: Group, raw: Raw) -> Made:
     """Two rows per cell, by extractor, and a comparison with AR where both cells' rows are ok."""
-    results: list[Result] = []
-    pairs: list[Pair] = []
-    for step in group:
-        verdict = judged_as_served(step, raw)
-        counts = raw.rows(step, EVAL_ITEMS, counted)
-        if not counts:
-            results.append(Result(base_row(step, raw, step_seconds(step, raw)), verdict))
-            continue
-        last, first = _score_rows(step, counts[0], verdict, raw)
-        baseline = baseline_of(step, group)
-        if baseline is not None:
-            last, pair = paired(last, *(_arm(each, raw) for each in (step, baseline)))
-            pairs += [] if pair is None else [pair]
-        results += (last, first)
-    return Made(results, pairs)
+    arms = [Arm(step, judged_as_served(step, raw), raw.frame(step, EVAL_ITEMS, answered), MARGIN) for step in group]
+    return scored(arms, lambda arm: _score_rows(arm, raw))
 
 
-def _arm(step: CommittedStep, raw: Raw) -> Arm:
-    return Arm(step, judged_as_served(step, raw).verdict, raw.frame(step, EVAL_ITEMS, answered), MARGIN)
-
-
-def _score_rows(step: CommittedStep, counts: Counts, verdict: Judged, raw: Raw) -> tuple[Result, Result]:
+def _score_rows(arm: Arm, raw: Raw) -> list[Result]:
     """The score by last-letter, which counts, and by first-letter, which is kept to show where a grader would lie."""
+    step, seconds = arm.step, step_seconds(arm.step, raw)
+    counts = next(iter(raw.rows(step, EVAL_ITEMS, counted)), None)
+    if counts is None:
+        return [Result(base_row(step, raw, seconds), arm.judged)]
     row = base_row(step, raw) | {"metric": "accuracy"}
-    last = row | _score(counts, "last") | step_seconds(step, raw)._asdict() | counted_acceptance(step, raw)
-    first = row | _score(counts, "first")
-    if counts["right_first"] == counts["right_last"]:
-        return Result(last, verdict), Result(first, verdict)
-    sentence = f"first-letter reads {first['score']:.3f} where last-letter reads {last['score']:.3f}: a diagnostic"
-    return Result(last, verdict), Result(first, verdict).worsened("suspect", Reason.EXTRACTORS_DISAGREE, sentence)
+    last = Result(row | _score(counts, "last") | seconds._asdict() | counted_acceptance(step, raw), arm.judged)
+    first = Result(row | _score(counts, "first"), arm.judged)
+    if counts["right_first"] != counts["right_last"]:
+        scores = [each.columns["score"] for each in (first, last)]
+        sentence = "first-letter reads {:.3f} where last-letter reads {:.3f}: a diagnostic".format(*scores)
+        first = first.worsened("suspect", Reason.EXTRACTORS_DISAGREE, sentence)
+    return [last, first]
 
 
 def _score(counts: Counts, extractor: str) -> Row:

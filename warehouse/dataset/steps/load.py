@@ -93,7 +93,6 @@ def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> li
 
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Times and tokens, in the order in which they were asked."""
     return frame.select(*STEP, *KEPT).sort("condition", "attempt", "sent_s", "prompt_id")
 
 

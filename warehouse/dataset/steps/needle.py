@@ -43,7 +43,6 @@ def _rows(step: CommittedStep, raw: Raw) -> list[Result]:
 
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Who found what."""
     flags = ("correct", "truncated", "blank")
     return frame.select(*STEP, "context_tokens", "depth_percent", "seed", *flags).sort("seed")
 

@@ -65,7 +65,6 @@ def loops(requests: Sequence[Row]) -> list[list[Row]]:
 
 
 def _timed(concurrency: int | None, rows: Sequence[Row]) -> list[Row]:
-    """Of one loop."""
     if concurrency is None:
         return _scheduled(rows)
     if concurrency == 1:

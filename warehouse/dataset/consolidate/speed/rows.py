@@ -162,7 +162,6 @@ def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
 
 
 def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
-    """What the visits measured of one condition, as columns."""
     condition, mode = shape
     windows = [window for visit in visits for window in visit.windows]
     requests = [row for visit in visits for row in visit.requests]

@@ -120,7 +120,6 @@ def _settled(result: Result, stands: Standing, known: Known) -> tuple[Result, Ro
 
 
 def _interval_of(ours: Visits, found: Components) -> Row:
-    """Interval of the rate, and over what it holds."""
     if not found.start_df:
         row: Row = {"interval_scope": WITHIN_ONE_START}
     else:
