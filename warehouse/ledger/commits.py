@@ -158,13 +158,7 @@ class Ledger:
         return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
 
     def write_part(
-        self,
-        cell_key: str,
-        step: str,
-        table: Table,
-        rows: Sequence[Row],
-        attempt: int,
-        spent_s: float | None = None,
+        self, cell_key: str, step: str, table: Table, rows: Sequence[Row], attempt: int, spent_s: float | None = None
     ) -> Part:
         """Store rows as one new part. Readers ignore it until a commit names it.
 

@@ -73,11 +73,7 @@ def tango_score(n: int, gained: int, lost: int, difference: float) -> float:
 
 
 def carries_lossless(
-    parity: tuple[int, int] | None,
-    control: tuple[int, int] | None,
-    conclusion: str | None,
-    delta: float,
-    p_holm: float,
+    parity: tuple[int, int] | None, control: tuple[int, int] | None, conclusion: str | None, delta: float, p_holm: float
 ) -> bool:
     """Whether "lossless" may be printed.
 
@@ -131,11 +127,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    baseline: Sequence[float],
-    technique: Sequence[float],
-    samples: int,
-    margin: float,
-    identity: str | None,
+    baseline: Sequence[float], technique: Sequence[float], samples: int, margin: float, identity: str | None
 ) -> Comparison:
     """Paired comparison of two arms.
 

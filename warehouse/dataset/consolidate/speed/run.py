@@ -17,14 +17,7 @@ from warehouse.dataset.consolidate.rows import ArmKey, Row, Start
 from warehouse.dataset.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.speed.visits import Shape
 from warehouse.dataset.statistics.proportions import ALPHA, holm
-from warehouse.dataset.statistics.visits import (
-    Arm,
-    Components,
-    Estimate,
-    components,
-    placebo_interval,
-    smallest_seen,
-)
+from warehouse.dataset.statistics.visits import Arm, Components, Estimate, components, placebo_interval, smallest_seen
 from warehouse.ledger.verdicts import Reason
 
 Load = tuple[str, str, str, str]
