@@ -1,6 +1,7 @@
-"""Commits, leases and parts: what survives races, silence and death.
+"""Commits, leases, owners, clocks and parts: what survives races, silence and death.
 
-Reading Parquet leaves nothing behind: a thread of Arrow's that lives on may abort a process that ends.
+Known to be dead is only a process of this very machine, boot and pid namespace that is gone. Clocks that jump or
+disagree make nothing take less than no time. Reading Parquet leaves no thread that may abort a process that ends.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,9 +20,11 @@ from configs.checkout import ROOT
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
 from warehouse.dataset.build import raw_tables
 from warehouse.dataset.snapshot import publish, read_current
+from warehouse.ledger.clock import SYSTEM, iso_of
 from warehouse.ledger.commits import Ledger, run_ids
-from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases
-from warehouse.ledger.owner import owner_name
+from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, gone_attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.owner import lives_here, owner_name
 from warehouse.ledger.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError
@@ -239,3 +243,80 @@ def test_reading_rows_starts_no_thread(tmp_path: Path, reader: str) -> None:
     script = SCRIPT.format(reader=READERS[reader])
     done = subprocess.run([sys.executable, "-c", script, file], cwd=ROOT, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+PARTS = ("host", "machine", "boot", "namespace", "pid", "tick")
+
+
+def changed(part: str, to: str) -> str:
+    """This process's name with another word in one place."""
+    parts = dict(zip(PARTS, owner_name().split("/"), strict=True))
+    return "/".join((parts | {part: to}).values())
+
+
+def test_this_process_lives() -> None:
+    assert lives_here(owner_name()) is True
+
+
+def test_a_later_process_with_the_same_id_is_another_one() -> None:
+    assert lives_here(changed("tick", "1")) is False
+
+
+def test_a_process_that_ended_here_is_dead() -> None:
+    assert lives_here(ended_process()) is False
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        changed("host", "another-host"),
+        changed("machine", "deadbeef"),
+        changed("boot", "deadbeef"),
+        changed("boot", ""),
+        changed("namespace", "4026532000"),
+        changed("namespace", ""),
+        elsewhere("a"),
+        "host/of/an/earlier/version",
+        "",
+    ],
+    ids=["host", "machine", "boot", "no boot", "namespace", "no namespace", "elsewhere", "earlier version", "nobody"],
+)
+def test_nobody_knows_of_a_process_that_could_not_be_seen_from_here(owner: str) -> None:
+    assert lives_here(owner) is None
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rpf", "true"], capture_output=True, check=False).returncode != 0,
+    reason="no user namespaces",
+)
+@pytest.mark.parametrize("flags", ["-rpf --mount-proc", "-rpf"])
+def test_nobody_knows_from_another_pid_namespace(flags: str) -> None:
+    code = f"from warehouse.ledger.owner import lives_here; print(lives_here({owner_name()!r}))"
+    argv = ["unshare", *flags.split(), sys.executable, "-c", code]
+    said = subprocess.run(argv, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    assert said.strip() == "None"
+
+
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_a_process_s_moments_go_on_evenly_whatever_the_wall_clock_does(
+    monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    before_s, wall_s = SYSTEM.now_s(), time.time()
+    assert abs(before_s - wall_s) < 60, "they are the wall clock's, as it was when the process began"
+    monkeypatch.setattr(time, "time", lambda: wall_s + jump_s)
+    assert 0 <= SYSTEM.now_s() - before_s < 60
+
+
+def test_an_attempt_is_never_shorter_than_what_its_runner_counted(local: Store) -> None:
+    """Its start is by the node's clock, its end by that of the flow that found it gone."""
+    cell = demo_plan().cells[0].cell.cell_key
+    leases = Leases(Ledger(local, "one"), cell)
+    lease = leases.acquire("a node whose clock is an hour ahead")
+    beat = Heartbeat(
+        attempt=1, phase="measuring", load_s=40, smoke_s=5, measure_s=50, at_risk_s=10, at=lease.granted_at
+    )
+    ended_at = iso_of(SYSTEM.now_s() - 3600)
+    assert leases.close(gone_attempt(lease, beat, Ended.SILENT, "silent", ended_at, price_usd_h=3.6))
+    [attempt] = leases.attempts()
+    assert attempt.wall_s == 95
+    assert attempt.cost_usd == pytest.approx(0.095)
