@@ -171,7 +171,7 @@ def speed_pair(
     check allows no claim.
     """
     noted = [*([Reason.SERVING_DIFFERS] if differs else []), *([withheld] if withheld is not None else [])]
-    pair = pair_columns(row, baseline.served_cell_key, "speed") | {
+    return pair_columns(row, baseline.served_cell_key, "speed") | {
         "condition": row["condition"],
         "mode": row["mode"],
         "metric": "tok_s",
@@ -191,36 +191,38 @@ def speed_pair(
         "served_differently": differs,
         "wording": _wording(row, ours, baseline, found, differs, withheld),
     }
-    return _alone(pair)
-
-
-CORRECTED = "; inconclusive"
-"""Begins what a correction has to say of a pair's wording."""
-
-
-def _alone(pair: Row) -> Row:
-    """The pair with what its interval says by itself: nothing, unless the row is ok and no claim is withheld."""
-    low, high, conclusion = pair["ratio_lo"], pair["ratio_hi"], "inconclusive"
-    is_ok = pair["verdict"] == "ok" and not any(reason in pair["reasons"] for reason in WITHHELD)
-    if is_ok and low is not None and high is not None:
-        conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
-    return pair | {"conclusion": conclusion, "wording": pair["wording"].partition(CORRECTED)[0]}
-
-
-def among_others(pairs: Sequence[Row]) -> list[Row]:
-    """The pairs, their p values corrected for all cells of the run under the same condition (Holm).
-
-    Of twenty techniques that gain nothing one would read as faster by its interval alone: such a claim is withdrawn.
-    A row that isn't ok claims nothing, so it is none of so many and has no corrected p. Pairs that were corrected
-    before, among others, are corrected anew.
-    """
-    families: dict[tuple[str | None, ...], list[Row]] = {}
-    for pair in pairs:
-        families.setdefault(_family(pair), []).append(_alone(pair))
-    return [each for family in families.values() for each in _corrected(family)]
 
 
 _FAMILY = ("run_id", "step", "condition", "mode")
+
+
+def among_others(pairs: Sequence[Row]) -> list[Row]:
+    """The pairs with their conclusion, their p values corrected for all cells of the run under the same condition.
+
+    Of twenty techniques that gain nothing one would read as faster by its interval alone: Holm withdraws such a claim.
+    A row that isn't ok claims nothing, so it is none of so many and has no corrected p.
+    """
+    families: dict[tuple[str | None, ...], list[Row]] = {}
+    for pair in pairs:
+        families.setdefault(_family(pair), []).append(pair)
+    return [each for family in families.values() for each in _concluded(family)]
+
+
+def _concluded(family: Sequence[Row]) -> list[Row]:
+    tested = [pair for pair in family if pair["ratio_p"] is not None and pair["verdict"] == "ok"]
+    corrected = dict(zip(map(id, tested), holm([pair["ratio_p"] for pair in tested]), strict=True))
+    done = []
+    for pair in family:
+        low, high, p = pair["ratio_lo"], pair["ratio_hi"], corrected.get(id(pair))
+        conclusion, wording = "inconclusive", pair["wording"]
+        is_ok = pair["verdict"] == "ok" and not any(reason in pair["reasons"] for reason in WITHHELD)
+        if is_ok and low is not None and high is not None:
+            conclusion = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
+        if p is not None and p >= ALPHA and conclusion != "inconclusive":
+            among = f" as one of {len(tested)} comparisons" if len(tested) > 1 else ""
+            conclusion, wording = "inconclusive", f"{wording}; inconclusive{among} (p = {p:.2g})"
+        done.append(pair | {"ratio_p_holm": p, "conclusion": conclusion, "wording": wording})
+    return done
 
 
 def concluded(results: Sequence[Row], pairs: Sequence[Row]) -> list[Row]:
@@ -233,21 +235,6 @@ def _family(row: Row) -> tuple[str | None, ...]:
     return tuple(row.get(name) for name in _FAMILY)
 
 
-def _corrected(family: Sequence[Row]) -> list[Row]:
-    tested = [pair for pair in family if pair["ratio_p"] is not None and pair["verdict"] == "ok"]
-    corrected = dict(zip(map(id, tested), holm([pair["ratio_p"] for pair in tested]), strict=True))
-    done = []
-    for pair in family:
-        p = corrected.get(id(pair))
-        pair = pair | {"ratio_p_holm": p}
-        if p is not None and p >= ALPHA and pair["conclusion"] != "inconclusive":
-            among = f" as one of {len(tested)} comparisons" if len(tested) > 1 else ""
-            wording = f"{pair['wording']}{CORRECTED}{among} (p = {p:.2g})"
-            pair |= {"conclusion": "inconclusive", "wording": wording}
-        done.append(pair)
-    return done
-
-
 def _wording(
     row: Row, ours: Visits, baseline: Visits, found: Components, differs: list[str], withheld: Reason | None
 ) -> str:
@@ -255,8 +242,9 @@ def _wording(
     if row["speedup_lo"] is None:
         said += _no_interval(ours, baseline, found)
     else:
-        said += f" [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}], {_starts(len(ours.rates))} against "
-        said += f"{len(baseline.rates)} on one machine"
+        starts = "1 start" if len(ours.rates) == 1 else f"{len(ours.rates)} starts"
+        said += f" [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}], {starts} against {len(baseline.rates)} on one "
+        said += "machine"
     if row["verdict"] != "ok":
         said += f"; no claim: the row is {row['verdict']} ({', '.join(row['reasons'])})"
     elif withheld is not None:
@@ -271,7 +259,3 @@ def _no_interval(ours: Visits, baseline: Visits, found: Components) -> str:
     if any(len(visit.log_rates) < 2 for visit in (*ours.rates, *baseline.rates)):
         return ": no claim: one repeat in a start says nothing of how repeats scatter"
     return ": no claim: the two were not measured about the same middle, and no drift is known"
-
-
-def _starts(number: int) -> str:
-    return "1 start" if number == 1 else f"{number} starts"
