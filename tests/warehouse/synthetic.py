@@ -151,10 +151,10 @@ class DemoRun:
         return consolidate(self.ledger.store, [self.ledger.run_id])
 
 
-def only(found: Sequence[Row], **columns: Any) -> dict[str, Any]:
+def only(found: Sequence[dict[str, Any]], **columns: Any) -> dict[str, Any]:
     """The one row that has these values."""
     [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
-    return dict(row)
+    return row
 
 
 def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words", plan: Plan | None = None) -> Plan:
