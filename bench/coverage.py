@@ -35,7 +35,7 @@ from random import Random
 from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
-from warehouse.dataset.statistics.conclude import holm
+from warehouse.dataset.statistics.proportions import holm
 from warehouse.dataset.statistics.visits import Arm, VisitRates, components, placebo_interval, ratio_interval
 from warehouse.ledger.formulas.beta import student_quantile
 

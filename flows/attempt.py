@@ -14,7 +14,7 @@ from flows.clusters.protocol import CellJob, Cluster, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
 from flows.run_context import RunContext, Slot
 from tasks.runner import todo
-from warehouse.dataset.bill.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
+from warehouse.dataset.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
 from warehouse.ledger.claims import FLOW_DEADLINE_S
 from warehouse.ledger.clock import moment_s
 from warehouse.ledger.commits import Ledger

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from configs.schema import Plan, PlannedCell
 from configs.visits import BACK
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.speculation.choice import out_after_first_visit
-from warehouse.dataset.speculation.curves import curves_of
+from warehouse.dataset.curves import curves_of, out_after_first_visit
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.regrades import rows_in_force

@@ -1,6 +1,6 @@
 """What each evaluation of a plan will cost, and what its n can show: said before any of it is paid for.
 
-The statistics are `warehouse/dataset/statistics/power.py`; hours and dollars are those of the rest of the forecast.
+The statistics are `warehouse/dataset/statistics/proportions.py`; hours and dollars are the rest of the forecast's.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
 from configs.steps.eval import HUB, TWIN, EvalStep
 from flows.forecast.estimates import step_s
-from warehouse.dataset.statistics.power import carried_margin, detectable, items_needed, samples_needed
-from warehouse.ledger.clock import HOUR_S
-from warehouse.ledger.price import usd_of
+from warehouse.dataset.statistics.proportions import carried_margin, detectable, items_needed, samples_needed
+from warehouse.ledger.clock import HOUR_S, usd_of
 
 TWIN_NOTE, NEWEST = "self-made twin", "newest"
 """Where items come from if neither the hub nor a file; what stands for a revision that nobody pinned."""

@@ -15,8 +15,7 @@ from configs.visits import Design, Measurement, Start, without
 from flows.forecast.decoding import decode_tok_s
 from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, measurement_s, ready_s, start_s
 from flows.forecast.evaluations import EvalForecast, eval_forecasts, total
-from warehouse.ledger.clock import HOUR_S
-from warehouse.ledger.price import usd_of
+from warehouse.ledger.clock import HOUR_S, usd_of
 
 ForecastState = Literal["measured", "to measure"]
 """Committed already, still to do, or planned but beyond this version."""

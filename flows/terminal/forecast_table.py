@@ -14,8 +14,7 @@ from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
 from flows.forecast.evaluations import Cost, EvalForecast
 from flows.forecast.forecast import CellForecast, Forecast
-from warehouse.ledger.clock import HOUR_S, duration
-from warehouse.ledger.price import dollars
+from warehouse.ledger.clock import HOUR_S, dollars, duration
 
 EVALS = "evals"
 """The column that all evaluations share."""

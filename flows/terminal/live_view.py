@@ -15,9 +15,8 @@ from configs.schema import Plan
 from configs.visits import split_name
 from flows.terminal.progress import CellProgress, ProgressReader, RunProgress, StepState
 from flows.terminal.time_left import TimeLeft
-from warehouse.ledger.clock import duration
+from warehouse.ledger.clock import dollars, duration
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.price import dollars
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.verdicts import VERDICTS
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from configs.schema import Plan, PlannedCell
 from configs.visits import split_name
-from warehouse.dataset.bill.spending import Spending, Spent
+from warehouse.dataset.spending import Spending, Spent
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Heartbeat, Leases
 from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict

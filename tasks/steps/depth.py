@@ -56,8 +56,7 @@ from tasks.timing.conditions import TimedCondition, Window, measure_conditions, 
 from tasks.timing.requests import Asked, OwnPrompts, Row, ready_of
 from tasks.timing.timed import Timed
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.ledger.formulas.phases import phases_of
-from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.formulas.windows import phases_of, rate_of
 from warehouse.ledger.timed_tables import DEPTH
 
 MODE = "stream"

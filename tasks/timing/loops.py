@@ -2,7 +2,7 @@
 
 In an open loop a client that falls behind hides the engine's delays: it sends late what would have waited (coordinated
 omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was scheduled, from
-which the dataset tells its latencies (`warehouse/dataset/loads/latencies.py`).
+which the dataset tells its latencies (`warehouse/dataset/loads.py`).
 """
 
 from __future__ import annotations

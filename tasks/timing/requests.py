@@ -11,7 +11,7 @@ from tasks.context import StepContext
 from tasks.guards.text import text_columns
 from tasks.prompts import prompt_seed
 from tasks.timing.timed import Timed
-from warehouse.ledger.formulas.histogram import counted_gaps
+from warehouse.ledger.formulas.load_windows import counted_gaps
 
 Row = dict[str, Any]
 

@@ -37,8 +37,7 @@ from tasks.heartbeat import INTERVAL_S
 from tasks.runner import todo
 from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger.looks import LONGEST_S, SharedLook
-from warehouse.ledger.looks.shared import PAGE_KEYS
+from warehouse.ledger.looks import LONGEST_S, PAGE_KEYS, SharedLook
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import MachineEnd, Offer
 from warehouse.ledger.store.protocol import Seen

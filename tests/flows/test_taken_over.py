@@ -15,7 +15,7 @@ from flows.flow_heartbeat import CellTaken, FlowHeartbeatSender
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.test_ledger import elsewhere
-from warehouse.dataset.bill.bill import is_free
+from warehouse.dataset.bill import is_free
 from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims
 from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger

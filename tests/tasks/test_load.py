@@ -22,7 +22,7 @@ from tasks.steps.prompts import judge_workload
 from tests.tasks import timed_step
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.timed_step import Hear, changed, dies_after, hearing
-from warehouse.dataset.loads.arrivals import Followed, followed
+from warehouse.dataset.loads import Followed, followed
 from warehouse.ledger.formulas.load_windows import loops
 
 PROMPTS, CATEGORIES, TOKENS = 88, 11, 20

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from configs.schema import Plan, PlannedCell
+from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
-from tests.warehouse.synthetic import StepWriter, demo_plan
-from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.ledger.commits import Ledger
+from tests.warehouse.synthetic import FINE, DemoRun, demo_plan
 from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.store import Store
@@ -55,24 +53,13 @@ def score(metric: str, value: float, n: int, **columns: Any) -> dict[str, Any]:
     } | columns  # fmt: skip
 
 
-class Graded:
+class Graded(DemoRun):
     """A run of the demo's cells that also have these evaluations, of which a test answers what it needs."""
 
     def __init__(self, store: Store, *specs: EvalStep, run_id: str = "run", cells: Sequence[PlannedCell] = ()) -> None:
-        plan = demo_plan()
-        steps = specs or (GPQA,)
-        cells = tuple(cell.model_copy(update={"steps": (*cell.steps, *steps)}) for cell in (cells or plan.cells))
-        self.plan: Plan = plan.model_copy(update={"cells": cells})
-        self.ledger = Ledger(store, run_id)
-        self.ledger.write_plan(self.plan)
-
-    def key(self, technique: str, k: int | None = None, precision: str = "bf16") -> str:
-        wanted = (precision, technique, k)
-        cells = (planned.cell for planned in self.plan.cells)
-        return next(cell.cell_key for cell in cells if (cell.precision.name, cell.technique.name, cell.k) == wanted)
-
-    def step(self, name: str, technique: str, k: int | None = None, precision: str = "bf16") -> StepWriter:
-        return StepWriter(self.ledger, self.key(technique, k, precision), name)
+        cells, steps = cells or demo_plan().cells, specs or (GPQA,)
+        graded = tuple(each.model_copy(update={"steps": (*each.steps, *steps)}) for each in cells)
+        super().__init__(store, run_id, cells=graded)
 
     def answered(
         self,
@@ -81,22 +68,13 @@ class Graded:
         given: Sequence[Row],
         *reported: Row,
         step: str = "eval-gpqa",
-        precision: str = "bf16",
+        verdict: tuple[str, list[str], list[str]] = FINE,
         **provenance: Any,
     ) -> None:
         """One committed evaluation of one cell."""
-        writer = self.step(step, technique, k, precision)
+        writer = self.step(step, technique, k)
         writer.write(EVAL_SAMPLES, given)
         writer.write(EVAL_SCORES, reported)
         writer.provenance(**provenance)
-        writer.judge((None, None, "ok", [], []))
-        writer.commit(wall_s=90.0)
-
-    def built(self) -> Consolidated:
-        return consolidate(self.ledger.store, [self.ledger.run_id])
-
-
-def only(found: Sequence[dict[str, Any]], **columns: Any) -> dict[str, Any]:
-    """The one row that has these values."""
-    [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
-    return row
+        writer.judge((None, None, *verdict))
+        writer.commit(*verdict[:2], wall_s=90.0)

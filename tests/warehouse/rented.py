@@ -13,14 +13,9 @@ START_S = 1_795_176_000.0
 """2026-11-20 12:00 UTC."""
 
 ZONE_A = Offer(
-    cloud="aws",
-    region="us-east-1",
-    zone="us-east-1a",
-    instance_type="p5.4xlarge",
-    spot=True,
-    price_usd_h=3.6,
+    cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=3.6,
     price_source="a test's catalogue",
-)
+)  # fmt: skip
 """0.001 USD a second."""
 
 ZONE_B = ZONE_A.model_copy(update={"zone": "us-east-1b"})
@@ -70,19 +65,8 @@ def rent_a_bad_night(ledger: Ledger, cell_key: str) -> None:
     rent(ledger, cell_key, 0, None, 30, "no_capacity")
     rent(ledger, cell_key, 40, None, 70, "no_capacity")
     rent(ledger, cell_key, 100, 200, 1000, "preempted", ZONE_B, 1)
-    close(
-        ledger,
-        cell_key,
-        1,
-        260,
-        990,
-        outcome="lost",
-        reason="preempted: reclaimed",
-        load_s=120.0,
-        smoke_s=20.0,
-        measure_s=500.0,
-        lost_s=40.0,
-    )
+    spent = {"load_s": 120.0, "smoke_s": 20.0, "measure_s": 500.0, "lost_s": 40.0}
+    close(ledger, cell_key, 1, 260, 990, outcome="lost", reason="preempted: reclaimed", **spent)
     rent(ledger, cell_key, 1100, 1150, 1400, "setup_failed", ON_DEMAND)
     rent(ledger, cell_key, 1500, 1600, 2500, "done", ZONE_A, 2)
     close(ledger, cell_key, 2, 1650, 2480, load_s=100.0, smoke_s=0.0, measure_s=700.0, lost_s=0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs.checkout import ROOT
@@ -13,6 +13,8 @@ from configs.schema import Plan, PlannedCell
 from configs.steps.eval_tiny import EvalTinyStep
 from configs.steps.parity import ParityStep
 from configs.steps.throughput import Condition, ThroughputStep
+from warehouse.dataset.build import Consolidated, consolidate
+from warehouse.ledger.clock import SYSTEM, Clock
 from warehouse.ledger.commits import Commit, CommitResult, Ledger, Part
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.parts import Row
@@ -21,6 +23,9 @@ from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
+
+FINE: tuple[str, list[str], list[str]] = ("ok", [], [])
+"""A verdict with nothing to say."""
 
 WHEN = "2026-11-20T12:00:00.000+00:00"
 
@@ -34,12 +39,9 @@ class StepWriter:
 
     def write(self, table: Table, rows: Sequence[Row], spent_s: float | None = None) -> None:
         identity = {
-            "run_id": self.ledger.run_id,
-            "cell_key": self.cell_key,
-            "step": self.step,
-            "attempt": self.attempt,
+            "run_id": self.ledger.run_id, "cell_key": self.cell_key, "step": self.step, "attempt": self.attempt,
             "measured_at": WHEN,
-        }
+        }  # fmt: skip
         stamped = [{**identity, **row} for row in rows]
         self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt, spent_s))
 
@@ -114,6 +116,47 @@ def mirrored_demo() -> Plan:
     )
 
 
+class DemoRun:
+    """A run of the demo's cells, of which a test measures what it needs."""
+
+    def __init__(self, store: Store, run_id: str = "run", clock: Clock = SYSTEM, **plan: Any) -> None:
+        self.plan: Plan = demo_plan().model_copy(update=plan)
+        self.ledger = Ledger(store, run_id, clock)
+        self.ledger.write_plan(self.plan)
+
+    def planned(self, technique: str, k: int | None = None, *, int8: bool = False) -> PlannedCell:
+        found = (each for each in self.plan.cells if (each.cell.precision.name == "int8") == int8)
+        return next(each for each in found if (each.cell.technique.name, each.cell.k) == (technique, k))
+
+    def key(self, technique: str, k: int | None = None, *, int8: bool = False) -> str:
+        return self.planned(technique, k, int8=int8).cell.cell_key
+
+    def step(self, name: str, technique: str, k: int | None = None, *, int8: bool = False) -> StepWriter:
+        return StepWriter(self.ledger, self.key(technique, k, int8=int8), name)
+
+    def outputs(
+        self, technique: str, k: int | None, *passes: Mapping[str, list[int]], gap: float | None = None
+    ) -> None:
+        """A committed parity step: tokens by prompt in each pass; `gap` is between the best two, everywhere."""
+        step = self.step("parity", technique, k)
+        step.provenance(machine="node-1 card-1")
+        for number, outputs in enumerate(passes):
+            step.write(PARITY_OUTPUTS, [
+                {"prompt_id": prompt, "pass": number, "token_ids": ids, "top2_gap": gap and [gap] * len(ids)}
+                for prompt, ids in outputs.items()
+            ])  # fmt: skip
+        step.commit()
+
+    def built(self) -> Consolidated:
+        return consolidate(self.ledger.store, [self.ledger.run_id])
+
+
+def only(found: Sequence[dict[str, Any]], **columns: Any) -> dict[str, Any]:
+    """The one row that has these values."""
+    [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
+    return row
+
+
 def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words", plan: Plan | None = None) -> Plan:
     """All cells and steps of the demo, speeds in two starts; `text` is what the model says, and part of other columns.
 
@@ -147,18 +190,10 @@ def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words",
 def close_attempt(
     ledger: Ledger, cell_key: str, number: int = 1, outcome: Any = "completed", reason: str = "", log: str = ""
 ) -> None:
-    Leases(ledger, cell_key).close(
-        Attempt(
-            attempt=number,
-            outcome=outcome,
-            reason=reason,
-            owner="host/boot/1/1",
-            started_at=WHEN,
-            ended_at="2026-11-20T12:02:13.000+00:00",
-            price_usd_h=0.0,
-            log_tail=log,
-        )
-    )
+    Leases(ledger, cell_key).close(Attempt(
+        attempt=number, outcome=outcome, reason=reason, owner="host/boot/1/1", started_at=WHEN,
+        ended_at="2026-11-20T12:02:13.000+00:00", price_usd_h=0.0, log_tail=log,
+    ))  # fmt: skip
 
 
 def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
@@ -184,29 +219,16 @@ def _throughput(
             tokens = condition.output_tokens * max(condition.requests, condition.concurrency)
             counts = engine_counts(behaviour.by_position, round(tokens / (1 + sum(behaviour.by_position))))
             step.write(WINDOWS, [window(condition, repeat, rate, **counts)])
-        step.write(
-            REQUESTS,
-            [
-                streamed(condition, index, 40 * draw.gauss(1, 0.1), 1000 / behaviour.tok_s * draw.gauss(1, 0.03), text)
-                for index in range(2)
-            ],
-        )
-        bad = looping and condition.name == "long c=1"
+        tpot_ms, streams = 1000 / behaviour.tok_s, []
+        for index in range(2):
+            ttft_ms = 40 * draw.gauss(1, 0.1)
+            streams.append(streamed(condition, index, ttft_ms, tpot_ms * draw.gauss(1, 0.03), text))
+        step.write(REQUESTS, streams)
+        loops = ("suspect", ["looping_text"], ["63% of the output's 4-grams repeat earlier ones"])
+        burst = ("rejected", ["stream_burst"], ["all tokens of a stream came in one burst: no TPOT can be read off it"])
         step.judge(
-            (
-                condition.name,
-                "fixed",
-                "suspect" if bad else "ok",
-                ["looping_text"] if bad else [],
-                ["63% of the output's 4-grams repeat earlier ones"] if bad else [],
-            ),
-            (
-                condition.name,
-                "stream",
-                "rejected" if looping else "ok",
-                ["stream_burst"] if looping else [],
-                ["all tokens of a stream came in one burst: no TPOT can be read off it"] if looping else [],
-            ),
+            (condition.name, "fixed", *(loops if looping and condition.name == "long c=1" else FINE)),
+            (condition.name, "stream", *(burst if looping else FINE)),
         )
     step.provenance(host=text[:60], argv="vllm serve /another/folder/target --port 9000 --dtype bfloat16")
     step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
@@ -214,18 +236,11 @@ def _throughput(
 
 def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> dict[str, Any]:
     return {
-        "condition": condition.name,
-        "mode": "stream",
-        "context_tokens": condition.context_tokens,
-        "output_tokens": condition.output_tokens,
-        "concurrency": condition.concurrency,
-        "repeat": 0,
-        "request_id": f"{condition.name}/stream-0/{index}",
-        "completion_tokens": condition.output_tokens,
-        "ttft_ms": ttft_ms,
-        "tpot_ms": tpot_ms,
-        "text": text,
-    }
+        "condition": condition.name, "mode": "stream", "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": 0,
+        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
+        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
+    }  # fmt: skip
 
 
 def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
@@ -234,11 +249,9 @@ def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
         return {}
     accepted = [round(share * drafts) for share in by_position]
     return {
-        "engine_drafts": drafts,
-        "engine_draft_tokens": drafts * len(by_position),
-        "engine_accepted_tokens": sum(accepted),
-        "engine_accepted_by_position": accepted,
-    }
+        "engine_drafts": drafts, "engine_draft_tokens": drafts * len(by_position),
+        "engine_accepted_tokens": sum(accepted), "engine_accepted_by_position": accepted,
+    }  # fmt: skip
 
 
 def _parity(ledger: Ledger, planned: PlannedCell, spec: ParityStep, behaviour: Behaviour, text: str) -> None:
@@ -272,12 +285,6 @@ def item(
     """An answered question; by default the first letter is right one time in five."""
     by_first = index % 5 == 0 if first_right is None else first_right
     return {
-        "item_id": f"q-{index:03d}",
-        "kind": "copy",
-        "gold": "A",
-        "last_letter": "A" if right else "B",
-        "first_letter": "A" if by_first else "C",
-        "finish_reason": "stop",
-        "completion_tokens": 20,
-        "body": body,
-    }
+        "item_id": f"q-{index:03d}", "kind": "copy", "gold": "A", "last_letter": "A" if right else "B",
+        "first_letter": "A" if by_first else "C", "finish_reason": "stop", "completion_tokens": 20, "body": body,
+    }  # fmt: skip

@@ -7,15 +7,18 @@ from typing import Any
 
 from configs.cell import Serving
 from configs.schema import PlannedCell
+from configs.step import MeasuredStep
 from configs.steps.throughput import Condition
 from configs.visits import Design
-from tests.warehouse.synthetic import StepWriter, demo_plan, window
-from warehouse.dataset.build import Consolidated, consolidate
+from tests.warehouse.synthetic import DemoRun, demo_plan, window
+from warehouse.dataset.build import Consolidated
+from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.parts import Row
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
+from warehouse.report.display.view import View
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 
@@ -34,18 +37,16 @@ class MinuteByMinute(Clock):
         return self.now
 
 
-class VisitedRun:
+class VisitedRun(DemoRun):
     """A run whose throughput is measured in visits."""
 
     def __init__(
         self, store: Store, design: Design = "bracketed", run_id: str = "run", cells: Sequence[PlannedCell] = ()
     ) -> None:
-        plan = demo_plan()
-        planned = tuple(cells or plan.cells)
-        self.cells = tuple(one.model_copy(update={"visits": design, "control": self._control(design, one, planned)})
-                           for one in planned)  # fmt: skip
-        self.ledger = Ledger(store, run_id, MinuteByMinute())
-        self.ledger.write_plan(plan.model_copy(update={"cells": self.cells}))
+        planned = tuple(cells or demo_plan().cells)
+        visited = tuple(one.model_copy(update={"visits": design, "control": self._control(design, one, planned)})
+                        for one in planned)  # fmt: skip
+        super().__init__(store, run_id, MinuteByMinute(), cells=visited)
 
     @staticmethod
     def _control(design: Design, one: PlannedCell, cells: Sequence[PlannedCell]) -> Any:
@@ -53,13 +54,6 @@ class VisitedRun:
             return None
         twins = (each.cell for each in cells if each.cell.technique.is_baseline)
         return next(each for each in twins if each.model.name == one.cell.model.compared_as)
-
-    def planned(self, technique: str, k: int | None = None) -> PlannedCell:
-        found = ((each, each.cell) for each in self.cells if each.cell.precision.name != "int8")
-        return next(each for each, cell in found if (cell.technique.name, cell.k) == (technique, k))
-
-    def key(self, technique: str, k: int | None = None) -> str:
-        return self.planned(technique, k).cell.cell_key
 
     def visit(
         self,
@@ -76,7 +70,7 @@ class VisitedRun:
         **engine: Any,
     ) -> None:
         """One committed visit, named as in the ledger: nothing, `@2`, `@control-1`; counters are per window."""
-        step = StepWriter(self.ledger, self.key(technique, k), f"throughput{visit}")
+        step = self.step(f"throughput{visit}", technique, k)
         step.provenance(machine=machine, **(provenance or {}))
         step.write(WINDOWS, [window(condition, at, tok_s * rate, **engine) for at, rate in enumerate(rates)])
         step.judge((condition.name, "fixed", *verdict))
@@ -89,9 +83,6 @@ class VisitedRun:
         self.visit(technique, k, tok_s, **columns)
         self.visit(technique, k, after, "@control-2", **same)
 
-    def built(self) -> Consolidated:
-        return consolidate(self.ledger.store, [self.ledger.run_id])
-
 
 def served(planned: PlannedCell, max_model_len: int) -> PlannedCell:
     """The same cell with another context length."""
@@ -99,6 +90,24 @@ def served(planned: PlannedCell, max_model_len: int) -> PlannedCell:
     return planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})})
 
 
-def only(found: Sequence[Row], **columns: Any) -> Row:
-    [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
-    return row
+AR, MTP = 0, 3
+"""Places of two cells in the demo's plan."""
+
+
+def mirrored_pair(store: Store, spec: MeasuredStep) -> tuple[Ledger, str, str]:
+    """A run of AR and MTP with this step alone, on the way there and back; its ledger and their keys."""
+    ledger, plan = Ledger(store, "r1", MinuteByMinute()), demo_plan()
+    mirrored = {"visits": "mirrored", "steps": (spec,)}
+    cells = tuple(plan.cells[at].model_copy(update=mirrored) for at in (AR, MTP))
+    ledger.write_plan(plan.model_copy(update={"cells": cells}))
+    ar, mtp = (planned.cell.cell_key for planned in cells)
+    return ledger, ar, mtp
+
+
+def view_of(built: Consolidated) -> View:
+    """What the page is drawn from."""
+    rows, pairs, load = (
+        [dict.fromkeys(table.column_names()) | row for row in found]
+        for table, found in ((RESULTS_CONSOLIDATED, built.results), (PAIRS, built.pairs), (LOAD, built.load))
+    )
+    return View(rows, pairs, [], 0, load=load)

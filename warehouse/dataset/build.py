@@ -1,12 +1,13 @@
-"""The build: groups of comparable steps in, rows of the product tables out; among them how every try of a cell went."""
+"""The build: groups of comparable steps in, rows of the product tables out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
-from warehouse.dataset.bill.bill import BillLine, bill
-from warehouse.dataset.consolidate.costs import is_first
+from configs.known_steps import module_of, step_module, step_names
+from configs.step import MeasuredStep
+from warehouse.dataset.bill import BillLine, bill
 from warehouse.dataset.consolidate.inputs import (
     CellHistory,
     CommittedStep,
@@ -16,76 +17,43 @@ from warehouse.dataset.consolidate.inputs import (
     take_inventory,
 )
 from warehouse.dataset.consolidate.pairs import settled
-from warehouse.dataset.consolidate.parity_bar import barred, barred_visits, cells_that_fail_parity, lossless_cells
+from warehouse.dataset.consolidate.parity_bar import barred, barred_starts, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Made, Row, labels, plain_row
+from warehouse.dataset.consolidate.rows import Made, Row, is_first, labels, plain_row
 from warehouse.dataset.consolidate.speed.settled import settled_speeds
-from warehouse.dataset.known_steps import StepFile, file_of, raw_tables
-from warehouse.dataset.loads.latencies import with_verdicts
-from warehouse.dataset.speculation.rows import k_curves
+from warehouse.dataset.k_curves import k_curves
+from warehouse.dataset.loads import with_verdicts
 from warehouse.dataset.tables import ATTEMPTS
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import COMMON_TABLES, Table
 from warehouse.ledger.verdicts import Reason
 
-RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
-"""Columns that an attempt's own record has."""
+
+class StepFile(Protocol):
+    """What every `warehouse/dataset/steps/<step>.py` provides."""
+
+    TABLES: tuple[Table, ...]
+    """Raw tables that only this step writes."""
+
+    def rows(self, group: Group, raw: Raw) -> Made:
+        """Rows of the dataset, for all cells of one comparison group at once."""
 
 
-def attempt_rows(history: CellHistory) -> list[Row]:
-    """A row per closed attempt and per machine that is down; one that is still up has no bill yet."""
-    identity = {
-        "run_id": history.run_id,
-        "cell_key": history.planned.cell.cell_key,
-        **labels(history.planned),
-        "unmeasured": list(history.unmeasured),
-    }
-    return [identity | _row(line) for line in bill(history.placements, history.attempts)]
+def file_of(spec: MeasuredStep) -> StepFile:
+    """The file that makes a step's rows.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
+    return cast(StepFile, module_of("warehouse.dataset", spec))
 
 
-def _row(line: BillLine) -> Row:
-    if line.attempt is not None:
-        row = {name: _null_if_empty(getattr(line.attempt, name)) for name in RECORDED}
-    else:
-        assert line.story is not None, "a bill line has an attempt or a placement"
-        row = _unrecorded(line.number, line.story)
-    return row if line.story is None else row | _billed(line, line.story)
-
-
-def _null_if_empty(value: Any) -> Any:
-    """A record says "" where it has no words; in the dataset that would be taken for a reason or a log."""
-    return None if value == "" else value
-
-
-def _unrecorded(number: int | None, story: PlacementStory) -> Row:
-    """A try whose runner left no record: what is known is how its machine ended."""
-    assert story.end is not None, "open placements are not billed here"
-    return {
-        "attempt": number,
-        "outcome": story.end.outcome.row.outcome,
-        "reason": story.end.detail or story.end.outcome,
-        "started_at": story.asked.asked_at,
-        "ended_at": story.end.at,
-    }
-
-
-def _billed(line: BillLine, story: PlacementStory) -> Row:
-    """Columns of the rented machine: which one, how it ended, what its seconds were spent on."""
-    assert line.seconds is not None, "what was placed is billed"
-    phases = line.seconds._asdict()
-    return {
-        **story.asked.offer.model_dump(),
-        "cluster": story.asked.cluster,
-        "tried": line.tried or None,
-        "ended": None if story.end is None else story.end.outcome,
-        "rented_s": line.rented_s,
-        "estimated": (story.end is not None and story.end.estimated) or None,
-        "charged": line.is_charged,
-        "cost_usd": line.cost_usd,
-        **{f"{phase}_s": seconds for phase, seconds in phases.items()},
-        **{f"{phase}_usd": line.usd(seconds) for phase, seconds in phases.items()},
-    }
+def raw_tables() -> dict[str, Table]:
+    """All tables that a node writes, by name."""
+    files = [cast(StepFile, step_module("warehouse.dataset", name)) for name in step_names()]
+    return {table.name: table for table in (*(table for file in files for table in file.TABLES), *COMMON_TABLES)}
 
 
 BATCH_ROWS = 200_000
@@ -96,36 +64,22 @@ Rows of tables that are only kept (`Table.is_consolidated`) don't count, for not
 BATCH_PARTS = 1_000
 """Parts read at a time."""
 
-ROW_ORDER = (
-    "model",
-    "precision",
-    "technique",
-    "k",
-    "step",
-    "condition",
-    "mode",
-    "metric",
-    "extractor",
-    "run_id",
-    "cell_key",
-)
-"""Order of `results_consolidated`; run and cell come last, so that equal rows of several runs stand together."""
+_CELL = ("model", "precision", "technique", "k")
+_CURVE = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
 
-PAIR_ORDER = ("model", "precision", "technique", "k", "kind", "step", "condition", "mode", "run_id", "cell_key")
-"""Order of `pairs`."""
+ORDERS = {
+    "results": (*_CELL, "step", "condition", "mode", "metric", "extractor", "run_id", "cell_key"),
+    "pairs": (*_CELL, "kind", "step", "condition", "mode", "run_id", "cell_key"),
+    "visits": (*_CELL, "step", "condition", "mode", "run_id", "machine", "position", "cell_key", "role", "visit",
+               "complete"),
+    "load": (*_CELL, "step", "concurrency", "category", "run_id", "cell_key"),
+    "k_curves": _CURVE,
+    "recommendations": _CURVE,
+}  # fmt: skip
+"""Order of each table's rows.
 
-VISIT_ORDER = (
-    *("model", "precision", "technique", "k", "step", "condition", "mode", "run_id", "machine", "position"),
-    *("cell_key", "role", "visit", "complete"),
-)
-"""Order of `visits`: those of one machine in the order in which they were made."""
-
-
-LOAD_ORDER = ("model", "precision", "technique", "k", "step", "concurrency", "category", "run_id", "cell_key")
-"""Order of `load`: the whole suite before its categories."""
-
-CURVE_ORDER = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
-"""Order of `k_curves` and `recommendations`."""
+Run and cell come last, so that equal rows of several runs stand together; starts of one machine stand in the order in
+which they were made, and a whole suite before its categories."""
 
 
 class Consolidated(NamedTuple):
@@ -147,37 +101,33 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
         StoreError: a record or a part can't be read, or is not what its commit says.
     """
     inventory = take_inventory(store, run_ids)
-    results: list[Row] = []
-    pairs: list[Row] = []
-    visits: list[Row] = []
-    load: list[Row] = []
+    parts: list[Made] = []
     unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
     for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):
         raw = Raw(store, [step for group in batch for step in group])
         for file, steps in (each for group in batch for each in _by_kind(group)):
-            made = _unmeasured(steps, raw) if file is None else file.rows(steps, raw)
-            results += made.results
-            pairs += made.pairs
-            visits += made.visits
-            load += made.load
+            if file is None:  # one row without a figure per cell of a step that this version can't measure
+                parts.append(Made([plain_row(step, raw) for step in steps if is_first(step, raw)]))
+            else:
+                parts.append(file.rows(steps, raw))
+    results = [result for each in parts for result in each.results]
+    starts = [start for each in parts for start in each.visits]
+    load = [row for each in parts for row in each.load]
+    standings = {key: stands for each in parts for key, stands in each.standings.items()}
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
-    speeds = settled_speeds(barred(results, failed), barred_visits(visits, failed))
+    speeds = settled_speeds(barred(results, failed), barred_starts(starts, failed), standings)
+    pairs = settled([pair for each in parts for pair in each.pairs], failed)
     dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
     curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
-    return Consolidated(
-        results=sorted(speeds.results, key=lambda row: _order(row, ROW_ORDER)),
-        pairs=sorted([*settled(pairs, failed), *speeds.pairs], key=lambda row: _order(row, PAIR_ORDER)),
-        visits=sorted(speeds.visits, key=lambda row: _order(row, VISIT_ORDER)),
-        load=sorted(with_verdicts(load, speeds.results), key=lambda row: _order(row, LOAD_ORDER)),
-        k_curves=sorted(curves.k_curves, key=lambda row: _order(row, CURVE_ORDER)),
-        recommendations=sorted(curves.recommendations, key=lambda row: _order(row, CURVE_ORDER)),
-        attempts=[row for history in inventory.histories for row in attempt_rows(history)],
-    )
-
-
-def _unmeasured(steps: Group, raw: Raw) -> Made:
-    """One row without a figure per cell, whatever its visits, of a step that this version can't measure."""
-    return Made([plain_row(step, raw) for step in steps if is_first(step, raw)], [])
+    made = {
+        "results": speeds.results,
+        "pairs": [*pairs, *speeds.pairs],
+        "visits": speeds.visits,
+        "load": with_verdicts(load, speeds.results),
+        **curves._asdict(),
+    }
+    attempts = [row for history in inventory.histories for row in attempt_rows(history)]
+    return Consolidated(**{name: _ordered(rows, ORDERS[name]) for name, rows in made.items()}, attempts=attempts)
 
 
 def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
@@ -190,7 +140,62 @@ def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
         yield None if spec is None else file_of(spec), tuple(steps)
 
 
-def _order(row: Row, columns: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
-    """Sort key over nullable columns: nulls first."""
-    values = [row.get(name) for name in columns]
-    return tuple((value is not None, 0 if value is None else value) for value in values)
+def _ordered(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
+    """Sorted by nullable columns, nulls first."""
+
+    def key(row: Row) -> tuple[tuple[bool, Any], ...]:
+        values = [row.get(name) for name in columns]
+        return tuple((value is not None, 0 if value is None else value) for value in values)
+
+    return sorted(rows, key=key)
+
+
+RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
+"""Columns that an attempt's own record has."""
+
+
+def attempt_rows(history: CellHistory) -> list[Row]:
+    """A row per closed attempt and per machine that is down; one that is still up has no bill yet."""
+    identity = {
+        "run_id": history.run_id,
+        "cell_key": history.planned.cell.cell_key,
+        **labels(history.planned),
+        "unmeasured": list(history.unmeasured),
+    }
+    return [identity | _row(line) for line in bill(history.placements, history.attempts)]
+
+
+def _row(line: BillLine) -> Row:
+    story = line.story
+    if line.attempt is not None:
+        # a record says "" where it has no words; in the dataset that would be taken for a reason or a log
+        recorded = {name: getattr(line.attempt, name) for name in RECORDED}
+        row = {name: None if value == "" else value for name, value in recorded.items()}
+    else:  # its runner left no record: what is known is how its machine ended
+        assert story is not None and story.end is not None, "a line without an attempt has a placement that ended"
+        row = {
+            "attempt": line.number,
+            "outcome": story.end.outcome.row.outcome,
+            "reason": story.end.detail or story.end.outcome,
+            "started_at": story.asked.asked_at,
+            "ended_at": story.end.at,
+        }
+    return row if story is None else row | _billed(line, story)
+
+
+def _billed(line: BillLine, story: PlacementStory) -> Row:
+    """Columns of the rented machine: which one, how it ended, what its seconds were spent on."""
+    assert line.seconds is not None, "what was placed is billed"
+    phases = line.seconds._asdict()
+    return {
+        **story.asked.offer.model_dump(),
+        "cluster": story.asked.cluster,
+        "tried": line.tried or None,
+        "ended": None if story.end is None else story.end.outcome,
+        "rented_s": line.rented_s,
+        "estimated": (story.end is not None and story.end.estimated) or None,
+        "charged": line.is_charged,
+        "cost_usd": line.cost_usd,
+        **{f"{phase}_s": seconds for phase, seconds in phases.items()},
+        **{f"{phase}_usd": line.usd(seconds) for phase, seconds in phases.items()},
+    }

@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from configs.checkout import git_head
-from warehouse.dataset.build import Consolidated, consolidate
+from warehouse.dataset.build import Consolidated, consolidate, raw_tables
 from warehouse.dataset.consolidate.raw import polars_schema
-from warehouse.dataset.known_steps import raw_tables
 from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import SYSTEM
+from warehouse.ledger.commits import Record
 from warehouse.ledger.commits import run_ids as all_run_ids
 from warehouse.ledger.parts import Row, encode, sha256_hex
 from warehouse.ledger.store import Store, StoreError
@@ -44,15 +44,8 @@ HASHED_DIGITS = 9
 
 def product_rows(built: Consolidated) -> dict[str, list[Row]]:
     """Rows by the name of their product table."""
-    return {
-        "results_consolidated": [*built.results],
-        "pairs": [*built.pairs],
-        "visits": [*built.visits],
-        "load": [*built.load],
-        "k_curves": [*built.k_curves],
-        "recommendations": [*built.recommendations],
-        "attempts": [*built.attempts],
-    }
+    others = built._asdict()
+    return {RESULTS_CONSOLIDATED.name: [*others.pop("results")], **others}
 
 
 def product_files(rows: Mapping[str, Sequence[Row]]) -> dict[str, bytes]:
@@ -133,20 +126,16 @@ VERSION_HEX_DIGITS = 16
 """Length of a version: 64 bits of sha256."""
 
 
-class SnapshotFile(BaseModel):
+class SnapshotFile(Record):
     """One file of a snapshot. `rows` counts table rows, also of a CSV."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     rows: int
     sha256: str
 
 
-class Manifest(BaseModel):
+class Manifest(Record):
     """What one snapshot is made of."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int
     version: str
@@ -172,9 +161,7 @@ class Manifest(BaseModel):
 def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
     """Consolidate, store a snapshot and make it current; if nothing changed, the current one stays.
 
-    Args:
-        store: holds the runs, and gets the snapshot.
-        run_ids: runs to include; None: all runs of the store.
+    None means all runs of the store.
 
     Raises:
         StoreError: something can't be read or written, or other publishers won every race.
@@ -194,11 +181,7 @@ def publish_rows(
 ) -> Manifest | None:
     """Make these rows the store's current snapshot; if they are what `before` has, that one stays.
 
-    Args:
-        store: gets the snapshot.
-        rows: of every product table, by its name.
-        run_ids: the runs that they are of.
-        before: the manifest that was current when the rows were read; None: there was none.
+    `rows` are by product table; `before` is the manifest that was current when they were read.
 
     Returns:
         The manifest; None: another publisher was first.
@@ -307,7 +290,6 @@ def _manifest_key(number: int) -> str:
 
 
 def _refresh_copies(store: Store, manifest: Manifest) -> None:
-    """Bring the copies at the store's root, and the data dictionary, up to the manifest."""
     for file in manifest.files:
         copy = file.key.rsplit("/", 1)[1]
         there = store.get(copy)

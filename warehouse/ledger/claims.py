@@ -18,10 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
 from warehouse.ledger.clock import MINUTE_S, moment_s
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Ledger, Record
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.owner import lives_here
 from warehouse.ledger.placement import PlacementStory
@@ -32,11 +30,7 @@ FLOW_DEADLINE_S = 120.0
 """Silence after which a flow no longer counts as managing its clusters; it beats every 30 s."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FlowClaim(_Record):
+class FlowClaim(Record):
     """The right to manage a cell's clusters (`owner`: `owner.owner_name`). `epoch` counts flows, from 1.
 
     `heard_at`: the last word of the flow before it; None: there was none. `pulse` names the heartbeat that speaks for
@@ -51,7 +45,7 @@ class FlowClaim(_Record):
     pulse: str | None = None
 
 
-class FlowHeartbeat(_Record):
+class FlowHeartbeat(Record):
     """Who manages a cell's clusters now, by which claim. `released`: it no longer does.
 
     `epoch` is 0 where an earlier version wrote it, which took no claims.
@@ -63,7 +57,7 @@ class FlowHeartbeat(_Record):
     epoch: int = 0
 
 
-class FlowPulse(_Record):
+class FlowPulse(Record):
     """A flow lives, and so manages the cells whose claims name this: one request, however many they are."""
 
     at: str
@@ -208,7 +202,6 @@ class Claims:
         return None if claim is None else self._heard(claim)
 
     def _heard(self, claim: FlowClaim) -> _Word:
-        """The last word of a claim's flow."""
         word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),), claim.pulse)
         key = f"{self._run_root}/flows/{claim.pulse}.json"
         data = None if claim.pulse is None else self.store.get(key)
@@ -233,10 +226,7 @@ def estimated_end_s(ledger: Ledger, story: PlacementStory, next_asked_at: str | 
 
     The future while somebody works with it.
 
-    Args:
-        ledger: the run.
-        story: the placement.
-        next_asked_at: when the cell's next machine was asked for, which has the same name.
+    The cell's next machine, asked for at `next_asked_at`, has the same name.
     """
     cell_key = story.asked.cell_key
     beat = Leases(ledger, cell_key).heartbeat()

@@ -1,9 +1,10 @@
-"""The one way in which moments and lengths of time are written."""
+"""The one way in which moments, lengths of time and dollars of rented time are written."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import overload
 
 MINUTE_S = 60
 HOUR_S = 3600
@@ -64,3 +65,17 @@ def duration(seconds: float) -> str:
     if rounded < HOUR_S:
         return f"{rounded // MINUTE_S}m{rounded % MINUTE_S:02d}s"
     return f"{rounded // HOUR_S}h{rounded % HOUR_S // MINUTE_S:02d}m"
+
+
+@overload
+def usd_of(price_usd_h: float, seconds: float) -> float: ...
+@overload
+def usd_of(price_usd_h: float | None, seconds: float) -> float | None: ...
+def usd_of(price_usd_h: float | None, seconds: float) -> float | None:
+    """Dollars for this many seconds; None without a price."""
+    return None if price_usd_h is None else price_usd_h * seconds / HOUR_S
+
+
+def dollars(usd: float | None) -> str:
+    """An amount, or `?` where no price is known."""
+    return "?" if usd is None else f"${usd:.2f}"

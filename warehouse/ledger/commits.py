@@ -37,10 +37,14 @@ SPENT_S = "spent_s"
 _M = TypeVar("_M", bound=BaseModel)
 
 
-class Part(BaseModel):
-    """One Parquet object of a step."""
+class Record(BaseModel):
+    """What a JSON object of a store says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Part(Record):
+    """One Parquet object of a step."""
 
     key: str
     table: str
@@ -51,10 +55,8 @@ class Part(BaseModel):
     """Seconds of the node since the step's rows were last stored; None: written before seconds were kept."""
 
 
-class Commit(BaseModel):
+class Commit(Record):
     """The last word on one step of one cell of one run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: str
     attempt: int
@@ -89,11 +91,6 @@ class Ledger:
 
     def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
         """The run need not exist yet.
-
-        Args:
-            store: where the run is kept.
-            run_id: its name; see `RUN_ID`.
-            clock: stamps leases and commits.
 
         Raises:
             StoreError: the run id isn't a safe folder name.
@@ -161,13 +158,7 @@ class Ledger:
         return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
 
     def write_part(
-        self,
-        cell_key: str,
-        step: str,
-        table: Table,
-        rows: Sequence[Row],
-        attempt: int,
-        spent_s: float | None = None,
+        self, cell_key: str, step: str, table: Table, rows: Sequence[Row], attempt: int, spent_s: float | None = None
     ) -> Part:
         """Store rows as one new part. Readers ignore it until a commit names it.
 
@@ -187,11 +178,7 @@ class Ledger:
     ) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
         """Parts that attempts of an uncommitted step left, with their rows, by table and attempt.
 
-        Args:
-            cell_key: the cell.
-            step: its step, by its name in the ledger.
-            table: parts of this table only; None: of all.
-            but: keys of parts that aren't wanted.
+        `but` are keys of parts that aren't wanted.
         """
         for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
             named, attempt, _ = key.rsplit("/", 1)[1].split("-", 2)

@@ -11,14 +11,13 @@ Ages are read from the store's own clock, so that two machines never compare the
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from functools import partial
 
 from configs.secrets import redacted
-from warehouse.ledger.clock import seconds_between
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.clock import seconds_between, usd_of
+from warehouse.ledger.commits import Ledger, Record
 from warehouse.ledger.outcomes import AttemptOutcome, Ended
 from warehouse.ledger.owner import lives_here
-from warehouse.ledger.price import usd_of
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.store.protocol import numbers
 
@@ -26,11 +25,7 @@ HEARTBEAT_DEADLINE_S = 60.0
 """Silence after which a cell is free: no preemption may cost more than a minute of finished work."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Lease(_Record):
+class Lease(Record):
     """The right to measure a cell. `epoch` is the attempt's number, from 1."""
 
     cell_key: str
@@ -39,7 +34,7 @@ class Lease(_Record):
     granted_at: str
 
 
-class Heartbeat(_Record):
+class Heartbeat(Record):
     """What the owner is doing: people read it, and the deadline runs from it.
 
     `load_s`, `smoke_s`, `measure_s`: seconds spent so far on starting the engine, on the smoke step, on all others.
@@ -59,7 +54,7 @@ class Heartbeat(_Record):
     at: str
 
 
-class Attempt(_Record):
+class Attempt(Record):
     """How one try of a cell went. `lost_s` is work that was not kept; `smoke_s` and `measure_s` exclude it."""
 
     attempt: int
@@ -97,8 +92,8 @@ class Leases:
 
     def current(self) -> Lease | None:
         """The lease with the highest epoch; None: the cell was never leased."""
-        epochs = numbers(self.store.list(f"{self.root}/leases"), self._lease_key)
-        data = self.store.get(self._lease_key(epochs[-1])) if epochs else None
+        epochs = numbers(self.store.list(f"{self.root}/leases"), partial(self._key, kind="leases"))
+        data = self.store.get(self._key(epochs[-1], "leases")) if epochs else None
         return None if data is None else Lease.model_validate_json(data)
 
     def acquire(self, owner: str) -> Lease:
@@ -119,34 +114,34 @@ class Leases:
         lease = Lease(
             cell_key=self.cell_key, epoch=(last.epoch if last else 0) + 1, owner=owner, granted_at=self.clock.now_iso()
         )
-        if not self.store.put_new(self._lease_key(lease.epoch), lease.model_dump_json().encode()):
+        if not self.store.put_new(self._key(lease.epoch, "leases"), lease.model_dump_json().encode()):
             raise LeaseHeld(f"cell {self.cell_key} was taken by somebody else just now")
         return lease
 
     def is_free(self, lease: Lease) -> bool:
         """Whether the lease's attempt is closed, its process is known to be dead, or it has been silent too long."""
-        if self.store.get(self._attempt_key(lease.epoch)) is not None or lives_here(lease.owner) is False:
+        if self.store.get(self._key(lease.epoch, "attempts")) is not None or lives_here(lease.owner) is False:
             return True
         age_s = self.silence_s(lease)
         return age_s is None or age_s > self.deadline_s
 
     def still_mine(self, lease: Lease) -> bool:
         """Whether nobody has taken the cell over."""
-        return self.store.get(self._lease_key(lease.epoch + 1)) is None
+        return self.store.get(self._key(lease.epoch + 1, "leases")) is None
 
     def ask_to_stop(self, lease: Lease, why: str) -> None:
         """Ask the lease's runner to flush and end; it sees this at its next beat."""
-        self.store.put(self._stop_key(lease.epoch), why.encode())
+        self.store.put(self._key(lease.epoch, "stop"), why.encode())
 
     def stop_asked(self, lease: Lease) -> str | None:
         """Why the lease's runner should stop; None: nobody asked."""
-        why = self.store.get(self._stop_key(lease.epoch))
+        why = self.store.get(self._key(lease.epoch, "stop"))
         return None if why is None else why.decode()
 
     def silence_s(self, lease: Lease) -> float | None:
         """Seconds since the runner's heartbeat, else its lease, by the store's clock; None: the store has neither."""
         # of a superseded runner one beat may come late: it costs seconds, and reading whose each is, a request a look
-        keys = (f"{self.root}/heartbeat.json", self._lease_key(lease.epoch))
+        keys = (f"{self.root}/heartbeat.json", self._key(lease.epoch, "leases"))
         silences_s = (self.store.silence_s(key) for key in keys)
         return min((silence_s for silence_s in silences_s if silence_s is not None), default=None)
 
@@ -166,28 +161,22 @@ class Leases:
             cost_usd = usd_of(attempt.price_usd_h, wall_s)
             attempt = attempt.model_copy(update={"wall_s": wall_s, "cost_usd": cost_usd})
         return self.store.put_new(
-            self._attempt_key(attempt.attempt), redacted(attempt.model_dump_json(indent=1)).encode()
+            self._key(attempt.attempt, "attempts"), redacted(attempt.model_dump_json(indent=1)).encode()
         )
 
     def closed(self, epoch: int) -> Attempt | None:
         """How one attempt went; None while it runs."""
-        data = self.store.get(self._attempt_key(epoch))
+        data = self.store.get(self._key(epoch, "attempts"))
         return None if data is None else Attempt.model_validate_json(data)
 
     def attempts(self) -> list[Attempt]:
         """Closed attempts, oldest first."""
-        epochs = numbers(self.store.list(f"{self.root}/attempts"), self._attempt_key)
-        found = (self.store.get(self._attempt_key(epoch)) for epoch in epochs)
+        epochs = numbers(self.store.list(f"{self.root}/attempts"), partial(self._key, kind="attempts"))
+        found = (self.store.get(self._key(epoch, "attempts")) for epoch in epochs)
         return [Attempt.model_validate_json(data) for data in found if data is not None]
 
-    def _lease_key(self, epoch: int) -> str:
-        return f"{self.root}/leases/{epoch:06d}.json"
-
-    def _stop_key(self, epoch: int) -> str:
-        return f"{self.root}/stop/{epoch:06d}.json"
-
-    def _attempt_key(self, epoch: int) -> str:
-        return f"{self.root}/attempts/{epoch:06d}.json"
+    def _key(self, epoch: int, kind: str) -> str:
+        return f"{self.root}/{kind}/{epoch:06d}.json"
 
 
 def _counted_s(attempt: Attempt) -> float:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from configs.secrets import redacted_rows
 from warehouse.ledger.store import StoreError
-from warehouse.ledger.tables import SCHEMA_VERSION, Column, Table
+from warehouse.ledger.tables import SCHEMA_VERSION, Table
 
 Row = Mapping[str, Any]
 
@@ -29,21 +29,15 @@ _ARROW = {
 
 def arrow_schema(table: Table) -> Any:
     """The table's pyarrow schema, with units and meanings as field metadata."""
-    return pa.schema([_arrow_field(column) for column in table.columns])
-
-
-def _arrow_field(column: Column) -> Any:
-    facts = {"meaning": column.meaning} | ({"unit": column.unit} if column.unit else {})
-    return pa.field(column.name, _ARROW[column.type], nullable=not column.required, metadata=facts)
+    fields = []
+    for column in table.columns:
+        facts = {"meaning": column.meaning} | ({"unit": column.unit} if column.unit else {})
+        fields.append(pa.field(column.name, _ARROW[column.type], nullable=not column.required, metadata=facts))
+    return pa.schema(fields)
 
 
 def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = None) -> bytes:
-    """Rows as one zstd Parquet file.
-
-    Args:
-        table: what the rows are.
-        rows: at least the required columns of each.
-        facts: what else its footer says, e.g. who wrote it.
+    """Rows as one zstd Parquet file; `facts` is what else its footer says, e.g. who wrote it.
 
     Raises:
         ValueError: a row has a column that the table doesn't declare, or lacks a required one.
@@ -71,7 +65,8 @@ def decode(data: bytes, key: str) -> list[dict[str, Any]]:
     Raises:
         StoreError: the bytes are not a Parquet file.
     """
-    return _rows(_opened(data, key))
+    rows: list[dict[str, Any]] = _opened(data, key).read(use_threads=False).to_pylist()
+    return rows
 
 
 def facts_of(data: bytes, key: str) -> dict[str, str]:
@@ -85,24 +80,15 @@ def facts_of(data: bytes, key: str) -> dict[str, str]:
 
 
 def _opened(data: bytes, key: str) -> Any:
-    try:
-        return _file(data)
-    except pa.ArrowInvalid as error:
-        raise StoreError(f"{key} is not a readable Parquet file: {error}") from error
-
-
-def _file(data: bytes) -> Any:
-    """A file that, like `_rows`, is read by this thread alone.
+    """A file that is read by this thread alone.
 
     Arrow's own threads let go of Python's bytes when they please: in a process that ends meanwhile they wait for its
     interpreter, and abort it behind its last line (apache/arrow issue 34314). One `sweep regrade` of twelve did.
     """
-    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-
-
-def _rows(file: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
-    return rows
+    try:
+        return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+    except pa.ArrowInvalid as error:
+        raise StoreError(f"{key} is not a readable Parquet file: {error}") from error
 
 
 def sha256_hex(data: bytes) -> str:

@@ -13,20 +13,16 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
 
 from configs.secrets import redacted
 from warehouse.ledger.clock import iso_of
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Ledger, Record
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.store.protocol import numbers
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Offer(_Record):
+class Offer(Record):
     """One thing that can be rented. Region and zone are None where a cloud has none (Slurm, Kubernetes)."""
 
     cloud: str
@@ -43,7 +39,7 @@ class Offer(_Record):
         return f"{self.cloud}/{self.zone or self.region or '-'} {'spot' if self.spot else 'on-demand'}"
 
 
-class Placement(_Record):
+class Placement(Record):
     """A cluster that was asked for. `number` counts the cell's placements, from 1; `flow` is the process that asked.
 
     `idle_s`: how long it idles before it removes itself; None: it didn't say. `unattended_s`: how long it lives on
@@ -60,7 +56,7 @@ class Placement(_Record):
     unattended_s: float | None = None
 
 
-class PlacementUp(_Record):
+class PlacementUp(Record):
     """The node runner was submitted. `rented_at`: when billing began, as the cloud says; None: it doesn't say."""
 
     at: str
@@ -85,7 +81,7 @@ class MachineEnd(NamedTuple):
         return self.at_s is not None and self.at_s == self.launched_at_s
 
 
-class PlacementEnd(_Record):
+class PlacementEnd(Record):
     """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
 
     `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
@@ -113,7 +109,7 @@ class PlacementEnd(_Record):
         return outcome
 
 
-class PlacementStory(_Record):
+class PlacementStory(Record):
     """One placement from asking to down; `up` and `end` are None until they happen."""
 
     asked: Placement

@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from warehouse.ledger.commits import Commit, Ledger, Part
+from warehouse.ledger.commits import Commit, Ledger, Part, Record
 from warehouse.ledger.parts import Row, decode, encode, sha256_hex
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.store.protocol import numbers
@@ -22,10 +22,8 @@ from warehouse.ledger.tables import Table
 from warehouse.ledger.verdicts import Verdict
 
 
-class Regrade(BaseModel):
+class Regrade(Record):
     """One later grading of one step."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: str
     number: int
@@ -93,22 +91,18 @@ def write_regrade(
 ) -> Regrade:
     """Store a grading, so that it counts from now on.
 
-    Args:
-        ledger: the run.
-        cell_key: the cell.
-        step: the step that is graded again.
-        after: the regrade that it was made from; 0: the commit itself.
-        grading: rows and verdict.
-        git_sha: commit of specsweep that graded.
+    It was made from the regrade `after`; 0: from the commit itself.
 
     Raises:
         StoreError: somebody else wrote the next regrade meanwhile.
     """
     number, root = after + 1, f"{ledger.step_root(cell_key, step)}/regrades"
-    parts = [
-        _write_part(ledger, f"{root}/{number}/{table.name}-{uuid.uuid4().hex[:12]}.parquet", table, rows)
-        for table, rows in grading.tables.items()
-    ]
+    parts = []
+    for table, rows in grading.tables.items():
+        data, part = encode(table, rows), f"{root}/{number}/{table.name}-{uuid.uuid4().hex[:12]}.parquet"
+        if not ledger.store.put_new(part, data):
+            raise StoreError(f"{ledger.store.uri(part)} exists already: a part name was drawn twice")
+        parts.append(Part(key=part, table=table.name, rows=len(rows), sha256=sha256_hex(data)))
     regrade = Regrade(
         step=step,
         number=number,
@@ -124,13 +118,6 @@ def write_regrade(
     if not ledger.store.put_new(key, regrade.model_dump_json(indent=1).encode()):
         raise StoreError(f"{ledger.store.uri(key)} was written by somebody else meanwhile: run the same command again")
     return regrade
-
-
-def _write_part(ledger: Ledger, key: str, table: Table, rows: Sequence[Row]) -> Part:
-    data = encode(table, rows)
-    if not ledger.store.put_new(key, data):
-        raise StoreError(f"{ledger.store.uri(key)} exists already: a part name was drawn twice")
-    return Part(key=key, table=table.name, rows=len(rows), sha256=sha256_hex(data))
 
 
 def rows_in_force(ledger: Ledger, commit: Commit, table: Table) -> Iterator[dict[str, Any]]:

@@ -38,30 +38,21 @@ SCHEMA_VERSION = 14
 ROW_IDENTITY = (
     Column("run_id", "str", "the run that measured this row", required=True),
     Column("cell_key", "str", "the cell: first 16 hex digits of sha256 over its canonical JSON", required=True),
-    Column(
-        "step",
-        "str",
-        "the measurement: smoke, throughput, parity, eval-<name>, ...; a further visit's: throughput@2, "
-        "throughput@control-1",
-        required=True,
-    ),
+    Column("step", "str", "the measurement: smoke, throughput, parity, eval-<name>, ...; a further visit's: "
+           "throughput@2, throughput@control-1", required=True),
     Column("attempt", "i64", "which try of the cell measured this row, from 1", required=True),
     Column("measured_at", "str", "when the row was measured, ISO 8601, UTC", required=True),
-)
+)  # fmt: skip
 """On every raw row."""
 
 LOAD_SHAPE = (
     Column("condition", "str", 'short human name of the load shape, e.g. "short c=1"', required=True),
-    Column(
-        "mode",
-        "str",
-        "fixed: non-streaming, fixed output; stream: streamed; natural: until EOS; open: the same, sent on a schedule",
-        required=True,
-    ),
+    Column("mode", "str", "fixed: non-streaming, fixed output; stream: streamed; natural: until EOS; open: the same, "
+           "sent on a schedule", required=True),
     Column("context_tokens", "i64", "prompt length asked for", "tokens"),
     Column("output_tokens", "i64", "output length asked for", "tokens"),
     Column("concurrency", "i64", "requests in flight at the same time"),
-)
+)  # fmt: skip
 """What a speed was measured under."""
 
 COUNTED_PROMPT = Column(
@@ -76,46 +67,29 @@ CARD_COLUMNS = (
     Column("energy_j", "f64", "of all cards of the engine, from before the first request to behind the last", "J"),
     Column("energy_from", "str", "counter: the cards count it; samples: the integral of their power"),
     Column("power_w", "f64", "energy_j over the seconds that it was taken in: the mean of all cards together", "W"),
-    Column(
-        "gpu_memory_peak_bytes", "i64", "most memory in use on the fullest card, by anybody, as the driver says", "B"
-    ),
+    Column("gpu_memory_peak_bytes", "i64", "most memory in use on the fullest card, by anybody, as the driver says",
+           "B"),
     Column("clock_mhz_min", "f64", "lowest SM clock of a card that was seen meanwhile", "MHz"),
     Column("clock_mhz_median", "f64", "median of all that were seen", "MHz"),
     Column("temperature_c_max", "f64", "of the hottest card", "C"),
-    Column(
-        "throttle_reasons",
-        "list[str]",
-        "what held a clock down: sw_power_cap (at its power limit, which is usual), hw_slowdown, sync_boost, "
-        "sw_thermal_slowdown, hw_thermal_slowdown, hw_power_brake; empty: nothing; null: the driver doesn't say",
-    ),
-)
+    Column("throttle_reasons", "list[str]", "what held a clock down: sw_power_cap (at its power limit, which is "
+           "usual), hw_slowdown, sync_boost, sw_thermal_slowdown, hw_thermal_slowdown, hw_power_brake; empty: nothing; "
+           "null: the driver doesn't say"),
+)  # fmt: skip
 """What the cards told over a timed window, looked at every tenth of a second; null where there is no card to ask."""
 
 MEMORY_COLUMNS = (
     Column("weights_bytes", "i64", "weights of target and draft, of one card, as the engine says", "B"),
-    Column(
-        "kv_cache_bytes",
-        "i64",
-        "what the engine keeps for keys and values, of one card; of the host's memory where it computes on the CPU",
-        "B",
-    ),
+    Column("kv_cache_bytes", "i64", "what the engine keeps for keys and values, of one card; of the host's memory "
+           "where it computes on the CPU", "B"),
     Column("kv_tokens", "i64", "tokens that fit into it, over all cards, of requests of full length", "tokens"),
     Column("graph_bytes", "i64", "what capturing CUDA graphs took of one card, as the log says", "B"),
-    Column(
-        "engine_memory_peak_bytes",
-        "i64",
-        "memory of the engine's own processes on the fullest card, behind a request of full length, as the driver "
-        "says; of generate() where the driver shows none of them, what torch had reserved at most",
-        "B",
-    ),
-    Column(
-        "host_peak_bytes",
-        "i64",
-        "sum of the largest resident sets of the engine's processes since its start, pages that they share counted in "
-        "each: memory of the host, never of a card",
-        "B",
-    ),
-)
+    Column("engine_memory_peak_bytes", "i64", "memory of the engine's own processes on the fullest card, behind a "
+           "request of full length, as the driver says; of generate() where the driver shows none of them, what torch "
+           "had reserved at most", "B"),
+    Column("host_peak_bytes", "i64", "sum of the largest resident sets of the engine's processes since its start, "
+           "pages that they share counted in each: memory of the host, never of a card", "B"),
+)  # fmt: skip
 """What an engine takes; null: nobody says it, or it is less than the log's hundredth of a GiB."""
 
 VERDICTS = Table(
@@ -152,12 +126,8 @@ PROVENANCE_COLUMNS = (
     Column("spot", "bool", "whether the node could be taken away"),
     Column("price_usd_h", "f64", "price of the node", "USD/h"),
     Column("price_source", "str", "where that price comes from, with its date"),
-    Column(
-        "seed",
-        "i64",
-        "of an evaluation: draws its items; sample i of an item is asked for with seed + i, where its answers are "
-        "sampled; null: other prompts are drawn by what they are called",
-    ),
+    Column("seed", "i64", "of an evaluation: draws its items; sample i of an item is asked for with seed + i, where "
+           "its answers are sampled; null: other prompts are drawn by what they are called"),
     Column("dataset_revision", "str", "of the evaluation data"),
     Column("weights", "str", "real or dummy"),
     Column("machine", "str", "which machine it was: host and card; windows of two machines never become one figure"),
@@ -165,7 +135,7 @@ PROVENANCE_COLUMNS = (
     Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),
     Column("engine_nice", "i64", "nice value of the engine's session, where it shares its processors with the client"),
     Column("client_version", "i64", "of the client that timed; raised when what it says of the same engine changes"),
-)
+)  # fmt: skip
 """On every consolidated row, and stored once per step and attempt."""
 
 PROVENANCE = Table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from warehouse.dataset.speculation.curves import AR_K
+from warehouse.dataset.curves import AR_K
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.display.claims import (
     doubts,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from configs.steps.load import category_of
-from warehouse.dataset.speculation.curves import AR_K
+from warehouse.dataset.curves import AR_K
 from warehouse.dataset.statistics.speculation import MOST_HIDDEN
 from warehouse.report.display.drawing import LEGEND, WIDTH, Scale, apart, axis_below, axis_left, colour, line, svg, text
 from warehouse.report.display.figures import NOTHING, TIMES, Row, figure, plural, rate, signed, span, technique_name

@@ -16,8 +16,7 @@ from flows.forecast.decoding import BATCH_EFFICIENCY, GAIN_BY_METHOD, at_once, c
 from flows.forecast.estimates import CPU_START_S, load_s, start_s
 from flows.forecast.forecast import Forecast, forecast
 from flows.terminal.forecast_table import render
-from warehouse.ledger.clock import duration
-from warehouse.ledger.price import dollars
+from warehouse.ledger.clock import dollars, duration
 from warehouse.report.published.read import WriteUp, load_write_up
 
 

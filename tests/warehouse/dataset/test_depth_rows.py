@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import fsum
 from statistics import fmean, stdev
 
 import pytest
 
-from configs.schema import Plan
 from configs.steps.depth import DepthShape, DepthStep
 from tasks.steps.depth import MODE
-from tests.warehouse.synthetic import StepWriter, demo_plan
-from tests.warehouse.visited import MinuteByMinute, only
+from tests.warehouse.synthetic import StepWriter, only
+from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.consolidate.costs import window_seconds
-from warehouse.dataset.tables import PAIRS, RESULTS_CONSOLIDATED
+from warehouse.dataset.consolidate.rows import window_seconds
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.formulas.phases import phases_of
+from warehouse.ledger.formulas.windows import phases_of
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import DEPTH_WINDOWS
 from warehouse.report.display.figures import Row
 from warehouse.report.display.speed_sections import acceptance_section, speed_section
 from warehouse.report.display.view import View
 from warehouse.report.steps.depth import depth_section
+from warehouse.report.steps.load import category_section, load_section
+from warehouse.report.steps.memory import memory_section
+from warehouse.report.steps.needle import needle_section
+from warehouse.report.steps.prompts import workload_section
 
 SPEC = DepthStep.model_validate({"step": "depth", "prompts": "prose", "depths": [0, 4096]})
-AR, MTP = 0, 3
-"""Places of two cells in the demo's plan."""
-
 NOISE = (0.99, 1.0, 1.03)
 """Of three runs, in their seconds."""
 
 TTFT_S = {0: 2.36, 4096: 7.36}
 TOKEN_S = {0: 0.0875, 4096: 0.0885}
-
-
-def plan_with_depths() -> Plan:
-    plan = demo_plan()
-    cells = [plan.cells[index] for index in (AR, MTP)]
-    mirrored = {"visits": "mirrored", "steps": (SPEC,)}
-    return plan.model_copy(update={"cells": tuple(cell.model_copy(update=mirrored) for cell in cells)})
 
 
 def run_of(shape: DepthShape, repeat: int, slower: float, accepted: int, has_peak: bool) -> Row:
@@ -76,9 +68,7 @@ def visit(ledger: Ledger, key: str, name: str, accepted: int, slower: float, noi
 
 @pytest.fixture
 def built(local: Store) -> Consolidated:
-    ledger, plan = Ledger(local, "r1", MinuteByMinute()), plan_with_depths()
-    ledger.write_plan(plan)
-    ar, mtp = (planned.cell.cell_key for planned in plan.cells)
+    ledger, ar, mtp = mirrored_pair(local, SPEC)
     for key, name, accepted, slower in (
         (ar, "depth", 0, 1.0), (mtp, "depth", 66, 1.05), (mtp, "depth@2", 66, 1.06), (ar, "depth@2", 0, 1.004),
     ):  # fmt: skip
@@ -158,11 +148,6 @@ def test_the_joules_of_a_run_are_no_energy_of_either_part(built: Consolidated) -
     assert all(row["throttle_reasons"] == ["sw_power_cap"] for row in built.results), "the clock was both parts'"
 
 
-def view_of(built: Consolidated) -> View:
-    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
-    return View(rows, [dict.fromkeys(PAIRS.column_names()) | row for row in built.pairs], [], 0)
-
-
 def test_the_page_has_a_table_of_cells_by_depth_and_curves_of_both_parts(built: Consolidated) -> None:
     page = depth_section(view_of(built))
     assert page is not None
@@ -180,5 +165,8 @@ def test_where_nothing_else_was_timed_generation_is_the_headline(built: Consolid
     assert {row["condition"] for row in View([*view.rows, timed], [], [], 0).rates()} == {"short c=1"}
 
 
-def test_a_page_without_depths_has_no_such_section() -> None:
-    assert depth_section(View([], [], [], 0)) is None
+@pytest.mark.parametrize(
+    "section", [depth_section, load_section, category_section, workload_section, needle_section, memory_section]
+)
+def test_a_page_without_a_step_has_no_section_of_it(section: Callable[[View], str | None]) -> None:
+    assert section(View([], [], [], 0)) is None

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import Plan
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.throughput import NATURAL
-from tests.warehouse.synthetic import StepWriter, demo_plan
-from tests.warehouse.visited import MinuteByMinute, only
+from tests.warehouse.synthetic import StepWriter, only
+from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.loads.latencies import with_verdicts
+from warehouse.dataset.loads import with_verdicts
 from warehouse.dataset.steps.load import UNJUDGED
-from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store
 from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
@@ -27,20 +25,10 @@ from warehouse.report.steps.load import category_section, load_section
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": {"ttft_ms": 35, "tpot_ms": 20}}
 )
-AR, MTP = 0, 3
-"""Places of two cells in the demo's plan."""
-
 PROMPTS = 40
 """Of each category: enough for p90, not for p95."""
 
 TOKENS = 50
-
-
-def plan_with_load() -> Plan:
-    plan = demo_plan()
-    cells = [plan.cells[index] for index in (AR, MTP)]
-    mirrored = {"visits": "mirrored", "steps": (SPEC,)}
-    return plan.model_copy(update={"cells": tuple(cell.model_copy(update=mirrored) for cell in cells)})
 
 
 def asked(concurrency: int, category: str, number: int, sent_s: float, token_s: float) -> Row:
@@ -145,9 +133,7 @@ def built(local: Store) -> Consolidated:
 
 
 def build(local: Store, tells: bool = False, begun: bool = False, reasons: Sequence[str] = ()) -> Consolidated:
-    ledger, plan = Ledger(local, "r1", MinuteByMinute()), plan_with_load()
-    ledger.write_plan(plan)
-    ar, mtp = (planned.cell.cell_key for planned in plan.cells)
+    ledger, ar, mtp = mirrored_pair(local, SPEC)
     for key, name, token_s, accepted in (
         (ar, "load", SLOW, {}),
         (mtp, "load", FAST, ACCEPTED),
@@ -309,12 +295,6 @@ def test_seconds_stand_with_the_whole_suite_and_still_sum(built: Consolidated) -
     assert fsum(row["gpu_s"] or 0.0 for row in visits) == pytest.approx(36)
 
 
-def view_of(built: Consolidated) -> View:
-    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
-    pairs = [dict.fromkeys(PAIRS.column_names()) | row for row in built.pairs]
-    return View(rows, pairs, [], 0, load=[dict.fromkeys(LOAD.column_names()) | row for row in built.load])
-
-
 def test_the_page_has_curves_against_load_and_bars_by_category(built: Consolidated) -> None:
     page = load_section(view_of(built))
     assert page is not None
@@ -333,7 +313,3 @@ def test_where_nothing_else_was_timed_the_whole_suite_is_the_headline(built: Con
     timed = dict(first) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}
     with_shape = View([*view.rows, timed], [], [], 0)
     assert [row["condition"] for row in with_shape.rates()] == ["short c=1"]
-
-
-def test_a_page_without_load_has_no_such_sections() -> None:
-    assert load_section(View([], [], [], 0)) is None and category_section(View([], [], [], 0)) is None

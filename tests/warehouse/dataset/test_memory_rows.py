@@ -2,26 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.warehouse.energised import AR, DFLASH, GIB, MTP, EnergisedRun
-from tests.warehouse.visited import only
-from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.tables import RESULTS_CONSOLIDATED
+from configs.steps.memory import CONDITION, MemoryStep
+from tests.warehouse.synthetic import DemoRun, StepWriter, demo_plan, only, window
+from tests.warehouse.visited import AR, MTP, SHORT, MinuteByMinute, served, view_of
+from warehouse.dataset.build import Consolidated
+from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import WINDOWS
+from warehouse.report.display.figures import Row
 from warehouse.report.display.view import View
 from warehouse.report.steps.memory import NO_ENERGY, full_length, memory_section
 
+GIB = 1024**3
 
-def built(run: EnergisedRun) -> Consolidated:
-    return consolidate(run.ledger.store, ["r1"])
+SPEC = MemoryStep.model_validate({"step": "memory", "prompts": "listing"})
+DFLASH = 6
+"""Place of a further cell in the demo's plan."""
+
+KNOWN: Row = {
+    "context_tokens": 32752, "output_tokens": 16, "prompt_tokens": 32750, "completion_tokens": 16, "wall_s": 3.0,
+    "weights_bytes": 30 * GIB, "kv_cache_bytes": 40 * GIB, "kv_tokens": 180_000, "graph_bytes": GIB,
+    "engine_memory_peak_bytes": 72 * GIB, "gpu_memory_peak_bytes": 74 * GIB, "host_peak_bytes": 6 * GIB,
+}  # fmt: skip
+
+
+class EnergisedRun(DemoRun):
+    """A run whose cells have a memory step, in visits of a design."""
+
+    def __init__(self, store: Store, design: str = "mirrored", mtp_max_model_len: int | None = None) -> None:
+        plan = demo_plan()
+        ar = plan.cells[AR].cell
+        update = {"visits": design, "steps": (*plan.cells[AR].steps, SPEC)}
+        cells = tuple(each.model_copy(update=update | (
+            {"control": ar} if design == "bracketed" and not each.cell.technique.is_baseline else {}
+        )) for each in plan.cells)  # fmt: skip
+        if mtp_max_model_len is not None:
+            cells = tuple(served(each, mtp_max_model_len) if at == MTP else each for at, each in enumerate(cells))
+        super().__init__(store, "r1", MinuteByMinute(), cells=cells)
+
+    def writer(self, place: int, step: str) -> StepWriter:
+        return StepWriter(self.ledger, self.plan.cells[place].cell.cell_key, step)
+
+    def start(self, place: int, visit: str = "", verdict: Sequence[Any] = ("ok", [], []), **said: Any) -> None:
+        """One committed start of a cell, or of its control."""
+        step = self.writer(place, f"memory{visit}")
+        step.provenance(machine="node-1 card-1")
+        step.write(MEMORY_STARTS, [{**KNOWN, **said}])
+        step.judge((CONDITION, MODE, *verdict))
+        step.commit(verdict[0], verdict[1])
+
+    def speed(
+        self, place: int, tok_s: float, watts: float | None, visit: str = "", *, machine: str = "node-1 card-1",
+        verdict: Sequence[Any] = ("ok", [], []), modes: Sequence[str] = ("fixed",), **told: Any,
+    ) -> None:  # fmt: skip
+        """One committed visit of a throughput step, three windows a mode, at so many watts; None: no card told any."""
+        step = self.writer(place, f"throughput{visit}")
+        step.provenance(machine=machine)
+        rows = [window(SHORT, number, tok_s, mode=mode) for mode in modes for number in range(3)]
+        if watts is not None:
+            rows = [row | {"energy_j": watts * row["wall_s"], "power_w": watts, "energy_from": "counter"} | told
+                    for row in rows]  # fmt: skip
+        step.write(WINDOWS, rows)
+        step.judge(*((SHORT.name, mode, *verdict) for mode in modes))
+        step.commit(verdict[0], verdict[1])
 
 
 def page(made: Consolidated) -> str:
-    names = dict.fromkeys(RESULTS_CONSOLIDATED.column_names())
-    shown = memory_section(View([names | row for row in made.results], [], [], 0))
+    shown = memory_section(view_of(made))
     assert shown is not None
     return str(shown)
 
@@ -30,7 +82,7 @@ def test_a_row_has_what_a_cell_can_count_on_in_any_start(local: Store) -> None:
     run = EnergisedRun(local)
     run.start(AR)
     run.start(AR, "@2", kv_tokens=179_000, kv_cache_bytes=39 * GIB, gpu_memory_peak_bytes=75 * GIB)
-    row = only(built(run).results, step="memory")
+    row = only(run.built().results, step="memory")
     assert (row["kv_tokens"], row["kv_cache_bytes"], row["visits"]) == (179_000, 39 * GIB, 2)
     assert row["gpu_memory_peak_bytes"] == 75 * GIB, "and the most that it takes"
     assert row["kv_bytes_per_token"] == pytest.approx(40 * GIB / 180_000)
@@ -45,9 +97,9 @@ def test_a_draft_is_held_against_its_own_control(local: Store) -> None:
     run.start(MTP, kv_tokens=171_000)
     run.start(MTP, "@control-2", kv_tokens=190_100)
     run.start(AR, kv_tokens=500_000)
-    row = only(built(run).results, step="memory", technique="mtp")
+    row = only(run.built().results, step="memory", technique="mtp")
     assert row["baseline_kv_tokens"] == 190_000 and row["visits"] == 1
-    assert "\N{MINUS SIGN}19\N{NARROW NO-BREAK SPACE}000 (\N{MINUS SIGN}10.0%)" in page(built(run))
+    assert "\N{MINUS SIGN}19\N{NARROW NO-BREAK SPACE}000 (\N{MINUS SIGN}10.0%)" in page(run.built())
 
 
 @pytest.mark.parametrize(("max_model_len", "baseline"), [(None, 180_000), (1024, None)])
@@ -57,7 +109,7 @@ def test_without_controls_it_is_the_runs_ar_unless_that_was_served_otherwise(
     run = EnergisedRun(local, mtp_max_model_len=max_model_len)
     run.start(AR, kv_tokens=180_000)
     run.start(MTP, kv_tokens=170_000)
-    row = only(built(run).results, step="memory", technique="mtp")
+    row = only(run.built().results, step="memory", technique="mtp")
     assert row["baseline_kv_tokens"] == baseline
     assert ("AR was served with other arguments" in "".join(row["details"])) == (baseline is None)
     assert row["verdict"] == "ok"
@@ -66,7 +118,7 @@ def test_without_controls_it_is_the_runs_ar_unless_that_was_served_otherwise(
 def test_a_control_without_its_cell_is_a_row_without_figures(local: Store) -> None:
     run = EnergisedRun(local, "bracketed")
     run.start(MTP, "@control-1")
-    row = only(built(run).results, step="memory")
+    row = only(run.built().results, step="memory")
     assert row["reasons"] == ["not_measured"] and row.get("kv_tokens") is None
 
 
@@ -75,11 +127,11 @@ def test_energy_is_joules_over_tokens_of_all_windows(local: Store) -> None:
     run.speed(AR, 100, 400, throttle_reasons=["sw_power_cap"])
     run.speed(AR, 100, 500, "@2", throttle_reasons=[])
     run.speed(MTP, 250, 500)
-    ar, mtp = (only(built(run).results, technique=name, condition="short c=1") for name in ("ar", "mtp"))
+    ar, mtp = (only(run.built().results, technique=name, condition="short c=1") for name in ("ar", "mtp"))
     assert ar["energy_j_per_token"] == pytest.approx(4.5) and ar["power_w"] == pytest.approx(450)
     assert ar["throttle_reasons"] == ["sw_power_cap"]
     assert mtp["energy_j_per_token"] == pytest.approx(2.0) and mtp.get("throttle_reasons") is None
-    shown = page(built(run))
+    shown = page(run.built())
     assert "Energy per token, short c=1" in shown and "tok/s per W" in shown and "sw_power_cap" in shown
     assert "0.44" in shown, "of AR's"
 
@@ -98,14 +150,14 @@ def test_energy_is_held_against_ar_of_the_same_machine_where_both_are_ok(
     run = EnergisedRun(local)
     run.speed(AR, 100, 400, **ar)
     run.speed(MTP, 250, 500)
-    assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(built(run))) == shown
+    assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(run.built())) == shown
 
 
 def test_energy_is_held_against_the_cells_own_control(local: Store) -> None:
     run = EnergisedRun(local, "bracketed")
     for visit, watts in (("@control-1", 400), ("", 600), ("@control-2", 440)):
         run.speed(MTP, 250 if visit == "" else 100, watts, visit)
-    made = built(run)
+    made = run.built()
     row = only(made.results, condition="short c=1")
     assert row["energy_j_per_token"] == pytest.approx(2.4)
     assert row["baseline_energy_j_per_token"] == pytest.approx(4.2), "mean over its starts"
@@ -118,7 +170,7 @@ def test_bars_of_one_plot_are_of_one_mode(local: Store) -> None:
     run = EnergisedRun(local)
     for cell in (AR, MTP):
         run.speed(cell, 100, 400, modes=("fixed", "natural"))
-    shown = page(built(run))
+    shown = page(run.built())
     assert shown.count("<svg") == 2 and "Energy per token, short c=1 (natural)" in shown
     assert "answers end by themselves" in shown, "and so says the table"
 
@@ -127,7 +179,7 @@ def test_windows_without_an_energy_leave_the_others_theirs(local: Store) -> None
     run = EnergisedRun(local)
     run.speed(AR, 100, None)
     run.speed(AR, 100, 300, "@2")
-    row = only(built(run).results, condition="short c=1")
+    row = only(run.built().results, condition="short c=1")
     assert row["energy_j_per_token"] == pytest.approx(3.0)
 
 
@@ -136,9 +188,9 @@ def test_without_a_card_there_is_no_energy_and_the_page_says_so_once(local: Stor
     cards = ("weights_bytes", "graph_bytes", "engine_memory_peak_bytes", "gpu_memory_peak_bytes")
     run.start(AR, **dict.fromkeys(cards))
     run.speed(AR, 100, None)
-    rows = built(run).results
+    rows = run.built().results
     assert all(row.get("energy_j_per_token") is None and row.get("power_w") is None for row in rows)
-    shown = page(built(run))
+    shown = page(run.built())
     assert shown.count(NO_ENERGY) == 1 and "<svg" not in shown
     assert "peak of the host" in shown and "peak of a card" not in shown and "CUDA graphs, GiB" not in shown
 
@@ -148,7 +200,7 @@ def test_the_cache_is_told_in_requests_of_full_length_and_in_no_shorter_ones(loc
     assert full_length(row) == pytest.approx(5.49, abs=0.01) and full_length(row | {"kv_tokens": None}) is None
     run = EnergisedRun(local)
     run.start(AR)
-    shown = page(built(run))
+    shown = page(run.built())
     assert "requests of full length" in shown and "users of" not in shown and "8k" not in shown
 
 
@@ -161,6 +213,6 @@ def test_techniques_stand_beside_ar_and_a_dearer_draft_shows(local: Store) -> No
     for place, tokens in ((AR, 180_000), (MTP, 175_000), (DFLASH, 160_000)):
         run.start(place, kv_tokens=tokens)
         run.start(place, "@2", kv_tokens=tokens)
-    shown = page(built(run))
+    shown = page(run.built())
     assert shown.index("AR") < shown.index("dflash K=7") < shown.index("mtp K=4")
     assert "(\N{MINUS SIGN}11.1%)" in shown and "(\N{MINUS SIGN}2.8%)" in shown

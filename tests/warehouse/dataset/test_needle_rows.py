@@ -93,7 +93,3 @@ def test_the_page_has_a_grid_per_cell_that_needs_no_colour(local: Store) -> None
     assert "1 of 3 found</span>" in page
     assert "0 of 3 found, 1 cut off, 3 blank, suspect" in page
     assert page.count("\N{EN DASH}") == 1, "what mtp wasn't asked stands as a dash beside what AR was"
-
-
-def test_a_page_without_needles_has_no_section(local: Store) -> None:
-    assert needle_section(View([], [], [], 0)) is None

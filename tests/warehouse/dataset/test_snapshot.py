@@ -198,17 +198,6 @@ def test_a_lost_convenience_copy_comes_back(local: Store) -> None:
     assert local.get("DATA_DICTIONARY.md") == data_dictionary().encode()
 
 
-def test_the_data_dictionary_says_how_to_add_up_what_a_step_cost() -> None:
-    results = data_dictionary().split("\n## ")[1]
-    for name in ("gpu_s", "cost_usd"):
-        line = next(line for line in results.splitlines() if line.startswith(f"| `{name}` "))
-        assert "sum" in line
-    line = next(line for line in results.splitlines() if line.startswith("| `gpu_s` "))
-    for said in ("of all attempts", "its share of its step", "any rows may be summed"):
-        assert said in line.lower()
-    assert "`attempts` has the bill" in line
-
-
 def test_the_data_dictionary_names_every_column() -> None:
     text = data_dictionary()
     for table in PRODUCT_TABLES.values():

@@ -8,13 +8,11 @@ from math import fsum
 
 import pytest
 
-from configs.schema import Plan
 from configs.steps.prompts import PromptsStep, condition_name
 from tasks.steps.prompts import MODE
-from tests.warehouse.synthetic import StepWriter, demo_plan
-from tests.warehouse.visited import MinuteByMinute, only
+from tests.warehouse.synthetic import StepWriter, only
+from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.tables import PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS
@@ -24,26 +22,11 @@ from warehouse.report.display.speed_sections import acceptance_section
 from warehouse.report.display.view import View
 from warehouse.report.steps.prompts import workload_section
 
+CODE = {"name": "code", "language": "Python", "prompt": "p", "max_tokens": 60, "check": {"cases": [{"stdout": ""}]}}
+KOREAN = {"name": "ko", "language": "Korean", "prompt": "p", "max_tokens": 50}
 SPEC = PromptsStep.model_validate(
-    {
-        "step": "prompts",
-        "concurrencies": [1, 2],
-        "repeats": 3,
-        "workloads": [
-            {
-                "name": "code",
-                "language": "Python",
-                "prompt": "p",
-                "max_tokens": 60,
-                "check": {"cases": [{"stdout": ""}]},
-            },
-            {"name": "ko", "language": "Korean", "prompt": "p", "max_tokens": 50},
-        ],
-    }
+    {"step": "prompts", "concurrencies": [1, 2], "repeats": 3, "workloads": [CODE, KOREAN]}
 )
-AR, MTP = 0, 3
-"""Places of two cells in the demo's plan."""
-
 TOKENS = 50
 CHARS = {"code": 200, "ko": 75}
 NOISE = (0.99, 1.0, 1.01)
@@ -51,12 +34,6 @@ NOISE = (0.99, 1.0, 1.01)
 SLOW = {"code": 0.010, "ko": 0.010}
 FAST = {"code": 0.004, "ko": 0.008}
 """Seconds of a token."""
-
-
-def plan_with_prompts() -> Plan:
-    plan = demo_plan()
-    mirrored = {"visits": "mirrored", "steps": (SPEC,)}
-    return plan.model_copy(update={"cells": tuple(plan.cells[at].model_copy(update=mirrored) for at in (AR, MTP))})
 
 
 def shape(workload: str, concurrency: int, repeat: int) -> Row:
@@ -112,9 +89,7 @@ def visit(
 
 
 def build(local: Store, mtp_programs: Sequence[str] = ("correct", "wrong")) -> Consolidated:
-    ledger, plan = Ledger(local, "r1", MinuteByMinute()), plan_with_prompts()
-    ledger.write_plan(plan)
-    ar, mtp = (planned.cell.cell_key for planned in plan.cells)
+    ledger, ar, mtp = mirrored_pair(local, SPEC)
     slower = {name: 1.01 * each for name, each in FAST.items()}
     visit(ledger, ar, "prompts", SLOW, 0.0, ["correct"])
     visit(ledger, mtp, "prompts", FAST, 0.6, mtp_programs)
@@ -181,12 +156,6 @@ def test_seconds_of_the_steps_are_shared_among_its_rows(built: Consolidated) -> 
     assert fsum(row["gpu_s"] for row in built.results if row["technique"] == "ar") == pytest.approx(72)
 
 
-def view_of(built: Consolidated) -> View:
-    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
-    pairs = [dict.fromkeys(PAIRS.column_names()) | row for row in built.pairs]
-    return View(rows, pairs, [], 0)
-
-
 def test_the_page_has_bars_per_load_and_fast_and_correct_in_one_row(built: Consolidated) -> None:
     page = workload_section(view_of(built))
     assert page is not None
@@ -213,7 +182,3 @@ def test_where_nothing_else_was_timed_the_rates_are_those_of_workloads(built: Co
     assert [row["condition"] for row in View([*view.rows, timed], [], [], 0).rates()] == ["short c=1"]
     load = dict(view.rows[0]) | {"step": "load", "condition": "load c=1"}
     assert [row["condition"] for row in View([*view.rows, load], [], [], 0).rates()] == ["load c=1"]
-
-
-def test_a_page_without_workloads_has_no_such_section() -> None:
-    assert workload_section(View([], [], [], 0)) is None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from configs.checkout import ROOT
 from flows.flow_heartbeat import CellTaken, HeldCell, HeldCells
-from tests.warehouse.ledger.test_ledger import elsewhere
+from tests.warehouse.ledger.test_ledger import elsewhere, ended_process
 from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims, FlowHeartbeat, ManagedElsewhere, beat
 from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger
@@ -44,13 +41,6 @@ def silence(claims: Claims, seconds: float = FLOW_DEADLINE_S + 1) -> None:
         os.utime(path, (then, then))
 
 
-def dead_owner() -> str:
-    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout[
-        :-1
-    ]
-
-
 def test_a_claim_is_kept_until_its_flow_is_silent(ledger: Ledger) -> None:
     claims = Claims(ledger, KEY)
     first = claims.take(elsewhere("a"), "pulse")
@@ -70,7 +60,7 @@ def test_a_claim_is_kept_until_its_flow_is_silent(ledger: Ledger) -> None:
 def test_a_released_cell_and_a_dead_flows_are_free_at_once(ledger: Ledger) -> None:
     claims = Claims(ledger, KEY)
     claims.release(claims.take(elsewhere("a")))
-    claims.take(dead_owner())
+    claims.take(ended_process())
     assert claims.manager() is None
     assert claims.take(elsewhere("c")).epoch == 3
 

@@ -1,22 +1,30 @@
-"""Commits, leases and parts: what survives races, silence and death."""
+"""Commits, leases, owners, clocks and parts: what survives races, silence and death.
+
+Known to be dead is only a process of this very machine, boot and pid namespace that is gone. Clocks that jump or
+disagree make nothing take less than no time. Reading Parquet leaves no thread that may abort a process that ends.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from configs.checkout import ROOT
 from tests.warehouse.synthetic import StepWriter, close_attempt, demo_plan, write_demo_run
-from warehouse.dataset.known_steps import raw_tables
+from warehouse.dataset.build import raw_tables
 from warehouse.dataset.snapshot import publish, read_current
+from warehouse.ledger.clock import SYSTEM, iso_of
 from warehouse.ledger.commits import Ledger, run_ids
-from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases
-from warehouse.ledger.owner import owner_name
+from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, gone_attempt
+from warehouse.ledger.outcomes import Ended
+from warehouse.ledger.owner import lives_here, owner_name
 from warehouse.ledger.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError
@@ -114,6 +122,13 @@ def elsewhere(name: str) -> str:
     return f"{name}.example/0123abcd/17/4242"
 
 
+def ended_process() -> str:
+    """The name of a process of this machine that is gone."""
+    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    return said.strip()
+
+
 def test_a_live_owner_keeps_its_cell(leases: Leases) -> None:
     mine = leases.acquire(elsewhere("a"))
     leases.beat(Heartbeat(attempt=1, phase="measuring", at=NOW))
@@ -148,9 +163,7 @@ def _attempt(outcome: str) -> Attempt:
 
 
 def test_a_dead_process_of_this_machine_frees_its_cell_at_once(leases: Leases) -> None:
-    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
-    dead = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    leases.acquire(dead.strip())
+    leases.acquire(ended_process())
     assert leases.acquire(owner_name()).epoch == 2
     with pytest.raises(LeaseHeld):
         leases.acquire(elsewhere("b"))
@@ -177,14 +190,8 @@ def test_a_lease_record_refuses_unknown_fields() -> None:
 @pytest.mark.parametrize("name", sorted(raw_tables()))
 def test_parts_come_back_as_they_were_written(name: str) -> None:
     samples = {
-        "str": "text",
-        "i64": 3,
-        "f64": 0.5,
-        "bool": True,
-        "list[str]": ["a"],
-        "list[i64]": [1, 2],
-        "list[f64]": [0.1],
-    }
+        "str": "text", "i64": 3, "f64": 0.5, "bool": True, "list[str]": ["a"], "list[i64]": [1, 2], "list[f64]": [0.1],
+    }  # fmt: skip
     table = raw_tables()[name]
     row = {column.name: samples[column.type] for column in table.columns}
     bare = {column.name: row[column.name] if column.required else None for column in table.columns}
@@ -210,3 +217,106 @@ def test_bytes_that_are_no_part_name_their_key() -> None:
     with pytest.raises(StoreError, match="some/key"):
         decode(b"nonsense", "some/key")
     assert sha256_hex(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+READERS = {
+    "decode": "from warehouse.ledger.parts import decode; read = lambda file: decode(file.read_bytes(), file.name)",
+    "from_file": "from configs.evals.records import from_file; read = lambda file: from_file(str(file))",
+}
+"""Both ways of the product to read a file of rows."""
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+import pyarrow.parquet
+{reader}
+before = set(os.listdir("/proc/self/task"))
+read(Path(sys.argv[1]))
+print(len(set(os.listdir("/proc/self/task")) - before))
+"""
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_reading_rows_starts_no_thread(tmp_path: Path, reader: str) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"item": list(range(64)), "text": ["a"] * 64}), file)
+    script = SCRIPT.format(reader=READERS[reader])
+    done = subprocess.run([sys.executable, "-c", script, file], cwd=ROOT, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+PARTS = ("host", "machine", "boot", "namespace", "pid", "tick")
+
+
+def changed(part: str, to: str) -> str:
+    """This process's name with another word in one place."""
+    parts = dict(zip(PARTS, owner_name().split("/"), strict=True))
+    return "/".join((parts | {part: to}).values())
+
+
+def test_this_process_lives() -> None:
+    assert lives_here(owner_name()) is True
+
+
+def test_a_later_process_with_the_same_id_is_another_one() -> None:
+    assert lives_here(changed("tick", "1")) is False
+
+
+def test_a_process_that_ended_here_is_dead() -> None:
+    assert lives_here(ended_process()) is False
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        changed("host", "another-host"),
+        changed("machine", "deadbeef"),
+        changed("boot", "deadbeef"),
+        changed("boot", ""),
+        changed("namespace", "4026532000"),
+        changed("namespace", ""),
+        elsewhere("a"),
+        "host/of/an/earlier/version",
+        "",
+    ],
+    ids=["host", "machine", "boot", "no boot", "namespace", "no namespace", "elsewhere", "earlier version", "nobody"],
+)
+def test_nobody_knows_of_a_process_that_could_not_be_seen_from_here(owner: str) -> None:
+    assert lives_here(owner) is None
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rpf", "true"], capture_output=True, check=False).returncode != 0,
+    reason="no user namespaces",
+)
+@pytest.mark.parametrize("flags", ["-rpf --mount-proc", "-rpf"])
+def test_nobody_knows_from_another_pid_namespace(flags: str) -> None:
+    code = f"from warehouse.ledger.owner import lives_here; print(lives_here({owner_name()!r}))"
+    argv = ["unshare", *flags.split(), sys.executable, "-c", code]
+    said = subprocess.run(argv, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    assert said.strip() == "None"
+
+
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_a_process_s_moments_go_on_evenly_whatever_the_wall_clock_does(
+    monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    before_s, wall_s = SYSTEM.now_s(), time.time()
+    assert abs(before_s - wall_s) < 60, "they are the wall clock's, as it was when the process began"
+    monkeypatch.setattr(time, "time", lambda: wall_s + jump_s)
+    assert 0 <= SYSTEM.now_s() - before_s < 60
+
+
+def test_an_attempt_is_never_shorter_than_what_its_runner_counted(local: Store) -> None:
+    """Its start is by the node's clock, its end by that of the flow that found it gone."""
+    cell = demo_plan().cells[0].cell.cell_key
+    leases = Leases(Ledger(local, "one"), cell)
+    lease = leases.acquire("a node whose clock is an hour ahead")
+    beat = Heartbeat(
+        attempt=1, phase="measuring", load_s=40, smoke_s=5, measure_s=50, at_risk_s=10, at=lease.granted_at
+    )
+    ended_at = iso_of(SYSTEM.now_s() - 3600)
+    assert leases.close(gone_attempt(lease, beat, Ended.SILENT, "silent", ended_at, price_usd_h=3.6))
+    [attempt] = leases.attempts()
+    assert attempt.wall_s == 95
+    assert attempt.cost_usd == pytest.approx(0.095)

@@ -19,18 +19,9 @@ HEADER = (
 )
 
 RECORDED = {
-    "done",
-    "no_capacity",
-    "refused",
-    "preempted",
-    "notice",
-    "setup_failed",
-    "silent",
-    "autodowned",
-    "job_failed",
-    "launch_failed",
-    "stopped",
-}
+    "done", "no_capacity", "refused", "preempted", "notice", "setup_failed", "silent", "autodowned", "job_failed",
+    "launch_failed", "stopped",
+}  # fmt: skip
 """Words that stores have in `placements/*.end.json`."""
 
 

@@ -117,7 +117,7 @@ def test_what_is_shown_is_no_older_than_asked_for_and_new_words_are_seen(ledger:
 def test_few_who_look_often_list_their_own_cells_of_a_large_run(
     store: CountingStore, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warehouse.ledger.looks.shared.PAGE_KEYS", 50)
+    monkeypatch.setattr("warehouse.ledger.looks.PAGE_KEYS", 50)
     leased(ledger, CELLS)
     look, clock = SharedLook(ledger), ledger.clock
     assert isinstance(clock, StandingClock)

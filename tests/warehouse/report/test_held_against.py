@@ -5,8 +5,8 @@ from __future__ import annotations
 from configs.cell import Model
 from tests.warehouse.report.rows import AR, row, seen, text_of, viewed
 from tests.warehouse.report.started import placebo, speed_pair
-from tests.warehouse.synthetic import demo_plan
-from tests.warehouse.visited import VisitedRun, only
+from tests.warehouse.synthetic import demo_plan, only
+from tests.warehouse.visited import VisitedRun
 from warehouse.ledger.store import Store
 from warehouse.report.display.claims import control_of, doubts
 from warehouse.report.display.speed_sections import speed_section

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.warehouse.report.rows import MTP, seen, visit
-from tests.warehouse.synthetic import StepWriter, streamed, window
-from tests.warehouse.visited import SHORT, VisitedRun, only
+from tests.warehouse.synthetic import StepWriter, only, streamed, window
+from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.steps.throughput import latency_section

@@ -7,6 +7,7 @@ import pytest
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.dataset.consolidate.parity_bar import barred, cells_that_fail_parity
+from warehouse.dataset.consolidate.rows import Judged, Result
 from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
@@ -64,7 +65,8 @@ def test_a_broken_lossless_technique_is_never_the_headline_and_the_page_says_why
     broken = row("mtp", **parity, parity_equal=0, parity_near_ties=0, divergence_margin=7.0)
     slower = row("dflash", 120.0, speedup=1.5, speedup_lo=1.47, speedup_hi=1.53, k=7)
     rows = [AR, MTP, slower, control, broken]
-    rows = barred(rows, cells_that_fail_parity(rows, {("r1", "mtp")}))
+    results = [Result(each, Judged(each["verdict"], tuple(each["reasons"]))) for each in rows]
+    rows = [each.row for each in barred(results, cells_that_fail_parity(results, {("r1", "mtp")}))]
     view = seen(*rows, pairs=(speed_pair(slower), placebo(AR)))
     text = text_of(view)
     assert text.startswith("Run dflash K=7: 1.50 × AR at short c=1")  # noqa: RUF001

@@ -151,7 +151,6 @@ Graded = tuple[str, int]
 
 
 def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[Graded]]]:
-    """Cells of a run with their committed steps; cells that have none yet may still have attempts."""
     keys = ledger.keys()
     committed, regraded = ledger.committed_steps(keys), newest(keys)
     planned = {planned.cell.cell_key for planned in plan}
@@ -203,11 +202,7 @@ def batches(
 ) -> Iterator[list[Group]]:
     """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
 
-    Args:
-        groups: steps that are compared with each other.
-        max_rows: of all parts together.
-        max_parts: objects of the store.
-        unread: names of tables whose parts don't count, because no build fetches them.
+    `max_parts` counts objects of the store; tables named in `unread` don't count, because no build fetches them.
     """
     batch: list[Group] = []
     rows = parts = 0

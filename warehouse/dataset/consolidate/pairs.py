@@ -1,4 +1,7 @@
-"""Comparisons with the AR cell: what every pair row carries, and the last word on those of accuracy.
+"""Comparisons with the AR cell: what every pair carries, a cell's answers beside AR's, and the last word on accuracy.
+
+Two arms are comparable where they answered the same questions. That is checked on the prompts themselves: another
+order of the choices, another template or another shot makes another question of the same item.
 
 A run compares many cells with AR; at 5 % each, one in twenty differs by chance. Holm's correction keeps the chance of
 any false claim at 5 % over the family: all models, precisions and techniques, one evaluation, one run.
@@ -6,12 +9,18 @@ any false claim at 5 % over the family: all models, precisions and techniques, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+import polars as pl
+
+from warehouse.dataset.consolidate.inputs import CommittedStep, baseline_of
 from warehouse.dataset.consolidate.parity_bar import Cell
-from warehouse.dataset.consolidate.rows import Row
-from warehouse.dataset.statistics.conclude import Standing, conclude, holm, n_needed, wording
-from warehouse.dataset.statistics.paired import Comparison
+from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row
+from warehouse.dataset.consolidate.serving import served_differently
+from warehouse.dataset.statistics.accuracy import compare, conclude, mcnemar_p, n_needed, wording
+from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.ledger.verdicts import Reason
 
 _SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "made_up", "engine", "gpu", "step")
@@ -23,74 +32,149 @@ _COMPARED = (
 """Figures of a comparison that are columns under the same name."""
 
 
-SETTLEABLE = "settleable"
-"""Key under which an accuracy pair carries its `Comparison`, until `families.settled` takes it out. No column."""
-
-
-def accuracy_pair(row: Row, baseline_cell_key: str, comparison: Comparison, baseline_value: float, value: float) -> Row:
-    """Scores over the items that both cells answered, as a comparison; its verdict is still to be settled."""
-    return shared(row, baseline_cell_key, "accuracy") | {
-        "metric": row["metric"],
-        "extractor": row["extractor"],
-        "baseline_value": baseline_value,
-        "value": value,
-        **{name: getattr(comparison, name) for name in _COMPARED},
-        "mcnemar_p": comparison.p,
-        "verdict": row["verdict"],
-        "reasons": list(row["reasons"]),
-        SETTLEABLE: comparison,
-    }
-
-
-def shared(row: Row, baseline_cell_key: str, kind: str) -> Row:
-    """Who is compared with whom, by what. A row of `visits`, which is AR's own in a placebo, names only its model."""
+def pair_columns(row: Row, baseline_cell_key: str, kind: str) -> Row:
+    """Who is compared with whom, by what; a row of `visits`, which an A/A check has, names only its model."""
     compared_as = row.get("compared_as") or row["model"]
     said = {"kind": kind, "baseline_cell_key": baseline_cell_key, "compared_as": compared_as}
     return {name: row[name] for name in _SHARED} | said
 
 
-def settled(pairs: Sequence[Row], barred: Mapping[Cell, str]) -> list[Row]:
-    """The pairs in the order given; accuracy pairs with corrected p values, conclusion, items needed and wording.
+class Arm(NamedTuple):
+    """One cell's side of a comparison."""
 
-    Args:
-        pairs: accuracy pairs wait for one another.
-        barred: cells that fail parity, with the sentence that says so: they claim nothing, so no family has them.
+    step: CommittedStep
+    judged: Judged
+    """Of its step; only ok ones are compared."""
+    items: pl.DataFrame | None
+    """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash, extractor_version (null: not
+    recorded)."""
+    margin: float
+    """Loss of score that still counts as none."""
+
+
+def scored(arms: Sequence[Arm], rows_of: Callable[[Arm], list[Result]]) -> Made:
+    """Rows of scores, and a comparison with AR where both cells' rows are ok.
+
+    `rows_of` makes a cell's rows, the one that counts first.
     """
-    done = list(pairs)
+    results: list[Result] = []
+    pairs: list[Pair] = []
+    by_step = {arm.step.identity: arm for arm in arms}
+    for arm in arms:
+        first, *others = rows_of(arm)
+        baseline = baseline_of(arm.step, tuple(each.step for each in arms))
+        if baseline is not None:
+            first, pair = paired(first, arm, by_step[baseline.identity])
+            pairs += [] if pair is None else [pair]
+        results += (first, *others)
+    return Made(results, pairs)
+
+
+def paired(result: Result, ours: Arm, baseline: Arm) -> tuple[Result, Pair | None]:
+    """The counting row with what the comparison found, and the comparison; no pair where one can't be made fairly.
+
+    Scores are only compared of ok rows. How many answers were cut off is compared of all: where it differs most, the
+    node has judged one of the two already. That finding worsens the row but takes no pair away: it is the evidence.
+    """
+    if ours.items is None or baseline.items is None:
+        return result, None
+    both = ours.items.join(baseline.items, on="item_id", how="inner", suffix="_baseline").sort("item_id")
+    refusal = _refusal(both)
+    if refusal is not None:
+        return result.noting(f"not compared with AR: {refusal}"), None
+    held, truncated_delta = _held_to_truncation(result, both)
+    if baseline.judged.verdict != "ok":
+        return held.noting(f"not compared with AR: its row is {baseline.judged.verdict}"), None
+    if not result.is_ok:
+        return held, None
+    row = held.row
+    before = (both["right_baseline"] / both["answers_baseline"]).to_list()
+    now = (both["right"] / both["answers"]).to_list()
+    identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
+    found = compare(before, now, row["samples"], ours.margin, identity)
+    columns = pair_columns(row, baseline.step.cell_key, "accuracy") | {
+        "metric": row["metric"],
+        "extractor": row["extractor"],
+        "baseline_value": math.fsum(before) / both.height,
+        "value": math.fsum(now) / both.height,
+        **{name: getattr(found, name) for name in _COMPARED},
+        "mcnemar_p": found.p,
+        "verdict": row["verdict"],
+        "reasons": row["reasons"],
+        "truncated_delta": truncated_delta,
+        "served_differently": served_differently(ours.step, baseline.step),
+    }
+    return held, Pair(columns, found)
+
+
+def _refusal(both: pl.DataFrame) -> str | None:
+    """Why the items that both answered can't be compared; None: they can."""
+    if both.is_empty():
+        return "no item was answered by both"
+    asked = both.filter(pl.col("prompt_hash") != pl.col("prompt_hash_baseline"))["item_id"].to_list()
+    if asked:
+        return (
+            f"{len(asked)} of {both.height} items were asked in other words (choices in another order, or another "
+            f"template), e.g. {asked[0]!r}: take the items of both from one prepared file"
+        )
+    reread = both.filter(pl.col("extractor_version") != pl.col("extractor_version_baseline"))["item_id"].to_list()
+    if reread:
+        return f"{len(reread)} items, e.g. {reread[0]!r}, were graded by different readers: run `sweep regrade RUN`"
+    uneven = both.filter(pl.col("answers") != pl.col("answers_baseline"))["item_id"].to_list()
+    return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
+
+
+def _held_to_truncation(result: Result, both: pl.DataFrame) -> tuple[Result, float]:
+    """Guard: as many answers are cut off as of AR; and how many more are, as a share.
+
+    One that rambles isn't lossless, even where its score is as good. An exact McNemar test over items of which any
+    answer was cut off.
+    """
+    now, before = pl.col("truncated") > 0, pl.col("truncated_baseline") > 0
+    share, of_ar, gained, lost = both.select(
+        (pl.col("truncated").sum() / pl.col("answers").sum()).alias("share"),
+        (pl.col("truncated_baseline").sum() / pl.col("answers_baseline").sum()).alias("baseline"),
+        (now & ~before).sum().alias("gained"),
+        (~now & before).sum().alias("lost"),
+    ).row(0)
+    p = mcnemar_p(gained, lost)
+    if p < ALPHA:
+        sentence = (
+            f"{share:.1%} of the answers were cut off, of AR's {of_ar:.1%} (exact McNemar p = {p:.2g}): one of them "
+            "rambles"
+        )
+        result = result.worsened("suspect", Reason.TRUNCATION_DIFFERS, sentence)
+    return result, share - of_ar
+
+
+def settled(pairs: Sequence[Pair], barred: Mapping[Cell, str]) -> list[Row]:
+    """Accuracy pairs in the order given, with corrected p values, conclusion, items needed and wording.
+
+    `barred` are cells that fail parity, with the sentence that says so: they claim nothing, so no family has them.
+    """
+    done = [dict(pair.columns) for pair in pairs]
     families: dict[tuple[str, str], list[int]] = {}
-    for at, pair in enumerate(pairs):
-        sentence = barred.get((pair["run_id"], pair["cell_key"]))
-        if SETTLEABLE in pair and sentence is not None:
-            done[at] = _barred(pair, sentence)
-        elif SETTLEABLE in pair:
-            families.setdefault((pair["run_id"], pair["step"]), []).append(at)
+    for at, row in enumerate(done):
+        sentence = barred.get((row["run_id"], row["cell_key"]))
+        if sentence is None:
+            families.setdefault((row["run_id"], row["step"]), []).append(at)
+            continue
+        row |= {
+            "verdict": "suspect",
+            "reasons": [*row["reasons"], Reason.PARITY_FAILED.value],
+            "conclusion": "inconclusive",
+            "wording": f"no claim: {sentence}",
+        }
     for family in families.values():
-        waiting: list[Comparison] = [pairs[at][SETTLEABLE] for at in family]
+        waiting = [pairs[at].comparison for at in family]
         differ, lose = holm([each.p for each in waiting]), holm([each.ni_p for each in waiting])
-        for at, each, p, ni_p in zip(family, waiting, differ, lose, strict=True):
-            done[at] = _plain(pairs[at]) | _said(each, Standing(p, ni_p, len(family)))
+        for at, found, p, ni_p in zip(family, waiting, differ, lose, strict=True):
+            conclusion = conclude(found, p, ni_p)
+            done[at] |= {
+                "mcnemar_p_holm": p,
+                "ni_p_holm": ni_p,
+                "conclusion": conclusion,
+                "n_needed": n_needed(found, conclusion, len(family)),
+                "wording": wording(found, conclusion, p, len(family)),
+            }
     return done
-
-
-def _plain(pair: Row) -> Row:
-    return {name: value for name, value in pair.items() if name != SETTLEABLE}
-
-
-def _barred(pair: Row, sentence: str) -> Row:
-    return _plain(pair) | {
-        "verdict": "suspect",
-        "reasons": [*pair["reasons"], Reason.PARITY_FAILED.value],
-        "conclusion": "inconclusive",
-        "wording": f"no claim: {sentence}",
-    }
-
-
-def _said(found: Comparison, standing: Standing) -> Row:
-    conclusion = conclude(found, standing.p_holm, standing.ni_p_holm)
-    return {
-        "mcnemar_p_holm": standing.p_holm,
-        "ni_p_holm": standing.ni_p_holm,
-        "conclusion": conclusion,
-        "n_needed": n_needed(found, conclusion, standing.comparisons),
-        "wording": wording(found, conclusion, standing),
-    }

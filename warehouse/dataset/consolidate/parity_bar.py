@@ -1,4 +1,4 @@
-"""Which cells break their own promise: lossless by their method, yet their outputs leave AR's where AR repeats itself.
+"""Where greedy outputs part from AR's, and which cells break their own promise by it.
 
 Verification accepts a drafted token only where the target would have written it, so a technique that is lossless may
 part from AR at near ties, which rounding decides, and nowhere else. One that does is broken, and the usual break (an
@@ -8,12 +8,94 @@ fp8 kernel that accepts whatever was drafted) is the fastest of all: so none of 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from warehouse.dataset.consolidate.inputs import CommittedStep
-from warehouse.dataset.consolidate.rows import Row, verdict_columns, verdict_of
-from warehouse.dataset.statistics.divergence import NEAR_TIE_NATS
-from warehouse.ledger.verdicts import Reason, worst
+from warehouse.dataset.consolidate.rows import Result, Row, Start
+from warehouse.ledger.verdicts import Reason
+
+NEAR_TIE_NATS = 0.251
+"""Widest gap between the two best tokens that rounding alone can turn around.
+
+Logits leave the model in bf16, whose numbers between 16 and 32, where the best logits lie, are 0.125 apart. Another
+batch shape sums in another order and moves each of the two by a step; a gap of two steps is the widest they can close.
+A thousandth more, because the gap is a difference of float32 logarithms.
+"""
+
+
+class Output(NamedTuple):
+    """One greedy output. `gaps` are nats between the two best tokens at each token; None: they weren't asked for."""
+
+    token_ids: Sequence[int]
+    gaps: Sequence[float] | None = None
+
+
+Outputs = Mapping[str, Output]
+"""Outputs by prompt."""
+
+
+class Agreement(NamedTuple):
+    """How far two sets of outputs agree. `gaps` has one figure per prompt that parted; None: not known of all."""
+
+    equal: int
+    compared: int
+    first_divergence: int | None
+    gaps: tuple[float, ...] | None
+
+    @property
+    def near_ties(self) -> int | None:
+        """How many prompts parted at a near tie; None: none parted, or it isn't known."""
+        return sum(gap <= NEAR_TIE_NATS for gap in self.gaps) if self.gaps else None
+
+    @property
+    def margin(self) -> float | None:
+        """The widest gap at which a prompt parted, in nats."""
+        return max(self.gaps) if self.gaps else None
+
+
+def agreement(reference: Outputs, others: Outputs) -> Agreement:
+    """Compare the prompts that both answered."""
+    common = sorted(set(reference) & set(others))
+    parted: list[int] = []
+    gaps: list[float | None] = []
+    for prompt in common:
+        one, other = reference[prompt], others[prompt]
+        at = first_difference(one.token_ids, other.token_ids)
+        if at is not None:
+            parted.append(at)
+            gaps.append(gap_at(at, one, other))
+    known = tuple(gap for gap in gaps if gap is not None)
+    return Agreement(
+        equal=len(common) - len(parted),
+        compared=len(common),
+        first_divergence=min(parted, default=None),
+        gaps=known if len(known) == len(gaps) else None,
+    )
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """Index of the first token that differs; where one ends early, its length; None if they are equal."""
+    if one == other:  # the usual case, and the fast one
+        return None
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return min(len(one), len(other))
+
+
+def gap_at(index: int, *outputs: Output) -> float | None:
+    """How sure the model was at the token where outputs part: the widest gap that any of them saw there, in nats.
+
+    Up to that token all had the same text before them, so a tie is a tie in each. One witness that was sure means that
+    logits moved by more than rounding, however torn the other was. An output that ended before is no witness.
+
+    Returns:
+        None if a witness doesn't know.
+    """
+    seen = [one.gaps[index] for one in outputs if one.gaps is not None and index < len(one.gaps)]
+    wanted = [one for one in outputs if index < len(one.token_ids)]
+    return max(seen) if seen and len(seen) == len(wanted) else None
+
 
 Cell = tuple[str, str]
 """Run and key."""
@@ -35,61 +117,52 @@ def lossless_cells(steps: Iterable[CommittedStep]) -> frozenset[Cell]:
     )
 
 
-def cells_that_fail_parity(results: Sequence[Row], lossless: Collection[Cell]) -> dict[Cell, str]:
-    """Cells that are lossless by their method and aren't in these rows, with the sentence that says what was seen.
-
-    Args:
-        results: rows of `results_consolidated`; those of parity are looked at.
-        lossless: which cells promise it.
-    """
-    shown = [row for row in results if row["step"] == "parity" and row.get("parity_n")]
-    controls: dict[tuple[Any, ...], list[Row]] = {}
-    for row in shown:
-        if row["technique"] == "ar":
-            controls.setdefault(_bench(row), []).append(row)
+def cells_that_fail_parity(results: Sequence[Result], lossless: Collection[Cell]) -> dict[Cell, str]:
+    """Cells that are lossless by their method and aren't in these rows, with the sentence that says what was seen."""
+    shown = [each for each in results if each.columns["step"] == "parity" and each.columns.get("parity_n")]
+    controls: dict[tuple[Any, ...], list[Result]] = {}
+    for each in shown:
+        if each.columns["technique"] == "ar":
+            controls.setdefault(_bench(each.columns), []).append(each)
     found: dict[Cell, str] = {}
-    for row in shown:
+    for row in (each.columns for each in shown):
         cell = (row["run_id"], row["cell_key"])
         beside = controls.get(_bench(row), [])
         if cell in lossless and beside and all(map(_holds, beside)) and (sentence := failure(row)) is not None:
-            control = beside[0]
+            control = beside[0].columns
             found[cell] = f"{sentence}; AR repeats itself in {control['parity_equal']} of {control['parity_n']}"
     return found
 
 
-def with_parity(row: Row, sentence: str) -> Row:
-    """A row of a cell that fails: suspect, whatever it measured, and without a speedup, which only ok rows have."""
-    verdict = verdict_of(row)
-    if Reason.PARITY_FAILED in verdict.reasons:
-        return row
-    barred = row | verdict_columns(verdict.worsened("suspect", Reason.PARITY_FAILED, sentence))
-    return barred | {name: None for name in ("speedup", "speedup_lo", "speedup_hi") if name in row}
-
-
-def barred(results: Sequence[Row], failed: Mapping[Cell, str]) -> list[Row]:
-    """The rows in their order, all those of cells that fail parity with that on them."""
-    cells = [(row, failed.get((row["run_id"], row["cell_key"]))) for row in results]
-    return [row if sentence is None else with_parity(row, sentence) for row, sentence in cells]
-
-
-def barred_visits(visits: Sequence[Row], failed: Mapping[Cell, str]) -> list[Row]:
-    """Rows of `visits` in their order; how a broken cell's starts differ says nothing of the others'. Controls do."""
+def barred(results: Sequence[Result], failed: Mapping[Cell, str]) -> list[Result]:
+    """The rows in their order; all those of cells that fail parity are suspect, whatever was measured."""
+    cells = [(each, failed.get((each.columns["run_id"], each.columns["cell_key"]))) for each in results]
     return [
-        row | {"verdict": worst((row["verdict"], "suspect")), "reasons": [*row["reasons"], Reason.PARITY_FAILED.value]}
-        if row["role"] == "cell" and (row["run_id"], row["cell_key"]) in failed
-        else row
-        for row in visits
+        each if sentence is None else each.worsened("suspect", Reason.PARITY_FAILED, sentence)
+        for each, sentence in cells
     ]
 
 
-def _bench(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def barred_starts(starts: Sequence[Start], failed: Mapping[Cell, str]) -> list[Start]:
+    """Starts in their order; how a broken cell's differ says nothing of the others'. Its controls do."""
+    done = []
+    for start in starts:
+        sentence = failed.get((start.columns["run_id"], start.columns["cell_key"]))
+        if sentence is not None and start.columns["role"] == "cell":
+            start = start._replace(judged=start.judged.worsened("suspect", Reason.PARITY_FAILED, sentence))
+        done.append(start)
+    return done
+
+
+def _bench(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in BENCH)
 
 
-def _holds(control: Row) -> bool:
+def _holds(control: Result) -> bool:
     """Whether AR's second pass is its first, but for near ties."""
-    equal, margin = control["parity_equal"] == control["parity_n"], control.get("divergence_margin")
-    return control["verdict"] == "ok" and (equal or (margin is not None and margin <= NEAR_TIE_NATS))
+    equal = control.columns["parity_equal"] == control.columns["parity_n"]
+    margin = control.columns.get("divergence_margin")
+    return control.is_ok and (equal or (margin is not None and margin <= NEAR_TIE_NATS))
 
 
 def failure(row: Row) -> str | None:

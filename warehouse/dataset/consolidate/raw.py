@@ -49,12 +49,7 @@ class Raw:
     """
 
     def __init__(self, store: Store, steps: Sequence[CommittedStep]) -> None:
-        """Nothing is read yet.
-
-        Args:
-            store: has the parts.
-            steps: whose commits name them; all steps of a cell.
-        """
+        """Of these steps, all of each cell; nothing is read yet."""
         self._store = store
         self._steps: dict[tuple[str, str], list[CommittedStep]] = {}
         for step in steps:
@@ -82,10 +77,8 @@ class Raw:
     def frame(self, step: CommittedStep, table: Table, reduce: Reduce = unchanged) -> pl.DataFrame | None:
         """A step's rows of a table; None: it has none.
 
-        Args:
-            step: a step of the batch.
-            table: which table; columns that older parts lack are null.
-            reduce: applied first, to all rows of the batch; it must keep the columns `STEP`.
+        `reduce` is applied first, to all rows of the batch, and must keep the columns `STEP`. Columns that older parts
+        lack are null.
 
         Raises:
             StoreError: a part is missing, is not what its commit says, or has columns that this version doesn't know.

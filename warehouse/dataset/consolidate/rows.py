@@ -1,36 +1,37 @@
-"""What every consolidated row carries, whatever was measured: identity, verdict, cost, provenance."""
+"""What every consolidated row carries, whatever was measured: identity, verdict, cost, provenance.
+
+A row's verdict stays apart from its columns until all passes of the build have had their say; `Result.row` puts the two
+together. Seconds and dollars of a step are shared among its rows, so that any selection of rows may be summed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from configs.cell import Cell
 from configs.schema import PlannedCell
-from warehouse.dataset.consolidate.costs import NOTHING, Spent, placed, row_seconds
-from warehouse.dataset.consolidate.inputs import CommittedStep
+from configs.visits import Role
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.ledger.tables import PROVENANCE_COLUMNS, VERDICTS
+from warehouse.dataset.statistics.accuracy import Comparison
+from warehouse.dataset.statistics.visits import VisitRates
+from warehouse.ledger.clock import usd_of
+from warehouse.ledger.commits import Part
+from warehouse.ledger.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
 from warehouse.ledger.verdicts import Reason, Severity, Verdict, worst
 
 Row = dict[str, Any]
-
-
-class Made(NamedTuple):
-    """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`."""
-
-    results: list[Row]
-    pairs: list[Row]
-    visits: Sequence[Row] = ()
-    load: Sequence[Row] = ()
 
 
 class Judged(NamedTuple):
     """Verdict of one row: reason codes, and sentences with the figures."""
 
     verdict: Verdict
-    reasons: tuple[str, ...]
-    details: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
     def worsened(self, severity: Severity, reason: Reason, sentence: str) -> Judged:
         """The same with one more finding, and a verdict no better than its severity."""
@@ -40,6 +41,93 @@ class Judged(NamedTuple):
     def noting(self, sentence: str) -> Judged:
         """The same verdict with one more sentence."""
         return self._replace(details=(*self.details, sentence))
+
+
+class Result(NamedTuple):
+    """A row of `results_consolidated` on its way: its columns, and the verdict as far as it is known."""
+
+    columns: Row
+    judged: Judged
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing was found so far that keeps it from being believed."""
+        return self.judged.verdict == "ok"
+
+    @property
+    def row(self) -> Row:
+        """The row as it is published."""
+        verdict, reasons, details = self.judged
+        return self.columns | {"verdict": verdict, "reasons": list(reasons), "details": list(details)}
+
+    def plus(self, columns: Row) -> Result:
+        """The same row with these columns."""
+        return self._replace(columns=self.columns | columns)
+
+    def worsened(self, severity: Severity, reason: Reason, sentence: str) -> Result:
+        """`Judged.worsened`."""
+        return self._replace(judged=self.judged.worsened(severity, reason, sentence))
+
+    def noting(self, sentence: str) -> Result:
+        """`Judged.noting`."""
+        return self._replace(judged=self.judged.noting(sentence))
+
+
+class Start(NamedTuple):
+    """What one engine start measured of one condition: a row of `visits`, and what the run's comparisons need of it."""
+
+    columns: Row
+    judged: Judged
+    rates: VisitRates | None
+    served: Cell
+    place: Row
+    """Provenance of the attempt that committed."""
+
+    @property
+    def row(self) -> Row:
+        """The row as it is published."""
+        return self.columns | {"verdict": self.judged.verdict, "reasons": list(self.judged.reasons)}
+
+
+class Pair(NamedTuple):
+    """A comparison of accuracies with AR that waits for the others of its run."""
+
+    columns: Row
+    comparison: Comparison
+
+
+Machine = str | None
+"""None: nobody recorded it."""
+
+ArmKey = tuple[str, str, str, Role, Machine]
+"""Run, cell, step, role and machine: engine starts of one thing on one machine."""
+
+
+class Standing(NamedTuple):
+    """What a cell's speed is held against."""
+
+    arm: ArmKey
+    baseline_arm: ArmKey | None
+    """None for AR itself, and where `refusal` says why there is none."""
+    refusal: str
+    """Reason and sentence, where there is nothing to be held against; else empty."""
+
+
+CellStep = tuple[str, str, str]
+"""Run, cell, and a step's name without its start."""
+
+
+class Made(NamedTuple):
+    """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`.
+
+    `standings`: of the cells whose speed may be held against another's.
+    """
+
+    results: Sequence[Result]
+    pairs: Sequence[Pair] = ()
+    visits: Sequence[Start] = ()
+    load: Sequence[Row] = ()
+    standings: Mapping[CellStep, Standing] = MappingProxyType({})
 
 
 def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: str | None = None) -> Judged:
@@ -54,14 +142,21 @@ def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: st
     return joined([Judged(row["verdict"], tuple(row["reasons"] or ()), tuple(row["details"] or ())) for row in said])
 
 
-def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTHING) -> Row:
-    """Identity, verdict, cost and provenance of a row.
+class Spent(NamedTuple):
+    """Seconds of nodes and dollars for them, by the names of their columns; no dollars where a price is unknown."""
 
-    Args:
-        step: what the row is of.
-        raw: has its provenance.
-        verdict: of the row.
-        spent: the row's share of what the step took; the shares of a step's rows add up to `costs.step_seconds`.
+    gpu_s: float | None
+    cost_usd: float | None
+
+
+NOTHING = Spent(None, None)
+"""On a row that took no time of a node: it reads anew what another row was measured for."""
+
+
+def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:
+    """Identity, cost and provenance of a row.
+
+    `spent` is its share of what the step took; the shares of a step's rows add up to `step_seconds`.
     """
     cell, commit = step.planned.cell, step.commit
     place, names = provenance(step, raw), labels(step.planned)
@@ -78,7 +173,6 @@ def base_row(step: CommittedStep, raw: Raw, verdict: Judged, spent: Spent = NOTH
         "attempts": step.attempts,
         "attempt": commit.attempt,
         "measured_at": commit.committed_at,
-        **verdict_columns(verdict),
     }
 
 
@@ -120,14 +214,31 @@ def acceptance_source(cell: Cell) -> str | None:
     return f"replayed:{', '.join(told)}"
 
 
-def plain_row(step: CommittedStep, raw: Raw) -> Row:
-    """The one row of a step, or of one visit of it, with a verdict but no figure."""
-    return base_row(step, raw, judged(step, raw), row_seconds(step, raw))
+def plain_row(step: CommittedStep, raw: Raw) -> Result:
+    """The one row of a step, or of one start of it, with a verdict but no figure; the first start has all seconds."""
+    spent = step_seconds(step, raw) if is_first(step, raw) else NOTHING
+    return Result(base_row(step, raw, spent), judged(step, raw))
 
 
-def verdict_columns(verdict: Judged) -> Row:
-    """The three columns that say whether a row may be believed."""
-    return {"verdict": verdict.verdict, "reasons": list(verdict.reasons), "details": list(verdict.details)}
+NOT_MEASURED = Judged(
+    "suspect",
+    (Reason.NOT_MEASURED,),
+    ("the cell's control was measured, the cell itself was not (yet): these are the control's seconds",),
+)
+
+
+def by_cell(group: Group, raw: Raw) -> tuple[list[list[CommittedStep]], list[Result]]:
+    """A step's commits of the cells themselves, in the order of their starts, and rows of cells that have none.
+
+    Of those the control was measured, which took its seconds.
+    """
+    cells: dict[str, list[CommittedStep]] = {}
+    for step in sorted(group, key=lambda each: each.visit.number):
+        if step.visit.role == "cell":
+            cells.setdefault(step.cell_key, []).append(step)
+    only_control = [step for step in group if step.cell_key not in cells and is_first(step, raw)]
+    unmeasured = [Result(base_row(step, raw, step_seconds(step, raw)), NOT_MEASURED) for step in only_control]
+    return list(cells.values()), unmeasured
 
 
 def joined(verdicts: Sequence[Judged]) -> Judged:
@@ -139,11 +250,6 @@ def joined(verdicts: Sequence[Judged]) -> Judged:
     )
 
 
-def verdict_of(row: Row) -> Judged:
-    """A row's verdict, read back from `verdict_columns`."""
-    return Judged(row["verdict"], tuple(row["reasons"]), tuple(row["details"]))
-
-
 def provenance(step: CommittedStep, raw: Raw) -> Row:
     """What the attempt that committed said last, else the last attempt; empty if none was written."""
     written = placed(step, raw)
@@ -151,3 +257,58 @@ def provenance(step: CommittedStep, raw: Raw) -> Row:
     if not committing:
         return {}
     return {column.name: committing[-1][column.name] for column in PROVENANCE_COLUMNS}
+
+
+def step_seconds(step: CommittedStep, raw: Raw) -> Spent:
+    """What a step of a cell took, of all attempts, in all its visits and those of its control."""
+    return _sum(commit_seconds(each, raw) for each in _visits(step, raw))
+
+
+def is_first(step: CommittedStep, raw: Raw) -> bool:
+    """Whether no visit of its step stands before it: the cell's own come before its control's."""
+    return step is min(_visits(step, raw), key=lambda each: each.visit)
+
+
+def _visits(step: CommittedStep, raw: Raw) -> list[CommittedStep]:
+    return [each for each in raw.beside(step) if each.name == step.name]
+
+
+def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:
+    """What one commit took, i.e. a timed step in one visit: its parts' seconds, each at its own attempt's price."""
+    provenance = placed(step, raw)
+    prices = {row["attempt"]: row["price_usd_h"] for row in provenance}
+    price = prices.get(step.commit.attempt, provenance[-1]["price_usd_h"] if provenance else None)
+    timed = [part for part in (*step.commit.parts, *step.commit.replaced) if part.spent_s is not None]
+    if not timed:  # no part says its seconds
+        return Spent(step.commit.wall_s, usd_of(price, step.commit.wall_s))
+    return _sum(_part(part, prices.get(part.attempt, price)) for part in timed)
+
+
+def shared(spent: Spent, weights: Sequence[float]) -> list[Spent]:
+    """A sum divided in proportion to weights; equally where none weighs anything."""
+    total = fsum(weights)
+    shares = [weight / total if total else 1 / len(weights) for weight in weights]
+    return [Spent(*(None if amount is None else amount * share for amount in spent)) for share in shares]
+
+
+def window_seconds(windows: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds of windows, the prefills beside them included: the weight of the row that they make."""
+    return fsum(window["wall_s"] + (window.get("prefill_s") or 0.0) for window in windows)
+
+
+def placed(step: CommittedStep, raw: Raw) -> list[dict[str, Any]]:
+    """Provenance of every attempt that wrote some, in order; what an attempt said last counts."""
+    return sorted(raw.rows(step, PROVENANCE), key=lambda row: (row["attempt"], row["measured_at"]))
+
+
+def _part(part: Part, price_usd_h: float | None) -> Spent:
+    seconds = part.spent_s or 0.0
+    return Spent(seconds, usd_of(price_usd_h, seconds))
+
+
+def _sum(amounts: Iterable[Spent]) -> Spent:
+    """The sum; of unknown dollars when any amount's are."""
+    found = list(amounts)
+    dollars = [each.cost_usd for each in found]
+    known = [usd for usd in dollars if usd is not None]
+    return Spent(fsum(each.gpu_s or 0.0 for each in found), fsum(known) if len(known) == len(dollars) else None)

@@ -38,17 +38,12 @@ SHOWN_CHARS = 80
 
 
 def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
-    """The node's verdict on a graded step, and what its engine's command line adds to it."""
-    return held_to_speed(step, raw, judged(step, raw))
+    """The node's verdict on a graded step, and what its engine's command line adds to it.
 
-
-def held_to_speed(step: CommittedStep, raw: Raw, verdict: Judged) -> Judged:
-    """Guard: the engine that was graded was started like the one that was timed, in the same cell and run.
-
-    A cell without a timed step, or of a version that recorded no command line, has nothing to compare; its control is
-    another cell, served by an engine of its own.
+    Guard: the engine that was graded was started like the one that was timed, in the same cell and run. A cell without
+    a timed step has nothing to compare; its control is another cell, served by an engine of its own.
     """
-    graded = provenance(step, raw)
+    verdict, graded = judged(step, raw), provenance(step, raw)
     for other in raw.beside(step):
         if isinstance(other.spec, MeasuredStep) and other.spec.is_timed and other.visit.role == "cell":
             found = differences(graded, provenance(other, raw))
@@ -83,11 +78,7 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
 def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
     """In what the engines of a cell and of its AR differ that decides a speed.
 
-    Args:
-        one: row of the cell's provenance.
-        other: of its AR's.
-        same_model: False where a model is held against another one's AR, as a diffusion model is: their revisions are
-            of two repositories.
+    Of a model that is held against another one's AR, as a diffusion model is, revisions are of two repositories.
     """
     return unequal_columns(one, other, (*OF_A_SPEED, "model_revision") if same_model else OF_A_SPEED)
 

@@ -1,12 +1,46 @@
-"""Shares of few trials, and of several answers per item."""
+"""Shares: intervals of few trials, several answers per item, several comparisons, and what n items can show.
+
+What can be shown, said before any item is paid for, follows from the discordance w: the share of items that two arms
+answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor, Biometrics
+1987, with delta^2 left out). With K answers per item, and two arms that are equally good, what differs is sampling
+alone, and K answers divide its variance by K (Miller, arXiv 2411.00640, section 3): w / (n K). Where two arms really
+differ item by item, more answers help less.
+
+A verdict among m comparisons is Holm's. What it takes to be sure of one of them is planned by Bonferroni, alpha / m:
+Holm is at least as kind, and just that strict to the comparison with the smallest p value.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 from warehouse.ledger.formulas.beta import binomial_at_most
+
+ALPHA = 0.05
+"""Error that a claim may have, before it is divided among comparisons."""
+
+Z_TWO_SIDED = 1.959963984540054
+"""Normal quantile of a two-sided 95 % interval."""
+
+Z_POWER = 0.8416212335729143
+"""Normal quantile of 80 % power."""
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p values, in the order given: those below 5 % are claims that are all true with 95 % probability.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979) 65-70: the i-th smallest of m is multiplied by m - i + 1,
+    never falls below the one before it, and stops at 1. Holds whatever the dependence; cells share their baseline and
+    their items.
+    """
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = highest
+    return adjusted
 
 
 def falling_root(falling: Callable[[float], float], low: float, high: float) -> float:
@@ -20,8 +54,17 @@ def falling_root(falling: Callable[[float], float], low: float, high: float) -> 
     return (low + high) / 2
 
 
-ALPHA = 0.05
-"""Error that a claim may have, before it is divided among looks and comparisons."""
+def proportion_stderr(p: float, n: int) -> float:
+    """Standard error of one arm's score, sqrt(p (1 - p) / n); it doesn't measure a difference between two arms."""
+    return math.sqrt(p * (1 - p) / n)
+
+
+def wilson_interval(p: float, n: int) -> tuple[float, float]:
+    """95 % score interval of one arm's score p over n items (Wilson 1927); it stays inside 0 ... 1."""
+    z2 = Z_TWO_SIDED**2
+    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z_TWO_SIDED / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def exact_interval(successes: int, n: int, level: float = ALPHA) -> tuple[float, float]:
@@ -45,11 +88,6 @@ def pass_at_k(correct_counts: Sequence[int], samples: int, k: int) -> float:
     Source: Chen et al., arXiv 2107.03374, equation 1: 1 - C(samples - correct, k) / C(samples, k), which has no bias,
     unlike 1 - (1 - mean)^k.
 
-    Args:
-        correct_counts: right answers per item, 0 ... samples.
-        samples: answers per item.
-        k: answers that one may try, 1 ... samples.
-
     Raises:
         ValueError: no items, or more tries than answers: what was never sampled can't be estimated without a bias.
     """
@@ -58,3 +96,42 @@ def pass_at_k(correct_counts: Sequence[int], samples: int, k: int) -> float:
             f"pass@{k} of {len(correct_counts)} items with {samples} answers each: ask for k = 1 ... samples"
         )
     return fmean(1 - math.comb(samples - correct, k) / math.comb(samples, k) for correct in correct_counts)
+
+
+def stderr_of_difference(n: int, discordance: float, samples: int = 1) -> float:
+    """Standard error of a paired difference of two equally good arms."""
+    return math.sqrt(discordance / (n * samples))
+
+
+def detectable(n: int, discordance: float, samples: int = 1) -> float:
+    """Smallest difference seen with 80 % power at 5 %, two-sided; 0.077 for 198 items and a discordance of 0.15."""
+    return (Z_TWO_SIDED + Z_POWER) * stderr_of_difference(n, discordance, samples)
+
+
+def carried_margin(n: int, discordance: float, samples: int = 1, comparisons: int = 1) -> float:
+    """Smallest margin at which an equally good arm is shown to be no worse, with 80 % power at 5 %, one-sided.
+
+    `comparisons`: cells that the run compares with AR in this evaluation; each is planned at 5 % over their number.
+    """
+    return (one_sided_quantile(comparisons) + Z_POWER) * stderr_of_difference(n, discordance, samples)
+
+
+def items_needed(margin: float, discordance: float, samples: int = 1, comparisons: int = 1) -> int:
+    """Items that carry a margin: the inverse of `carried_margin`; 371 for a margin of 0.05, a discordance of 0.15."""
+    return math.ceil((one_sided_quantile(comparisons) + Z_POWER) ** 2 * discordance / (margin**2 * samples))
+
+
+def samples_needed(n: int, margin: float, discordance: float, comparisons: int = 1) -> int:
+    """Answers per item with which n items carry a margin."""
+    return math.ceil((one_sided_quantile(comparisons) + Z_POWER) ** 2 * discordance / (margin**2 * n))
+
+
+def one_sided_quantile(comparisons: int = 1) -> float:
+    """Normal quantile of a one-sided test at 5 % over the number of comparisons (Bonferroni); 1.645 of one.
+
+    Raises:
+        ValueError: there is no comparison to plan for.
+    """
+    if comparisons < 1:
+        raise ValueError(f"comparisons={comparisons}: plan for at least one cell that is compared with AR")
+    return NormalDist().inv_cdf(1 - ALPHA / comparisons)

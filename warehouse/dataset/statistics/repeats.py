@@ -51,9 +51,7 @@ def scatter(visits: Sequence[Sequence[float]]) -> Repeats:
 def moderated(own: Repeats, arms: Sequence[Repeats]) -> Repeats:
     """An arm's variance, moderated by those of the run's other arms with as many visits.
 
-    Args:
-        own: at least one degree of freedom.
-        arms: of the whole run; `own` may be among them.
+    `own` has at least one degree of freedom, and may be among the arms.
     """
     others = [arm for arm in arms if arm.visits == own.visits and arm.df]
     if own in others:

@@ -73,10 +73,8 @@ def smallest_within_noise(
 ) -> Smallest:
     """The smallest candidate within noise of the fastest.
 
-    Args:
-        rates: tokens per second of each candidate; at least one.
-        compare: log of the first one's rate over the second's; None: nothing is known of it.
-        name: of a candidate, for the sentence.
+    `rates` has one candidate at least; `compare` gives the log of the first one's rate over the second's, None where
+    nothing is known of it.
     """
     fastest = max(rates, key=lambda each: (rates[each], -each))
     known = {each: SAME if each == fastest else compare(each, fastest) for each in sorted(rates)}
@@ -187,13 +185,7 @@ def step_ms(measured: Decoding) -> float:
 
 
 def tok_s_of(measured: Decoding, one_step_ms: float, tokens_per_step: float) -> float:
-    """The rate, in tokens per second, that a cell would have with other steps and the same prefill: `step_ms` undone.
-
-    Args:
-        measured: has concurrency, length and prefill.
-        one_step_ms: in place of the measured step.
-        tokens_per_step: in place of the measured ones.
-    """
+    """The rate in tokens per second that other steps would give with the same prefill: `step_ms` undone."""
     answer, prefill_ms = measured.answer_tokens, measured.prefill_ms
     if without_prefill(measured) is None or answer is None or prefill_ms is None:
         return 1000 * measured.concurrency * tokens_per_step / one_step_ms
@@ -204,8 +196,7 @@ def tok_s_of(measured: Decoding, one_step_ms: float, tokens_per_step: float) -> 
 def fitted_cost(steps: Sequence[tuple[int, float]]) -> StepCost | None:
     """Least squares through (K, time of a step over that of a step without drafts).
 
-    Args:
-        steps: of every K that was measured, with (0, 1) for the target alone.
+    (0, 1) is the target alone.
 
     Returns:
         None: fewer than `FEWEST_POINTS` values of K, or a line on which the target takes no time.

@@ -147,11 +147,8 @@ def best_repeats(start_var: float, repeat_var: float, start_s: float, repeat_s: 
     Source: Kalibera and Jones 2013, section 6: sqrt(cost of a start / cost of a repeat * repeat variance / start
     variance), whatever the budget.
 
-    Args:
-        start_var: variance of log rates from start to start; 0 asks for as many as are allowed.
-        repeat_var: the same from repeat to repeat.
-        start_s: seconds until an engine answers.
-        repeat_s: seconds of one repeat.
+    Variances are of log rates, from start to start (0 asks for as many repeats as are allowed) and from repeat to
+    repeat.
     """
     if start_var <= 0 or repeat_s <= 0:
         return float(MOST_REPEATS)
@@ -161,13 +158,7 @@ def best_repeats(start_var: float, repeat_var: float, start_s: float, repeat_s: 
 def pooled(
     within: tuple[Within, ...], repeats: tuple[Repeats, ...], fewest_for_drift: int = FEWEST_FOR_DRIFT
 ) -> Components:
-    """The same of arms whose differences are known.
-
-    Args:
-        within: of every arm with two visits.
-        repeats: of every arm.
-        fewest_for_drift: differences from which a drift is fitted.
-    """
+    """The same from how arms of two visits and more differ `within`; a drift is fitted from so many differences."""
     df = sum([each.df for each in within])
     if not df:
         return Components(0.0, 0.0, 0.0, repeats=repeats)
@@ -319,7 +310,6 @@ def _repeat_part(arm: Arm, repeats: Repeats) -> tuple[float, float]:
 
 
 def _average(arms: Sequence[Repeats]) -> float:
-    """Variance of a repeat, over all of a run's."""
     return sum([arm.df * arm.var for arm in arms]) / sum([arm.df for arm in arms])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from configs.steps.depth import PREFILL
@@ -11,7 +11,7 @@ from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
-from warehouse.ledger.formulas.phases import phases_of
+from warehouse.ledger.formulas.windows import phases_of
 from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
 TABLES = DEPTH
@@ -25,7 +25,7 @@ def rows(group: Group, raw: Raw) -> Made:
     measured = {step.identity: _visited(step, raw) for step in group if step.wrote(DEPTH_WINDOWS)}
     made = speed_rows(group, measured, raw)
     runs = _runs_of([visit for visits in measured.values() for visit in visits])
-    return made._replace(results=[row | _beside(row, runs.get(_place(row), [])) for row in made.results])
+    return made._replace(results=[each.plus(_beside(each.columns, runs)) for each in made.results])
 
 
 def _visited(step: CommittedStep, raw: Raw) -> list[Visited]:
@@ -42,15 +42,12 @@ def _runs_of(visits: Sequence[Visited]) -> dict[Place, list[Row]]:
     return found
 
 
-def _place(row: Row) -> Place:
-    return row["cell_key"], row.get("machine"), row.get("condition"), row.get("mode")
-
-
-def _beside(row: Row, runs: Sequence[Row]) -> Row:
+def _beside(row: Row, of_figures: Mapping[Place, Sequence[Row]]) -> Row:
     """What the machinery doesn't know of a depth, and what it takes every rate for that this one isn't.
 
     A price per output token would leave out what the other part cost; bandwidth is the decoding's alone.
     """
+    runs = of_figures.get((row["cell_key"], row.get("machine"), row.get("condition"), row.get("mode")))
     if not runs:
         return {}
     rates = [run["completion_tokens"] / run["wall_s"] for run in runs]

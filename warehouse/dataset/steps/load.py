@@ -6,21 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import fsum
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import polars as pl
 
 from configs.cell import Cell
 from configs.steps.load import LoadStep, category_of, whole_of
-from warehouse.dataset.consolidate.costs import placed
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Made, Row, verdict_columns, verdict_of
-from warehouse.dataset.consolidate.speed.bandwidth import decoding_steps, total
-from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows
+from warehouse.dataset.consolidate.rows import Machine, Made, Result, Row, Start, placed
+from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows, tokens_per_step
 from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
-from warehouse.dataset.loads.arrivals import Followed, followed
-from warehouse.dataset.loads.latencies import load_row
+from warehouse.dataset.loads import Followed, followed, load_row
 from warehouse.ledger.formulas.load_windows import loops, timed, windows_of
 from warehouse.ledger.timed_tables import LOAD, LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.ledger.verdicts import Reason
@@ -36,8 +33,6 @@ KEPT = (
     "first_chunk_tokens", "chunk_ms", "itl_histogram", "engine_draft_steps", "engine_draft_tokens",
     "engine_accepted_tokens", "engine_accepted_histogram",
 )  # fmt: skip
-
-Machine = str | None
 
 Place = tuple[str, Machine]
 """Cell and machine."""
@@ -69,17 +64,14 @@ def rows(group: Group, raw: Raw) -> Made:
     made = speed_rows(group, visits, raw)
     steps = {step.cell_key: step for step in group}
     results, load = [], []
-    for row in made.results:
-        step, there = steps[row["cell_key"]], told[row["cell_key"], row.get("machine")]
-        results.append(_with_told(row, step.planned.cell, there) if row.get("condition") else row)
-    results = _charged(results)
-    for row in results:
-        step, there = steps[row["cell_key"]], told[row["cell_key"], row.get("machine")]
-        condition = row.get("condition") or ""
+    for each in made.results:
+        step, there = steps[each.columns["cell_key"]], told[each.columns["cell_key"], each.columns.get("machine")]
+        condition = each.columns.get("condition") or ""
+        results.append(_with_told(each, step.planned.cell, there) if condition else each)
         if asked := there.asked(condition):
             limits = step.spec.limits if isinstance(step.spec, LoadStep) else None
-            load.append(load_row(row, category_of(condition), asked, limits, there.followed(condition)))
-    return made._replace(results=results, visits=_charged(made.visits), load=load)
+            load.append(load_row(each.columns, category_of(condition), asked, limits, there.followed(condition)))
+    return made._replace(results=_charged(results), visits=_charged(made.visits), load=load)
 
 
 def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> list[Visited]:
@@ -101,7 +93,6 @@ def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> li
 
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Times and tokens, in the order in which they were asked."""
     return frame.select(*STEP, *KEPT).sort("condition", "attempt", "sent_s", "prompt_id")
 
 
@@ -121,36 +112,33 @@ def _alone(condition: str, windows: Sequence[Row]) -> list[Row]:
     return [row for row in windows if row["condition"] == load and category in (None, row["category"])]
 
 
-def _with_told(row: Row, cell: Cell, told: Told) -> Row:
+def _with_told(result: Result, cell: Cell, told: Told) -> Result:
     """The row with how long its answers were, what engine and cards told meanwhile, and what became of its schedule.
 
     Null where nobody can tell it, or nothing drafts. Bandwidth is left out: it needs the steps of the very seconds of
     which the rate is. Too much of a schedule is a fact, and no fault, of the row. It says that nobody judged its
     repeats where the node could not (`tasks.steps.load`).
     """
-    condition, drafts = row["condition"], cell.technique.drafts
+    condition, drafts = result.columns["condition"], cell.technique.drafts
     asked, alone = told.asked(condition), _alone(condition, told.windows)
     each_told = bool(asked) and all(each["engine_draft_steps"] is not None for each in asked)
     # with categories mixed only the requests can tell whose drafts were accepted; the whole suite's the engine counts
     counts = [*map(_counts_of_request, asked)] if category_of(condition) is not None and each_told else alone
-    tokens = total(counts, "completion_tokens") if counts else None
-    steps = decoding_steps(cell, counts) if counts and drafts else None
-    verdict = verdict_of(row)
-    is_judged = row.get("concurrency") is None or Reason.UNSTEADY in verdict.reasons or cell.technique.is_baseline
-    if asked and not each_told and not is_judged:
-        verdict = verdict.noting(UNJUDGED)
+    is_closed, is_unsteady = result.columns.get("concurrency") is not None, Reason.UNSTEADY in result.judged.reasons
+    if asked and not each_told and is_closed and not is_unsteady and not cell.technique.is_baseline:
+        result = result.noting(UNJUDGED)
     for schedule in told.followed(condition):
-        if schedule.is_overloaded and schedule.sentence not in verdict.details:
-            verdict = verdict.noting(schedule.sentence)
-    return row | {
-        **verdict_columns(verdict),
+        if schedule.is_overloaded and schedule.sentence not in result.judged.details:
+            result = result.noting(schedule.sentence)
+    columns = {
         "mbu": None,
         "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
         "truncated": sum(each["finish_reason"] == "length" for each in asked) if asked else None,
         **(acceptance_of(counts) if counts and drafts else {}),
-        "tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None,
+        "tokens_per_step": tokens_per_step(cell, counts),
         **energy_of(alone),
     }
+    return result.plus(columns)
 
 
 def _counts_of_request(request: Row) -> Row:
@@ -172,29 +160,31 @@ def _counts_of_request(request: Row) -> Row:
     }
 
 
-def _charged(rows: Sequence[Row]) -> list[Row]:
+Charged = TypeVar("Charged", Result, Start)
+
+
+def _charged(rows: Sequence[Charged]) -> list[Charged]:
     """Rows whose seconds stand with the whole suite: a category is a further reading of the same answers.
 
     The seconds that a cell's categories were given by their share go to its whole-suite rows, by theirs.
     """
-    cells: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        cells.setdefault((row["cell_key"], row.get("role"), row.get("visit"), row.get("complete")), []).append(row)
+    cells: dict[tuple[object, ...], list[Charged]] = {}
+    for each in rows:
+        cells.setdefault(tuple(map(each.columns.get, ("cell_key", "role", "visit", "complete"))), []).append(each)
     return [charged for each in cells.values() for charged in _charged_one(each)]
 
 
-def _charged_one(rows: Sequence[Row]) -> list[Row]:
-    whole = [row for row in rows if not row.get("condition") or category_of(row["condition"]) is None]
+def _charged_one(rows: Sequence[Charged]) -> list[Charged]:
+    everything = [each.columns for each in rows]
+    whole = [row for row in everything if category_of(row.get("condition") or "") is None]
+    if not whole:
+        return list(rows)
     done = []
-    for row in rows:
-        is_whole = any(row is each for each in whole)
-        amounts = {name: _amount(row, name, rows, whole) if is_whole else None for name in ("gpu_s", "cost_usd")}
-        done.append(row | amounts if whole else row)
+    for each in rows:
+        amounts: Row = dict.fromkeys(("gpu_s", "cost_usd"))
+        for name in amounts:
+            amount = each.columns.get(name) if any(each.columns is row for row in whole) else None
+            own, total_of_all = (fsum(row[name] or 0.0 for row in some) for some in (whole, everything))
+            amounts[name] = amount * total_of_all / own if amount is not None and own else amount
+        done.append(each._replace(columns=each.columns | amounts))
     return done
-
-
-def _amount(row: Row, name: str, rows: Sequence[Row], whole: Sequence[Row]) -> float | None:
-    if row.get(name) is None:
-        return None
-    own, everything = fsum(each[name] or 0.0 for each in whole), fsum(each[name] or 0.0 for each in rows)
-    return float(row[name] * everything / own) if own else float(row[name])

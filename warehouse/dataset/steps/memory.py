@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.memory import CONDITION
-from warehouse.dataset.consolidate.costs import is_first, step_seconds
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group, baseline_of
-from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Judged, Made, Row, base_row, joined, judged
+from warehouse.dataset.consolidate.raw import Raw, Rows
+from warehouse.dataset.consolidate.rows import Judged, Made, Result, base_row, by_cell, joined, judged, step_seconds
 from warehouse.dataset.consolidate.serving import unequal_serving
-from warehouse.dataset.consolidate.speed.rows import NOT_MEASURED
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 
 TABLES = (MEMORY_STARTS,)
@@ -26,29 +24,21 @@ def rows(group: Group, raw: Raw) -> Made:
 
     Memory makes no pairs.
     """
-    cells: dict[str, list[CommittedStep]] = {}
-    for step in sorted(group, key=lambda each: each.visit.number):
-        if step.visit.role == "cell":
-            cells.setdefault(step.cell_key, []).append(step)
-    only_controls = [
-        base_row(step, raw, NOT_MEASURED, step_seconds(step, raw))
-        for step in group
-        if step.cell_key not in cells and is_first(step, raw)
-    ]
-    return Made([*only_controls, *(_row(steps, group, raw) for steps in cells.values())], [])
+    cells, unmeasured = by_cell(group, raw)
+    return Made([*unmeasured, *(_row(steps, group, raw) for steps in cells)])
 
 
-def _row(steps: Sequence[CommittedStep], group: Group, raw: Raw) -> Row:
+def _row(steps: Sequence[CommittedStep], group: Group, raw: Raw) -> Result:
     first = steps[0]
     starts = [row for step in steps for row in raw.rows(step, MEMORY_STARTS)]
     verdict = joined([judged(step, raw, CONDITION, MODE) for step in steps])
     baseline, verdict = _baseline(first, group, raw, verdict)
-    row = base_row(first, raw, verdict, step_seconds(first, raw))
+    result = Result(base_row(first, raw, step_seconds(first, raw)), verdict)
     if not starts:
-        return row
+        return result
     costs = [start["kv_cache_bytes"] * first.planned.cell.cards / start["kv_tokens"]
              for start in starts if start["kv_cache_bytes"] and start["kv_tokens"]]  # fmt: skip
-    return row | {
+    columns = {
         "condition": CONDITION,
         "mode": MODE,
         "concurrency": 1,
@@ -61,6 +51,7 @@ def _row(steps: Sequence[CommittedStep], group: Group, raw: Raw) -> Row:
         "kv_bytes_per_token": max(costs, default=None),
         "baseline_kv_tokens": baseline,
     }
+    return result.plus(columns)
 
 
 def _baseline(step: CommittedStep, group: Group, raw: Raw, verdict: Judged) -> tuple[int | None, Judged]:
@@ -80,5 +71,5 @@ def _baseline(step: CommittedStep, group: Group, raw: Raw, verdict: Judged) -> t
     ), verdict
 
 
-def _known(rows: Sequence[Row], name: str) -> list[int]:
+def _known(rows: Rows, name: str) -> list[int]:
     return [row[name] for row in rows if row[name] is not None]

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 import polars as pl
 
 from configs.steps.needle import NeedleStep, condition_name
-from warehouse.dataset.consolidate.costs import Spent, shared, step_seconds
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Made, Row, base_row, judged, plain_row
-from warehouse.dataset.statistics.compare import proportion_stderr
-from warehouse.dataset.statistics.proportions import exact_interval
+from warehouse.dataset.consolidate.rows import (
+    Made,
+    Result,
+    Row,
+    Spent,
+    base_row,
+    judged,
+    plain_row,
+    shared,
+    step_seconds,
+)
+from warehouse.dataset.statistics.proportions import exact_interval, proportion_stderr
 from warehouse.ledger.steps.needle import NEEDLES
 
 TABLES = (NEEDLES,)
@@ -20,10 +28,10 @@ TABLES = (NEEDLES,)
 
 def rows(group: Group, raw: Raw) -> Made:
     """One row per cell, length and depth; needles make no pairs: a few per place could tell no two cells apart."""
-    return Made([row for step in group for row in _rows(step, raw)], [])
+    return Made([row for step in group for row in _rows(step, raw)])
 
 
-def _rows(step: CommittedStep, raw: Raw) -> list[Row]:
+def _rows(step: CommittedStep, raw: Raw) -> list[Result]:
     asked: dict[tuple[int, int], list[Row]] = {}
     for each in raw.rows(step, NEEDLES, _without_texts):
         asked.setdefault((each["context_tokens"], each["depth_percent"]), []).append(each)
@@ -35,14 +43,13 @@ def _rows(step: CommittedStep, raw: Raw) -> list[Row]:
 
 
 def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Who found what."""
     flags = ("correct", "truncated", "blank")
     return frame.select(*STEP, "context_tokens", "depth_percent", "seed", *flags).sort("seed")
 
 
 def _row(
     step: CommittedStep, raw: Raw, context_tokens: int, depth_percent: int, asked: Sequence[Row], spent: Spent
-) -> Row:
+) -> Result:
     """Found out of asked at one place. A lost needle is a result: its row stays ok, and says which were lost."""
     condition = condition_name(context_tokens, depth_percent)
     verdict = judged(step, raw, condition)
@@ -51,7 +58,7 @@ def _row(
         verdict = verdict.noting(f"{len(lost)} of {n} needles were not found (seeds {', '.join(map(str, lost))})")
     score = (n - len(lost)) / n
     low, high = exact_interval(n - len(lost), n)
-    return base_row(step, raw, verdict, spent) | {
+    columns = {
         "condition": condition,
         "context_tokens": context_tokens,
         "depth_percent": depth_percent,
@@ -66,3 +73,4 @@ def _row(
         "truncated": sum(each["truncated"] for each in asked),
         "blank": sum(each["blank"] for each in asked),
     }
+    return Result(base_row(step, raw, spent) | columns, verdict)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from configs.visits import FIRST
-from warehouse.dataset.consolidate.costs import step_seconds
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
+from warehouse.dataset.consolidate.parity_bar import NEAR_TIE_NATS, Agreement, Output, agreement
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Made, Row, base_row, joined, judged, verdict_columns
+from warehouse.dataset.consolidate.rows import Made, Result, base_row, joined, judged, step_seconds
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
-from warehouse.dataset.statistics.divergence import NEAR_TIE_NATS, Agreement, Output, agreement
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.verdicts import Reason
 
@@ -19,37 +18,38 @@ TABLES = (PARITY_OUTPUTS,)
 
 def rows(group: Group, raw: Raw) -> Made:
     """One row per cell; parity makes no pairs. What a second start answered is AR's control, no row of its own."""
-    return Made([_row(step, baseline_of(step, group), raw) for step in group if step.visit == FIRST], [])
+    return Made([_row(step, baseline_of(step, group), raw) for step in group if step.visit == FIRST])
 
 
-def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Row:
+def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Result:
     """A cell's first pass against the AR cell's; on the AR cell, its second pass, of any visit, against its first."""
     beside = (other for other in raw.beside(step) if other.name == step.name)
     visits = sorted(beside, key=lambda each: each.visit, reverse=True)  # the newest first
     verdict = joined([judged(visit, raw) for visit in visits])
-    row = base_row(step, raw, verdict, step_seconds(step, raw))
+    result = Result(base_row(step, raw, step_seconds(step, raw)), verdict)
     if not raw.rows(step, PARITY_OUTPUTS, _ids):
-        return row  # no greedy decoding: the verdict says so
+        return result  # no greedy decoding: the verdict says so
     against = step if step.is_baseline else baseline
     reference = {} if against is None else outputs(against, raw, 0)
     if not reference:
         sentence = "the run has no AR cell with greedy outputs to compare with"
-        return row | verdict_columns(verdict.worsened("suspect", Reason.NO_BASELINE, sentence))
+        return result.worsened("suspect", Reason.NO_BASELINE, sentence)
     again = (outputs(visit, raw, 1) for visit in visits)
     found = agreement(reference, next(filter(None, again), {}) if step.is_baseline else outputs(step, raw, 0))
     if not found.compared:
-        return row
+        return result
     odd = _not_a_tie(found)
     if step.planned.cell.technique.lossless and odd is not None:
-        row |= verdict_columns(verdict.worsened("suspect", Reason.PARITY_NOT_A_TIE, odd))
-    row |= counted_acceptance(step, raw)
-    return row | {
-        "parity_equal": found.equal,
-        "parity_n": found.compared,
-        "first_divergence": found.first_divergence,
-        "parity_near_ties": found.near_ties,
-        "divergence_margin": found.margin,
-    }
+        result = result.worsened("suspect", Reason.PARITY_NOT_A_TIE, odd)
+    return result.plus(counted_acceptance(step, raw)).plus(
+        {
+            "parity_equal": found.equal,
+            "parity_n": found.compared,
+            "first_divergence": found.first_divergence,
+            "parity_near_ties": found.near_ties,
+            "divergence_margin": found.margin,
+        }
+    )
 
 
 def _not_a_tie(found: Agreement) -> str | None:

@@ -25,7 +25,7 @@ import polars as pl
 from configs.steps.prompts import PromptsStep, workload_of
 from warehouse.dataset.consolidate.inputs import STEP, Group, Identity
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.rows import Made, Row, verdict_columns, verdict_of
+from warehouse.dataset.consolidate.rows import Made, Result, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
 from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS, PROMPTS
@@ -64,10 +64,11 @@ def rows(group: Group, raw: Raw) -> Made:
         for each in step.spec.workloads
     }
     results = []
-    for row in made.results:
-        name = workload_of(row.get("condition") or "")
-        told = _told(row, _asked(row, measured, answers)) if row.get("tok_s") is not None else row
-        results.append(told | {"language": languages.get((row["cell_key"], name))})
+    for result in made.results:
+        if result.columns.get("tok_s") is not None:
+            result = _told(result, _asked(result.columns, measured, answers))
+        workload = workload_of(result.columns.get("condition") or "")
+        results.append(result.plus({"language": languages.get((result.columns["cell_key"], workload))}))
     return made._replace(results=results)
 
 
@@ -96,16 +97,14 @@ def _asked(
     return found
 
 
-def _told(row: Row, asked: Sequence[Row]) -> Row:
+def _told(result: Result, asked: Sequence[Row]) -> Result:
     """The row with what its answers tell. A wrong program is a result: the row stays ok, and says what was wrong."""
     run = [each for each in asked if each["program"] in RUN]
     not_run = [each for each in asked if each["program"] == "not_run"]
     bad = [each for each in (*run, *not_run) if each["program"] != "correct"]
-    verdict = verdict_of(row)
     for said in list(dict.fromkeys(f"{each['program']}: {each['program_reason']}" for each in bad))[:MOST_REASONS]:
-        verdict = verdict.noting(f"program {said}")
-    return row | {
-        **verdict_columns(verdict),
+        result = result.noting(f"program {said}")
+    columns = {
         "mbu": None,  # answers are of any length, and that of a window isn't its cap
         "answer_s": median(each["wall_s"] for each in asked) if asked else None,
         "answer_tokens": fmean(each["completion_tokens"] for each in asked) if asked else None,
@@ -115,3 +114,4 @@ def _told(row: Row, asked: Sequence[Row]) -> Row:
         "programs_distinct": len({each["answer"] for each in run}) or None,
         "programs_correct": sum(each["program"] == "correct" for each in run) / len(run) if run else None,
     }
+    return result.plus(columns)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group
 from warehouse.dataset.consolidate.raw import Raw
-from warehouse.dataset.consolidate.readings import tallied
-from warehouse.dataset.consolidate.rows import Made
-from warehouse.dataset.consolidate.scores import counted, smoke_row
+from warehouse.dataset.consolidate.rows import Made, Result, plain_row
+from warehouse.dataset.steps.eval import tallied
+from warehouse.dataset.steps.eval_tiny import counted, share_columns
+from warehouse.dataset.tables import SMOKE
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
 from warehouse.ledger.steps.smoke import SANITY
@@ -17,15 +16,16 @@ TABLES = (SANITY,)
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell; scored if it tried questions."""
-    return Made([smoke_row(step, raw, tried(step, raw)) for step in group], [])
+    """One row per cell; scored over all questions that it tried, the demo's own and those of every suite."""
+    return Made([_row(step, raw) for step in group])
 
 
-def tried(step: CommittedStep, raw: Raw) -> dict[str, Any] | None:
-    """Sums over all questions that smoke tried, the demo's own and those of every suite; None: it tried none."""
+def _row(step: CommittedStep, raw: Raw) -> Result:
+    result = plain_row(step, raw).plus({"metric": SMOKE})
     own = [row | {"right": row["right_last"]} for row in raw.rows(step, EVAL_ITEMS, counted)]
     suites = raw.rows(step, EVAL_SAMPLES, tallied)
     if not own and not suites:
-        return None
+        return result
     sums = {name: sum(row[name] for row in (*own, *suites)) for name in ("n", "right", "truncated", "blank")}
-    return sums | {"extractor": "last-in-body" if suites else "last-letter"}
+    score = share_columns(sums.pop("right"), sums["n"])
+    return result.plus(sums | score | {"extractor": "last-in-body" if suites else "last-letter"})

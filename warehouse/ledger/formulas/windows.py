@@ -1,4 +1,4 @@
-"""What a rate is made of: the tokens, steps and seconds of windows, by one rule wherever one is told."""
+"""What a rate is made of: the tokens, steps and seconds of windows, and of the two parts of a depth's run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
-from configs.steps.depth import DECODE
+from configs.steps.depth import DECODE, PREFILL, DepthShape
 
 
 def tokens_and_seconds(windows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
@@ -32,9 +32,7 @@ def steps_of(window: Mapping[str, Any], first_drafts: bool = False) -> int | Non
     an answer's last token, too (0.32.0; issue #56101): they are no fewer than the steps that verified a draft, and one
     for the first token of each request, which has none. The decoding of a depth begins behind that.
 
-    Args:
-        window: its counts.
-        first_drafts: whether an answer's first step verifies a draft, too, as that of `generate()` does.
+    `first_drafts`: an answer's first step verifies a draft, too, as that of `generate()` does.
     """
     completion, accepted = window.get("completion_tokens"), window.get("engine_accepted_tokens")
     if completion is None or accepted is None:
@@ -66,3 +64,37 @@ def tokens_within(spans: Sequence[Span], begin: float, end: float) -> list[tuple
         (span.tokens * seconds / (span.ended_s - span.sent_s) if seconds else 0.0, seconds)
         for span, seconds in zip(spans, inside, strict=True)
     ]
+
+
+UNCOUNTED = (
+    "engine_drafts", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_by_position",
+    "engine_denoising_steps",
+)  # fmt: skip
+"""What belongs to the decoding alone."""
+
+OF_THE_RUN = ("chars", "energy_j", "power_w", "prefill_s", "decode_s")
+"""What neither part has: sums over both, and the seconds that `wall_s` already is."""
+
+
+def phases_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Prefill and decoding of one row of `depth_windows`; without a time there is no such part.
+
+    `completion_tokens` and `wall_s` are what the rate is made of: of the prefill all tokens of the prompts, until the
+    last of them has its first answer token; of the decoding the tokens behind first chunks, from the first of these to
+    the last token of all.
+    """
+    shape = shape_of(run)
+    parts = []
+    if run["prefill_s"]:
+        made = {"condition": shape.prefill_name, "mode": PREFILL, "completion_tokens": run["prompt_tokens"]}
+        parts.append({**run, **dict.fromkeys(UNCOUNTED), **made, "wall_s": run["prefill_s"]})
+    if run["decode_s"]:
+        made = {"condition": shape.decode_name, "mode": DECODE, "completion_tokens": run["decode_tokens"]}
+        parts.append({**run, **made, "wall_s": run["decode_s"]})
+    return [part | dict.fromkeys(OF_THE_RUN) for part in parts]
+
+
+def shape_of(run: Mapping[str, Any]) -> DepthShape:
+    """What the run was asked for."""
+    depth = run["depth_tokens"]
+    return DepthShape(depth, run["context_tokens"] - depth, run["output_tokens"], run["concurrency"])

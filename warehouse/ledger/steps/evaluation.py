@@ -14,12 +14,8 @@ EXCHANGES = Table(
     (
         *ROW_IDENTITY,
         _SUITE,
-        Column(
-            "request_hash",
-            "str",
-            "sha256 over the canonical request as the engine got it, 32 hex digits",
-            required=True,
-        ),
+        Column("request_hash", "str", "sha256 over the canonical request as the engine got it, 32 hex digits",
+               required=True),
         Column("occurrence", "i64", "how many equal requests came before it, from 0", required=True),
         Column("prompt_hash", "str", "sha256 over the canonical messages, 32 hex digits", required=True),
         Column("sample", "i64", "which answer to the item, from 0", required=True),
@@ -35,7 +31,7 @@ EXCHANGES = Table(
         Column("latency_s", "f64", "from request to answer, on the tape's clock", "s"),
     ),
     is_consolidated=False,
-)
+)  # fmt: skip
 
 EVAL_SAMPLES = Table(
     "eval_samples",

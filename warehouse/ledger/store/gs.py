@@ -18,10 +18,9 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from configs.secrets import secret
-from warehouse.ledger.store.boto import client_config, connections, quick_session
 from warehouse.ledger.store.patience import Passing
 from warehouse.ledger.store.protocol import StoreError
-from warehouse.ledger.store.s3 import S3Store
+from warehouse.ledger.store.s3 import S3Store, client_config, connections, quick_session
 
 GOOGLE = "https://storage.googleapis.com"
 
@@ -94,14 +93,8 @@ def goog4_headers(
 ) -> dict[str, str]:
     """The headers of a request with Google's V4 HMAC signature over all of them.
 
-    Args:
-        method: HTTP method.
-        url: address, its path percent-encoded, without a query.
-        headers: lower-case names; none may be `x-amz-`.
-        body: the payload, whose hash is signed.
-        key_id: HMAC access id.
-        secret: HMAC secret.
-        now: the time of signing; Google tolerates a difference of 15 minutes.
+    The path of `url` is percent-encoded, without a query; no header may be `x-amz-`. Google tolerates 15 minutes of
+    difference in `now`.
     """
     parts = urlsplit(url)
     stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/auto/storage/goog4_request"

@@ -55,9 +55,7 @@ class Patience:
     def __init__(self, url: str, *, is_known: bool) -> None:
         """Nothing is asked yet.
 
-        Args:
-            url: of the store, for what is told.
-            is_known: it answered to somebody else before (a node's store), so that it is away and not misspelt.
+        `is_known`: it answered to somebody else before (a node's store), so that it is away and not misspelt.
 
         Raises:
             SpecsweepError: the environment variable is no number of seconds.

@@ -38,7 +38,15 @@ def check_store(store: Store) -> list[Check]:
     folder = f"probe/{uuid.uuid4().hex}"
     keys = [f"{folder}/once", f"{folder}/race"]
     try:
-        checks = [*_second_write(store, keys[0]), _race(store, keys[1]), _age(store, keys[0]), _listing(store, folder)]
+        checks = _second_write(store, keys[0])
+        with ThreadPoolExecutor(RACERS) as pool:
+            winners = sum(pool.map(lambda n: store.put_new(keys[1], f"racer {n}".encode()), range(RACERS)))
+        checks.append(Check("a race has one winner", winners == 1, f"{winners} of {RACERS} writers won"))
+        age_s, found = store.age_s(keys[0]), len(store.list(folder))
+        age = "not there" if age_s is None else f"{age_s:.2f} s old"
+        is_young = age_s is not None and -2 <= age_s < 60
+        checks.append(Check("the store's clock moves with its writes", is_young, f"a fresh object is {age}"))
+        checks.append(Check("listing works", found == 2, f"{found} of 2 probe objects listed"))
     except StoreError as error:
         _left_behind(store, keys)
         return [Check("store can be written and read", False, str(error), "fix the address or the credentials")]
@@ -93,21 +101,3 @@ def _second_write(store: Store, key: str) -> list[Check]:
             "" if not second else remedy,
         ),
     ]
-
-
-def _race(store: Store, key: str) -> Check:
-    with ThreadPoolExecutor(RACERS) as pool:
-        winners = sum(pool.map(lambda n: store.put_new(key, f"racer {n}".encode()), range(RACERS)))
-    return Check("a race has one winner", winners == 1, f"{winners} of {RACERS} writers won")
-
-
-def _age(store: Store, key: str) -> Check:
-    age_s = store.age_s(key)
-    ok = age_s is not None and -2 <= age_s < 60
-    age = "not there" if age_s is None else f"{age_s:.2f} s old"
-    return Check("the store's clock moves with its writes", ok, f"a fresh object is {age}")
-
-
-def _listing(store: Store, folder: str) -> Check:
-    found = len(store.list(folder))
-    return Check("listing works", found == 2, f"{found} of 2 probe objects listed")

@@ -12,12 +12,7 @@ from configs.errors import SpecsweepError
 
 
 def numbers(keys: Iterable[str], key_of: Callable[[int], str]) -> list[int]:
-    """Numbers that a listing shows, in order; what people leave beside them (`000002 (copy).json`) is none of ours.
-
-    Args:
-        keys: the listing.
-        key_of: the key that a number has.
-    """
+    """Numbers that a listing shows, in order; what people leave beside them (`000002 (copy).json`) is none of ours."""
     heads = ((key, key.rsplit("/", 1)[-1].partition(".")[0]) for key in keys)
     found = ((key, int(head)) for key, head in heads if head.isdecimal())
     return sorted(number for key, number in found if key_of(number) == key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from warehouse.dataset.statistics.compare import carries_lossless
+from warehouse.dataset.statistics.accuracy import carries_lossless
 from warehouse.ledger.verdicts import Reason, Verdict
 from warehouse.report.display.figures import Row, ar_model
 from warehouse.report.display.view import View

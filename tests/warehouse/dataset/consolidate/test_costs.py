@@ -9,7 +9,7 @@ import pytest
 from configs.steps.throughput import Condition
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, window
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.consolidate.costs import Spent, shared
+from warehouse.dataset.consolidate.rows import Spent, shared
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.regrades import Grading, write_regrade
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
@@ -46,7 +46,6 @@ def test_a_steps_rows_share_its_seconds_by_their_windows(ledger: Ledger) -> None
     step.provenance(price_usd_h=3600.0)
     step.write(WINDOWS, [window(SHORT, 0, 100.0), window(SHORT, 1, 100.0)], spent_s=4.0)
     step.write(WINDOWS, [window(LONG, 0, 50.0), window(LONG, 0, 50.0, mode="stream", prefill_s=2.0)], spent_s=12.0)
-    step.judge((SHORT.name, "fixed", "ok", [], []))
     step.commit(wall_s=999.0)
     found = {(row["condition"], row["mode"]): row for row in results(ledger)}
     seconds = {shape: row["gpu_s"] for shape, row in found.items()}
@@ -95,7 +94,6 @@ def test_what_was_graded_again_still_costs_what_it_took(ledger: Ledger) -> None:
     step = StepWriter(ledger, KEY, "eval-tiny")
     step.provenance(price_usd_h=3600.0)
     step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)], spent_s=7.0)
-    step.judge((None, None, "ok", [], []))
     step.commit()
     verdict = {"condition": None, "mode": None, "verdict": "ok", "reasons": [], "details": []}
     identity = {"run_id": "run", "cell_key": KEY, "step": "eval-tiny", "attempt": 1, "measured_at": "2026-11-22"}

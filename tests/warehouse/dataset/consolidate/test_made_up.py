@@ -6,7 +6,8 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
 from flows.results import result_rows
-from tests.warehouse.visited import VisitedRun, only
+from tests.warehouse.synthetic import only
+from tests.warehouse.visited import VisitedRun
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.store import Store

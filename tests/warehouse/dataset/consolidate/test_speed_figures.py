@@ -1,14 +1,24 @@
-"""Figures of a speed row that once were wrong: rates, tokens per step, bandwidth of several cards, replayed drafts."""
+"""Figures of a speed row: rates, tokens per step, bandwidth, drafts, answers that end by themselves, clients."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from configs.load import load_gpu, load_technique
 from configs.steps.throughput import NATURAL, Condition
-from tests.warehouse.synthetic import demo_plan
-from tests.warehouse.visited import VisitedRun, only
+from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
+from tests.warehouse.visited import SHORT, VisitedRun
+from warehouse.dataset.build import Consolidated
+from warehouse.dataset.tables import RESULTS_CONSOLIDATED
+from warehouse.ledger.parts import Row
+from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import ENGINE_COUNTED
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
+from warehouse.report.display.rate_columns import condition_cell
 
 LONG = Condition(name="long", context_tokens=64, output_tokens=512)
 
@@ -35,7 +45,7 @@ def test_an_impossible_speedup_claims_nothing_in_its_pair_either(local: Store) -
     built = run.built()
     row, pair = only(built.results, k=1), only(built.pairs, kind="speed", k=1)
     assert (row["verdict"], row["reasons"]) == ("suspect", ["speedup_above_acceptance"])
-    assert row["speedup"] is row["speedup_lo"] is row["speedup_hi"] is None and pair["ratio_lo"] > 1.13
+    assert {row.get(name) for name in ("speedup", "speedup_lo", "speedup_hi")} == {None} and pair["ratio_lo"] > 1.13
     assert (pair["conclusion"], pair["verdict"], pair["reasons"]) == (
         "inconclusive",
         "suspect",
@@ -130,3 +140,127 @@ def test_replayed_acceptance_is_labelled(local: Store) -> None:
     run = VisitedRun(local, "single", cells=[planned.model_copy(update={"cell": cell})])
     run.visit("mtp", 1, 100.0)
     assert only(run.built().results)["acceptance_source"] == "replayed:synthetic_acceptance_length=3.2"
+
+
+ANSWERS = (40, 60, 100)
+"""Tokens; the last is the cap."""
+
+
+def both_modes(run: VisitedRun, technique: str, k: int | None, fixed: float, natural: float) -> None:
+    step = StepWriter(run.ledger, run.key(technique, k), "throughput")
+    step.provenance(machine="node-1 card-1")
+    for mode, tok_s in (("fixed", fixed), (NATURAL, natural)):
+        lengths = ANSWERS if mode == NATURAL else (100, 100, 100)
+        step.write(WINDOWS, [window(SHORT, at, tok_s, mode=mode) for at in range(3)])
+        step.write(REQUESTS, [
+            {"condition": SHORT.name, "mode": mode, "context_tokens": 64, "output_tokens": 100, "concurrency": 1,
+             "repeat": at, "request_id": f"{mode}/{at}", "prompt_tokens": 64, "completion_tokens": tokens,
+             "finish_reason": "length" if tokens == 100 else "stop"}
+            for at, tokens in enumerate(lengths)
+        ])  # fmt: skip
+        step.judge((SHORT.name, mode, "ok", [], []))
+    step.commit()
+
+
+@pytest.fixture
+def built(local: Store) -> Consolidated:
+    run = VisitedRun(local, "single")
+    both_modes(run, "ar", None, 100.0, 80.0)
+    both_modes(run, "mtp", 2, 150.0, 200.0)
+    return run.built()
+
+
+def test_each_mode_is_a_row_and_is_held_against_the_same_mode_of_ar(built: Consolidated) -> None:
+    fixed, natural = (only(built.results, technique="mtp", k=2, mode=mode) for mode in ("fixed", NATURAL))
+    assert fixed["speedup"] == pytest.approx(1.5) and natural["speedup"] == pytest.approx(2.5)
+    assert {pair["mode"]: round(pair["ratio"], 2) for pair in built.pairs} == {"fixed": 1.5, NATURAL: 2.5}
+
+
+def test_how_long_answers_were_and_how_many_the_cap_ended_is_said_of_natural_ones_only(built: Consolidated) -> None:
+    fixed, natural = (only(built.results, technique="ar", mode=mode) for mode in ("fixed", NATURAL))
+    assert natural["answer_tokens"] == pytest.approx(200 / 3) and natural["truncated"] == 1
+    assert "answers that did not end by themselves within 100 tokens: 1" in natural["details"]
+    assert fixed.get("answer_tokens") is None and fixed.get("truncated") is None and fixed["details"] == []
+
+
+def test_a_table_of_the_page_tells_one_from_the_other(built: Consolidated) -> None:
+    rows = [dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | row for row in built.results]
+    said = {row["mode"]: str(condition_cell(row)) for row in rows if row["technique"] == "ar"}
+    assert "answers end by themselves, 67 tokens on average" in said[NATURAL]
+    assert "themselves" not in said["fixed"]
+
+
+COUNTED: Row = {
+    "engine_generation_tokens": 12, "engine_drafts": 4, "engine_draft_tokens": 8, "engine_accepted_tokens": 6,
+    "engine_accepted_by_position": [4, 2],
+}  # fmt: skip
+
+
+def telling(row: Row) -> dict[str, Any]:
+    names = ("drafts", "drafted_tokens", "accepted_tokens", "acceptance_length", "acceptance_by_position",
+             "tokens_per_step")  # fmt: skip
+    return {name: row.get(name) for name in names}
+
+
+def test_parity_has_what_was_counted_over_it_and_ar_has_nothing(local: Store) -> None:
+    run = VisitedRun(local, "single")
+    for technique, k in (("ar", None), ("mtp", 2), ("ngram", 4)):
+        step = run.step("parity", technique, k)
+        step.write(PARITY_OUTPUTS, [{"pass": 0, "prompt_id": "parity-00", "token_ids": [1, 2, 3]}])
+        if technique == "mtp":
+            step.write(ENGINE_COUNTED, [COUNTED])
+        step.commit()
+    results = run.built().results
+    assert telling(only(results, technique="mtp", k=2, step="parity")) == {
+        "drafts": 4, "drafted_tokens": 8, "accepted_tokens": 6, "acceptance_length": 2.5,
+        "acceptance_by_position": pytest.approx([1, 0.5]), "tokens_per_step": 2,
+    }  # fmt: skip
+    for technique in ("ar", "ngram"):
+        assert set(telling(only(results, technique=technique, step="parity")).values()) == {None}
+
+
+def test_an_evaluation_has_it_on_the_row_that_counts_over_all_attempts(local: Store) -> None:
+    run = VisitedRun(local, "single")
+    key = run.key("mtp", 2)
+    parts = []
+    for attempt in (1, 2):
+        step = StepWriter(run.ledger, key, "eval-tiny", attempt)
+        step.parts = parts
+        step.provenance(machine="node-1 card-1")
+        step.write(EVAL_ITEMS, [{"item_id": f"q{attempt}", "gold": "A", "last_letter": "A", "body": "(A)"}])
+        step.write(ENGINE_COUNTED, [COUNTED])
+    step.commit()
+    counting, diagnostic = (
+        only(run.built().results, step="eval-tiny", extractor=f"{name}-letter") for name in ("last", "first")
+    )
+    assert (counting["drafts"], counting["acceptance_length"]) == (8, 2.5)
+    assert diagnostic.get("drafts") is None
+
+
+@pytest.mark.parametrize("older", [None, 1])
+def test_a_pair_of_two_clients_has_no_speedup_and_says_why(local: Store, older: int | None) -> None:
+    run = VisitedRun(local, "single")
+    run.visit("ar", None, 100.0, provenance={"client_version": older})
+    run.visit("mtp", 2, 150.0, provenance={"client_version": 2})
+    built = run.built()
+    row = only(built.results, technique="mtp", k=2)
+    assert row.get("speedup") is None and not built.pairs
+    [said] = [detail for detail in row["details"] if detail.startswith("client_differs: ")]
+    assert "version 2" in said and ("without a version" in said) is (older is None)
+    assert (row["tok_s"], row["client_version"]) == (pytest.approx(150, rel=0.01), 2)
+
+
+def test_a_figure_of_two_clients_is_suspect(local: Store) -> None:
+    run = VisitedRun(local, "mirrored")
+    for visit, version in (("", 2), ("@2", 3)):
+        run.visit("mtp", 2, 150.0, visit, provenance={"client_version": version})
+    row = only(run.built().results, technique="mtp", k=2)
+    assert (row["verdict"], row["reasons"]) == ("suspect", ["client_differs"])
+
+
+@pytest.mark.parametrize("version", [None, 2])
+def test_one_client_for_both_is_a_comparison_as_ever(local: Store, version: int | None) -> None:
+    run = VisitedRun(local, "single")
+    run.visit("ar", None, 100.0, provenance={"client_version": version})
+    run.visit("mtp", 2, 150.0, provenance={"client_version": version})
+    assert only(run.built().results, technique="mtp", k=2)["speedup"] == pytest.approx(1.5)

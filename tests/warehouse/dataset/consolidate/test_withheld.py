@@ -1,17 +1,23 @@
-"""What looks like a claim and is none: no placebo, other engines, a cell that breaks its promise, a control alone."""
+"""What looks like a claim and is none: no or a blind placebo, other engines, a broken promise, one among many."""
 
 from __future__ import annotations
+
+from math import log, sqrt
 
 import pytest
 
 from configs.cell import Serving
 from tests.warehouse.graded import Graded, answers
-from tests.warehouse.synthetic import StepWriter, demo_plan, window
-from tests.warehouse.visited import SHORT, VisitedRun, only
+from tests.warehouse.report.rows import row
+from tests.warehouse.report.started import speed_pair
+from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
+from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.consolidate.inputs import take_inventory
 from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import plain_row
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.dataset.consolidate.speed.run import MOST_SEEN
+from warehouse.dataset.consolidate.speed.settled import among_others, concluded
+from warehouse.ledger.parts import Row
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
 
@@ -92,16 +98,11 @@ def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_
     for k in (1, 2):
         run.answered("mtp", k, answers(198, range(7, 150)))
     for technique, k, ids in (("ar", None, [1, 2]), ("mtp", 1, [1, 2]), ("mtp", 2, [9, 9])):
-        step = run.step("parity", technique, k)
-        passes = range(2 if k is None else 1)
-        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids} for number in passes])
-        step.judge((None, None, "ok", [], []))
-        step.commit()
+        run.outputs(technique, k, *[{"p": ids}] * (2 if k is None else 1))
         for visit, tok_s in (("", 100.0), ("@2", 100.0 if k != 2 else 200.0)):
             timed = run.step(f"throughput{visit}", technique, k)
             timed.provenance(machine="m")
             timed.write(WINDOWS, [window(SHORT, at, tok_s + at / 10) for at in range(3)])
-            timed.judge((SHORT.name, "fixed", "ok", [], []))
             timed.commit()
     built = run.built()
     broken, sound = (only(built.pairs, kind="accuracy", k=k) for k in (2, 1))
@@ -114,6 +115,9 @@ def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_
     assert broken["mcnemar_p"] is not None and broken.get("mcnemar_p_holm") is None
     assert (sound["verdict"], sound["reasons"]) == ("ok", [])
     assert sound["mcnemar_p_holm"] == sound["mcnemar_p"], "one comparison, not one of two"
+    fast = only(built.results, step="throughput", k=2)
+    assert (fast["verdict"], fast["reasons"], fast.get("speedup")) == ("suspect", ["parity_failed"], None)
+    assert {pair["k"] for pair in built.pairs if pair["kind"] == "speed"} == {1}
     visits = {(row["k"], row["verdict"], *row["reasons"]) for row in built.visits}
     assert visits == {(None, "ok"), (1, "ok"), (2, "suspect", "parity_failed")}
     assert only(built.results, step="throughput", k=1)["start_sd"] < 0.01, "not the broken cell's 35 %"
@@ -138,4 +142,77 @@ def test_a_row_per_visit_charges_the_seconds_once(local: Store) -> None:
         step.commit()
     steps = take_inventory(local, ["run"]).steps
     rows = [plain_row(step, Raw(local, steps)) for step in steps]
-    assert [row["gpu_s"] for row in rows] == [12.0, None, None]
+    assert [result.columns["gpu_s"] for result in rows] == [12.0, None, None]
+
+
+BRACKETS = (("mtp", 2, 101.0), ("ngram", 4, 99.5), ("dflash", 7, 100.7), ("suffix", 8, 99.0), ("mtp", 4, 100.4))
+
+
+def placebos(run: VisitedRun, *, last: float, brackets: int = len(BRACKETS)) -> dict[str, Row]:
+    """By the cell they stand under; the last bracket's second AR has this rate."""
+    chosen = [*BRACKETS[: brackets - 1], (*BRACKETS[brackets - 1][:2], last)]
+    for technique, k, after in chosen:
+        run.bracket(technique, k, 100.0, 150.0, after)
+    return {pair["cell_key"]: pair for pair in run.built().pairs if pair["kind"] == "placebo"}
+
+
+@pytest.mark.slow(5)
+def test_a_placebo_could_have_seen_what_its_corrected_p_begins_to_call_a_difference(local: Store) -> None:
+    """Its own difference is no part of what it is held against, so that only the conclusion changes with it."""
+    first = VisitedRun(local, run_id="first")
+    pair = placebos(first, last=100.0)[first.key("mtp", 4)]
+    reach, drifted = pair["ratio_detectable"], pair["ratio"]
+    assert reach > sqrt(pair["ratio_hi"] / pair["ratio_lo"]), "one of five has to be farther out than its interval"
+    for run_id, beyond, said in (("below", 0.999, "inconclusive"), ("above", 1.001, "differs")):
+        run = VisitedRun(local, run_id=run_id)
+        found = placebos(run, last=100.0 * reach**beyond / drifted)[run.key("mtp", 4)]
+        assert log(found["ratio"]) == pytest.approx(beyond * log(reach), rel=1e-6)
+        assert found["ratio_detectable"] == pytest.approx(reach) and found["conclusion"] == said
+
+
+def test_what_no_factor_could_have_shown_is_told_as_a_bound(local: Store) -> None:
+    run = VisitedRun(local)
+    for technique, k, after in (("mtp", 2, 10.0), ("ngram", 4, 1000.0)):
+        run.bracket(technique, k, 100.0, 150.0, after)
+    found = [pair for pair in run.built().pairs if pair["kind"] == "placebo"]
+    assert [pair["ratio_detectable"] for pair in found] == [MOST_SEEN] * 2
+
+
+def test_a_drift_is_null_where_too_few_starts_tell_one(local: Store) -> None:
+    few, more = VisitedRun(local, run_id="few"), VisitedRun(local, run_id="more")
+    assert {pair["drift"] for pair in placebos(few, last=99.0, brackets=2).values()} == {None}
+    assert {pair["drift"] for pair in few.built().pairs} == {None}
+    assert None not in {pair["drift"] for pair in placebos(more, last=99.0).values()}
+
+
+def pairs(*verdicts: str) -> list[Row]:
+    """One that is significant as one of two comparisons and not as one of three, and others that show nothing."""
+    return among_others(
+        [
+            speed_pair(
+                row("mtp", 100.0 + k, k=k, cell_key=f"mtp {k}", speedup=1.5, verdict=verdict),
+                ratio_p=0.02 if k == 0 else 0.6,
+                wording="1.50 x [1.47, 1.53]",
+            )
+            for k, verdict in enumerate(verdicts)
+        ]
+    )
+
+
+@pytest.mark.parametrize("verdict", ["suspect", "rejected"])
+def test_a_row_that_is_not_ok_neither_claims_nor_counts(verdict: str) -> None:
+    claim, _, flagged = pairs("ok", "ok", verdict)
+    assert (claim["conclusion"], claim["ratio_p_holm"]) == ("faster", pytest.approx(0.04))
+    assert (flagged["conclusion"], flagged["ratio_p_holm"]) == ("inconclusive", None)
+
+
+def test_a_row_of_the_dataset_says_what_its_comparison_concludes() -> None:
+    rows = [row("ar", 100.0), row("mtp", 150.0, cell_key="mtp 0"), row("mtp", None, cell_key="mtp 0", mode="stream")]
+    said = [[each["conclusion"] for each in concluded(rows, found)] for found in (pairs("ok"), pairs("ok", "ok", "ok"))]
+    assert said == [[None, "faster", None], [None, "inconclusive", None]], "corrected, as its interval isn't"
+
+
+def test_rows_that_are_ok_all_count() -> None:
+    claim, *_ = pairs("ok", "ok", "ok")
+    assert (claim["conclusion"], claim["ratio_p_holm"]) == ("inconclusive", pytest.approx(0.06))
+    assert claim["wording"].endswith("inconclusive as one of 3 comparisons (p = 0.06)")

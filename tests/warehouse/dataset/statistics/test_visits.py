@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from warehouse.dataset.statistics.conclude import holm
+from warehouse.dataset.statistics.proportions import holm
 from warehouse.dataset.statistics.repeats import Repeats, moderated, scatter
 from warehouse.dataset.statistics.visits import (
     MOST_REPEATS,

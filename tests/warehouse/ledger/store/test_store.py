@@ -1,19 +1,30 @@
-"""One contract for every store, and the refusal of a server that breaks it."""
+"""One contract for every store, and the refusal of a server that breaks it.
+
+What people leave in a store's folders beside our numbered objects is not taken for one.
+
+Google Cloud Storage: what its dialect asks of the one conditional write, and what a user is told without a key.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.graded_run import write_graded_run
+from tests.warehouse.ledger.store.fake_google import FakeGoogle
+from tests.warehouse.rented import close, rent
+from warehouse.dataset.snapshot import current, publish
+from warehouse.dataset.tables import PRODUCT_TABLES
+from warehouse.ledger.claims import Claims, ManagedElsewhere
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Leases
+from warehouse.ledger.placement import Placements
+from warehouse.ledger.regrades import Grading, newest, write_regrade
 from warehouse.ledger.store import Store, StoreAway, StoreError, open_store
 from warehouse.ledger.store.local import LocalStore
 from warehouse.ledger.store.proof import check_store, require_create_only
@@ -145,62 +156,6 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         open_store(str(tmp_path / "file")).put_new("key", b"")
 
 
-class OverwritingS3(BaseHTTPRequestHandler):
-    """A server that takes `If-None-Match` and ignores it, as rclone's does."""
-
-    protocol_version = "HTTP/1.1"
-    objects: dict[str, bytes]
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.objects[urlsplit(self.path).path] = body
-        self.answer(200)
-
-    def do_GET(self) -> None:
-        split = urlsplit(self.path)
-        if "list-type" in split.query:
-            keys = "".join(f"<Contents><Key>{key.split('/', 2)[2]}</Key></Contents>" for key in self.objects)
-            return self.answer(200, f"<ListBucketResult>{keys}</ListBucketResult>".encode())
-        found = self.objects.get(split.path)
-        return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>") if found is None else self.answer(200, found)
-
-    def do_HEAD(self) -> None:
-        self.answer(200)
-
-    def do_DELETE(self) -> None:
-        self.objects.pop(urlsplit(self.path).path, None)
-        self.answer(204)
-
-    def answer(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", self.date_time_string())
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-@pytest.fixture
-def overwriting_store(s3_environment: pytest.MonkeyPatch) -> Iterator[Store]:
-    handler = type("Handler", (OverwritingS3,), {"objects": {}})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        s3_environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        yield open_store("s3://bucket/prefix")
-        server.shutdown()
-        thread.join()
-
-
-def test_a_server_that_ignores_create_only_is_refused(overwriting_store: Store) -> None:
-    with pytest.raises(StoreError, match="silently replaced"):
-        require_create_only(overwriting_store)
-    broken = {check.name: check.remedy for check in check_store(overwriting_store) if not check.ok}
-    assert "use AWS S3" in broken["create-only is honoured"]
-
-
 def test_a_server_that_is_not_there_is_a_sentence(s3_environment: pytest.MonkeyPatch) -> None:
     s3_environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "0")
@@ -256,3 +211,78 @@ def test_a_shared_folder_is_waited_for_and_silence_counts_from_its_return(
     assert (store.age_s("leases/1.json") or 0) >= 99
     said = capfd.readouterr().err.splitlines()
     assert [word for line in said for word in ("is away", "is back") if word in line] == ["is away", "is back"]
+
+
+LEFT = ["000002 (copy).json", "000009.json~", "000009", "notes.txt", "notes.json", "9.backup.json", "-9.json", "٩.json"]
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_what_is_left_beside_numbered_objects_is_none_of_them(tmp_path: Path, left: str) -> None:
+    ledger = Ledger(open_store(str(tmp_path)), "old")
+    key = write_graded_run(ledger).cell.cell_key
+    leases, placements = Leases(ledger, key), Placements(ledger, key)
+    rent(ledger, key, 0, 10, 100)
+    close(ledger, key, 1, 10, 90)
+    Claims(ledger, key).take("elsewhere/boot/1/1", "pulse")
+    lease = leases.acquire("elsewhere/boot/1/2")
+    write_regrade(ledger, key, "eval-gpqa", 0, Grading({}, "ok", (), 9), None)
+    manifest = publish(ledger.store)
+
+    folders = {path.parent for path in tmp_path.rglob("*.json") if path.stem.split(".")[0].isdigit()}
+    assert {folder.name for folder in folders} == {
+        "attempts", "flows", "leases", "manifests", "placements", "regrades"
+    }  # fmt: skip
+    for folder in folders:
+        (folder / left).write_bytes(b"stray")
+
+    assert current(ledger.store) == manifest
+    assert leases.current() == lease and [each.attempt for each in leases.attempts()] == [1]
+    assert [story.asked.number for story in placements.stories()] == [1] and placements.open() is None
+    with pytest.raises(ManagedElsewhere, match="managed by the flow elsewhere/boot/1/1"):
+        Claims(ledger, key).take("another/boot/1/1")
+    kept = ledger.store.list(f"{ledger.step_root(key, 'eval-gpqa')}/regrades")
+    assert newest(kept) == {(key, "eval-gpqa"): 1}
+    assert len(publish(ledger.store).files) == len(PRODUCT_TABLES) + 1
+
+
+def test_s3s_own_condition_would_overwrite_here(google: type[FakeGoogle]) -> None:
+    store = open_store("gs://sweeps/x")
+    store._client.put_object(Bucket="sweeps", Key="x/key", Body=b"first", IfNoneMatch="*")  # type: ignore[attr-defined]
+    store._client.put_object(Bucket="sweeps", Key="x/key", Body=b"second", IfNoneMatch="*")  # type: ignore[attr-defined]
+    assert store.get("key") == b"second"
+    assert not store.put_new("key", b"third")
+
+
+def test_any_key_can_be_signed(google: type[FakeGoogle]) -> None:
+    store = open_store("gs://sweeps/team a/x")
+    for key in ("plain.json", "with space/and+plus", "percent%41", "ümlaut~(1)'!*"):
+        assert store.put_new(key, key.encode())
+        assert store.get(key) == key.encode()
+    assert len(google.objects) == 4
+
+
+def test_a_busy_server_is_asked_again_and_a_try_that_landed_counts(google: type[FakeGoogle]) -> None:
+    store = open_store("gs://sweeps/x")
+    google.failures += [503, 429]
+    assert store.put_new("key", b"mine")
+    assert store.put_new("key", b"mine") and not store.put_new("key", b"other")
+
+
+def test_a_wrong_key_is_a_sentence(google: type[FakeGoogle], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GS_SECRET_ACCESS_KEY", "another")
+    with pytest.raises(StoreError, match=r"can't write gs://sweeps/x/key: 403 .*SignatureDoesNotMatch"):
+        open_store("gs://sweeps/x").put_new("key", b"")
+
+
+def test_without_a_key_it_says_which_variables_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(StoreError, match="set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY"):
+        open_store("gs://bucket/prefix")
+
+
+def test_polars_is_told_to_read_through_the_same_api(google: type[FakeGoogle]) -> None:
+    store = open_store("gs://sweeps/x")
+    assert (store.url, store.uri("a.parquet")) == ("gs://sweeps/x", "s3://sweeps/x/a.parquet")
+    options = store.storage_options or {}
+    assert options["aws_endpoint_url"].startswith("http://127.0.0.1:")
+    assert options["aws_access_key_id"] == "GOOGTESTKEY"

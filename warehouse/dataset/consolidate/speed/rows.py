@@ -1,6 +1,7 @@
-"""Speed rows of one comparison group: rates over all visits of a cell, latency, acceptance, bandwidth.
+"""Speed rows of one comparison group: rates over all starts of a cell, latency, acceptance, bandwidth.
 
-What needs the visits of the whole run (intervals, speedups) follows in `settled`.
+A cell's figure is of the starts on one machine, and what it is held against was measured there, too. What needs the
+starts of the whole run (intervals, speedups) follows in `settled`.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ from collections.abc import Mapping, Sequence
 from math import exp, fsum, sqrt
 from statistics import fmean
 
+from configs.cell import Cell
+from configs.schema import PlannedCell
 from configs.steps.throughput import NATURAL
-from warehouse.dataset.consolidate.costs import commit_seconds, is_first, shared, step_seconds, window_seconds
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Identity
+from configs.visits import Role
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Identity, baseline_among
 from warehouse.dataset.consolidate.raw import Raw, Rows
 from warehouse.dataset.consolidate.rows import (
     Judged,
+    Machine,
     Made,
+    Result,
     Row,
+    Standing,
     base_row,
+    by_cell,
+    commit_seconds,
     joined,
     plain_row,
-    verdict_columns,
-    verdict_of,
+    shared,
+    step_seconds,
+    window_seconds,
 )
 from warehouse.dataset.consolidate.serving import timed_differently, unlike_the_first
-from warehouse.dataset.consolidate.speed.arms import Machine, Standing, homes_of, standing
-from warehouse.dataset.consolidate.speed.bandwidth import bandwidth_use, decoding_steps, total
 from warehouse.dataset.consolidate.speed.visits import (
     STREAMED,
     Shape,
@@ -33,10 +40,11 @@ from warehouse.dataset.consolidate.speed.visits import (
     energy_of,
     median_of,
     repeats_of,
-    visit_row,
+    start_of,
 )
 from warehouse.dataset.statistics.visits import VisitRates
-from warehouse.ledger.price import usd_of
+from warehouse.ledger.clock import usd_of
+from warehouse.ledger.formulas.windows import steps_of
 from warehouse.ledger.tables import ENGINE_COUNTED
 from warehouse.ledger.verdicts import Reason
 
@@ -48,80 +56,92 @@ def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
     if not counted:
         return {}
     worked = [row | {"completion_tokens": row["engine_generation_tokens"]} for row in counted]
-    tokens, steps = total(worked, "completion_tokens"), decoding_steps(cell, worked)
-    return acceptance_of(worked) | {"tokens_per_step": tokens / steps if tokens and steps and steps > 0 else None}
-
-
-STANDING = "standing"
-"""Key under which a speed row carries its `Standing`, until `settled` takes it out. No column."""
-
-NOT_MEASURED = Judged(
-    "suspect",
-    (Reason.NOT_MEASURED,),
-    ("the cell's control was measured, the cell itself was not (yet): these are the control's seconds",),
-)
+    return acceptance_of(worked) | {"tokens_per_step": tokens_per_step(cell, worked)}
 
 
 def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw: Raw) -> Made:
-    """One row per cell, condition and mode, and one per visit, condition, mode and machine.
+    """One row per cell, condition and mode, and one per start, condition, mode and machine.
 
-    Args:
-        group: steps of one kind that are compared with each other.
-        measured: what they measured, by the step's identity; those that wrote no windows are missing.
-        raw: holds verdicts and provenance.
+    `measured` is by the step's identity; steps that wrote no windows are missing.
     """
-    made = Made([], [], [row for visits in measured.values() for row in _visit_rows(visits, raw)])
-    homes = homes_of(measured)
-    others = [step for step in group if step.identity in measured]
-    cells: dict[str, list[CommittedStep]] = {}
-    for step in sorted(group, key=lambda each: each.visit.number):
-        if step.visit.role == "cell":
-            cells.setdefault(step.cell_key, []).append(step)
-    made.results.extend(
-        base_row(step, raw, NOT_MEASURED, step_seconds(step, raw))
-        for step in group
-        if step.cell_key not in cells and is_first(step, raw)
-    )
-    for steps in cells.values():
+    homes: dict[tuple[str, Role], list[Machine]] = {}  # of each cell's complete starts, in their order
+    for each in measured.values():
+        last = next((visit for visit in each if visit.is_complete), None)
+        if last is not None:
+            homes.setdefault((last.step.cell_key, last.step.visit.role), []).append(last.machine)
+    timed = [step for step in group if step.identity in measured]
+    standings: dict[tuple[str, str, str], Standing] = {}
+    cells, results = by_cell(group, raw)
+    for steps in cells:
         visits = [visit for step in steps for visit in measured.get(step.identity, ())]
         if visits:
-            made.results.extend(_cell_rows(visits, standing(visits[0].step, others, homes), raw))
+            first = visits[0].step
+            found = standing(first, timed, homes)
+            standings[first.run_id, first.cell_key, first.name] = found
+            results += _cell_rows(visits, found.arm[-1], raw)
         else:
-            made.results.append(plain_row(steps[0], raw))
-    return made
+            results.append(plain_row(steps[0], raw))
+    starts = []
+    for each in measured.values():
+        seen = [visit for visit in each if visit.windows or visit.requests]
+        if seen:
+            spent = shared(commit_seconds(seen[0].step, raw), [window_seconds(visit.windows) for visit in seen])
+            starts += [start_of(visit, share) for visit, share in zip(seen, spent, strict=True)]
+    return Made(results, visits=starts, standings=standings)
 
 
-def _visit_rows(visits: Sequence[Visited], raw: Raw) -> list[Row]:
-    """Rows of one commit, with its seconds shared among them."""
-    seen = [visit for visit in visits if _is_measured(visit)]
-    if not seen:
-        return []
-    shares = shared(commit_seconds(seen[0].step, raw), [window_seconds(visit.windows) for visit in seen])
-    return [visit_row(visit, spent) for visit, spent in zip(seen, shares, strict=True)]
+def standing(
+    step: CommittedStep, timed: Sequence[CommittedStep], homes: Mapping[tuple[str, Role], list[Machine]]
+) -> Standing:
+    """What a cell is held against, on the machine with most of its starts that have a baseline, too.
+
+    `timed` are the measured steps of its group; `homes` the machines of the group's complete starts.
+    """
+    planned, own = step.planned, homes[step.cell_key, "cell"]
+    role: Role = "control" if planned.control is not None else "cell"
+    baseline, key = planned.control, step.cell_key
+    if planned.control is None:
+        found = baseline_among(planned, (other.planned for other in timed if other.visit.role == "cell"))
+        baseline, key = (found.cell, found.cell.cell_key) if found is not None else (None, "")
+    there = homes.get((key, role), [])
+    machine = max(own, key=lambda each: (each is not None and each in there, own.count(each), -own.index(each)))
+    refusal = "" if step.is_baseline else _refusal(baseline, machine, there)
+    against = None if refusal or baseline is None else (step.run_id, key, step.name, role, machine)
+    return Standing((step.run_id, step.cell_key, step.name, "cell", machine), against, refusal)
 
 
-def _is_measured(visit: Visited) -> bool:
-    return bool(visit.windows or visit.requests)
+def _refusal(baseline: Cell | None, machine: Machine, there: Sequence[Machine]) -> str:
+    """Why a cell on this machine has nothing to be held against; empty: it has."""
+    if baseline is None:
+        return f"{Reason.NO_BASELINE}: no AR cell of this run was measured"
+    if not there:
+        return f"{Reason.NO_BASELINE}: the cell's control was not measured"
+    if machine is None:
+        return f"{Reason.NO_CONTROL}: nobody recorded on which machine the cell was measured"
+    return "" if machine in there else f"{Reason.NO_CONTROL}: AR was measured on another machine"
 
 
-def _cell_rows(visits: Sequence[Visited], stands: Standing, raw: Raw) -> list[Row]:
-    """A row per condition and mode, of the cell's visits on its machine; the others are named, and left out."""
-    machine: Machine = stands.arm[-1]
-    complete = [visit for visit in visits if visit.is_complete]
+def _cell_rows(visits: Sequence[Visited], machine: Machine, raw: Raw) -> list[Result]:
+    """A row per condition and mode, of the cell's starts on its machine; the others are named, and left out."""
     shapes: dict[Shape, list[Visited]] = {}
-    for visit in complete:
-        if visit.machine == machine:
+    for visit in visits:
+        if visit.is_complete and visit.machine == machine:
             shapes.setdefault(visit.shape, []).append(visit)
     elsewhere = sorted({f"{visit.machine}" for visit in visits if visit.machine != machine})
-    left_out = f"measured on {', '.join(elsewhere)}, too: no part of this figure, which is {machine}'s"
-    rows: list[Row] = []
+    rows: list[Result] = []
     order = sorted(shapes)
     taken = [window_seconds(window for visit in shapes[shape] for window in visit.windows) for shape in order]
     for shape, spent in zip(order, shared(step_seconds(visits[0].step, raw), taken), strict=True):
-        verdict = _of_one_engine(joined([visit.verdict for visit in shapes[shape]]), shapes[shape])
-        row = base_row(shapes[shape][0].step, raw, verdict.noting(left_out) if elsewhere else verdict, spent)
-        row |= {"machine": machine, STANDING: stands} | _figures(shape, shapes[shape])
-        rows.append(row | verdict_columns(_of_its_cap(row)))
+        own = shapes[shape]
+        columns = base_row(own[0].step, raw, spent) | {"machine": machine} | _figures(shape, own)
+        verdict = _of_one_engine(joined([visit.verdict for visit in own]), own)
+        if elsewhere:
+            left_out = f"measured on {', '.join(elsewhere)}, too: no part of this figure, which is {machine}'s"
+            verdict = verdict.noting(left_out)
+        if cut := columns.get("truncated"):  # with all of them it is a fixed length after all
+            asked = columns["output_tokens"]
+            verdict = verdict.noting(f"answers that did not end by themselves within {asked} tokens: {cut}")
+        rows.append(Result(columns, verdict))
     return rows
 
 
@@ -142,14 +162,16 @@ def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
 
 
 def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
-    """What the visits measured of one condition, as columns."""
     condition, mode = shape
     windows = [window for visit in visits for window in visit.windows]
     requests = [row for visit in visits for row in visit.requests]
     seen = windows or requests or [{}]
     row: Row = {"condition": condition, "mode": mode, "prompt_tokens": _prompt_tokens(windows, requests)}
     row |= {name: seen[0].get(name) for name in ("context_tokens", "output_tokens", "concurrency")}
-    row |= {"repeats": repeats_of(visits), "visits": len([visit for visit in visits if _is_measured(visit)]) or None}
+    row |= {
+        "repeats": repeats_of(visits),
+        "visits": sum(bool(visit.windows or visit.requests) for visit in visits) or None,
+    }
     if mode == "stream":
         return row | {name: median_of(requests, name) for name in STREAMED}
     row |= _ended(requests) if mode == NATURAL else {}
@@ -157,14 +179,6 @@ def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
     if not windows or any(each is None for each in rates):
         return row
     return row | _rates([each for each in rates if each is not None], visits[0]) | _counted(visits, windows, row)
-
-
-def _of_its_cap(row: Row) -> Judged:
-    """Note where answers that should end by themselves were ended: with all of them it is a fixed length after all."""
-    verdict, cut = verdict_of(row), row.get("truncated")
-    if not cut:
-        return verdict
-    return verdict.noting(f"answers that did not end by themselves within {row['output_tokens']} tokens: {cut}")
 
 
 def _ended(requests: Rows) -> Row:
@@ -190,12 +204,7 @@ def _rates(visits: Sequence[VisitRates], first: Visited) -> Row:
 
 
 def spread_within(groups: Sequence[Sequence[float]], *, relative: bool = False) -> float | None:
-    """Standard deviation within groups, pooled over them; None: no group has two values.
-
-    Args:
-        groups: values.
-        relative: over the mean of each group.
-    """
+    """Standard deviation within groups, pooled over them, `relative` to each one's mean; None: none has two values."""
     freedom = sum(len(group) - 1 for group in groups)
     if freedom < 1:
         return None
@@ -215,7 +224,7 @@ def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
         "chars_s": chars / wall_s if chars else None,
         "mbu": bandwidth_use(planned, windows, cards, row["prompt_tokens"]),
         **(acceptance_of(windows) if planned.cell.technique.drafts else {}),
-        "tokens_per_step": _tokens_per_step(visits[0], windows),
+        "tokens_per_step": tokens_per_step(planned.cell, windows),
         **energy_of(windows),
     }
 
@@ -235,12 +244,12 @@ def acceptance_of(windows: Rows) -> Row:
     return row | {"acceptance_by_position": [count / drafts for count in summed]}
 
 
-def _tokens_per_step(visit: Visited, windows: Rows) -> float | None:
-    """Tokens over decoding steps, steps without a draft included; null: nothing is drafted, or not counted."""
-    cell = visit.step.planned.cell
-    steps = decoding_steps(cell, windows) if cell.technique.drafts else None
-    tokens = total(windows, "completion_tokens")
-    return None if tokens is None or steps is None or steps <= 0 else tokens / steps
+def tokens_per_step(cell: Cell, windows: Rows) -> float | None:
+    """Tokens over decoding steps, steps without a draft included; None: nothing is drafted, or not counted."""
+    if not windows or not cell.technique.drafts:
+        return None
+    tokens, steps = total(windows, "completion_tokens"), decoding_steps(cell, windows)
+    return tokens / steps if tokens and steps and steps > 0 else None
 
 
 def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
@@ -250,3 +259,55 @@ def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
         sums = [(row["prompt_tokens"], row["requests"]) for row in requests if row["requests"]]
     asked = sum(count for _, count in sums)
     return sum(tokens for tokens, _ in sums) / asked if asked else None
+
+
+def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens: float | None) -> float | None:
+    """Bytes that decoding must read per second over what the cards can read; null where that isn't known.
+
+    A step reads the active weights once, and of each sequence in flight the keys and values of its tokens so far: at
+    half its output, its prompt and half of that; where answers end by themselves, half of their mean, whatever the
+    cap. A draft is left out, so it is a lower bound. `decoding_steps` are of single sequences, so a step of the engine
+    has as many of them as it works on together. Source: Pope et al., arXiv 2211.05102, section 2.
+
+    Of a mixture of experts it is a low bound as soon as a step works on several tokens, of other requests or to verify
+    a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/machine.py`), and no model's file
+    says how many there are, nor what all tokens share.
+
+    The weights are spread over the cards, so their bandwidths add up. `prompt_tokens` is a mean as sent; None: taken as
+    asked for.
+    """
+    cell, gpu = planned.cell, planned.gpu
+    together = cell.serving.together(windows[0]["concurrency"] or 1)
+    steps = decoding_steps(cell, windows)
+    answer_tokens = _answer_tokens(windows)
+    if gpu.bandwidth_gb_s is None or steps is None or steps <= 0 or answer_tokens is None:
+        return None
+    tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + answer_tokens / 2
+    weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
+    cache = together * tokens * cell.kv_bytes_per_token
+    seconds = fsum(window["wall_s"] for window in windows)
+    return (weights + cache) * steps / together / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
+
+
+def _answer_tokens(windows: Rows) -> float | None:
+    """As asked for, or the mean of answers that end by themselves; None: nobody counted those."""
+    if windows[0]["mode"] != NATURAL:
+        return float(windows[0]["output_tokens"] or 0)
+    tokens, requests = total(windows, "completion_tokens"), total(windows, "requests")
+    return tokens / requests if tokens is not None and requests else None
+
+
+def decoding_steps(cell: Cell, windows: Rows) -> int | None:
+    """Steps of all sequences together; None: the engine did not count what it takes to know."""
+    if cell.technique.denoises:
+        return total(windows, "engine_denoising_steps")
+    if cell.technique.is_baseline:
+        return total(windows, "completion_tokens")
+    steps = [steps_of(window, cell.engine.kind == "transformers") for window in windows]
+    return None if None in steps else sum(each for each in steps if each is not None)
+
+
+def total(windows: Rows, column: str) -> int | None:
+    """Sum over windows; None if any of them lacks the figure."""
+    values = [window[column] for window in windows]
+    return None if any(value is None for value in values) else sum(values)

@@ -22,10 +22,9 @@ import polars as pl
 
 from configs.cell import Cell
 from configs.steps.load import OPEN
-from warehouse.dataset.consolidate.costs import Spent, placed
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep
 from warehouse.dataset.consolidate.raw import Raw, Rows
-from warehouse.dataset.consolidate.rows import Judged, Row, judged, made_up, provenance, verdict_columns
+from warehouse.dataset.consolidate.rows import Judged, Machine, Row, Spent, Start, judged, made_up, placed, provenance
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.formulas.windows import tokens_and_seconds
 from warehouse.ledger.tables import VERDICTS
@@ -55,20 +54,8 @@ STREAMED = ("ttft_ms", "tpot_ms", "first_chunk_tokens")
 """Of streams; where it is null, a request has no part in the medians."""
 
 
-class Seen(NamedTuple):
-    """What a visit's row carries until all visits of the run are known."""
-
-    rates: VisitRates | None
-    served: Cell
-    place: Row
-    """Provenance of the attempt that committed."""
-
-
 CUT = Judged("suspect", (Reason.CUT_SHORT,), ("cut short, and measured again on another machine",))
 """What is said of windows that another machine measured again: the node's verdict is on that one's."""
-
-SEEN = "seen"
-"""Key of a visit's row under which it carries its `Seen`. No column."""
 
 
 class Visited(NamedTuple):
@@ -76,8 +63,7 @@ class Visited(NamedTuple):
 
     step: CommittedStep
     shape: Shape
-    machine: str | None
-    """None: nobody recorded it."""
+    machine: Machine
     is_complete: bool
     """False: another machine did all of it again, and committed."""
     windows: Rows
@@ -131,11 +117,7 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
 def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> list[Visited]:
     """What a committed step measured, by condition, mode and machine; conditions that were only judged included.
 
-    Args:
-        step: a step with windows.
-        raw: holds its verdicts and its provenance.
-        windows: its windows, `in_order`.
-        requests: its requests, `by_attempt`.
+    Windows are `in_order`, requests `by_attempt`.
     """
     machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
     home, place = machines.get(step.commit.attempt), provenance(step, raw)
@@ -189,18 +171,12 @@ def _held_to_one_machine(verdict: Judged, step: CommittedStep, machines: dict[in
     return verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
 
 
-def visit_row(visit: Visited, spent: Spent) -> Row:
-    """Its row of `visits`; place in the machine's order is filled in when all visits of the run are known.
-
-    Args:
-        visit: what was measured.
-        spent: its share of what its commit took.
-    """
+def start_of(visit: Visited, spent: Spent) -> Start:
+    """Its row of `visits`, with its share of what its commit took; `run.in_place` fills in its place in the order."""
     step, served, rates = visit.step, visit.served, visit.rates
     many = rates is not None and len(rates.log_rates) > 1
-    verdict = verdict_columns(visit.verdict)
     energy = energy_of(visit.windows if visit.powered is None else visit.powered)
-    return {
+    columns = {
         "run_id": step.run_id,
         "cell_key": step.cell_key,
         "served_cell_key": visit.place.get("served_cell_key") or served.cell_key,
@@ -225,11 +201,9 @@ def visit_row(visit: Visited, spent: Spent) -> Row:
         **{name: median_of(visit.requests, name) for name in ("ttft_ms", "tpot_ms") if visit.shape[1] == "stream"},
         **{name: energy.get(name) for name in ("energy_j_per_token", "power_w")},
         **spent._asdict(),
-        "verdict": verdict["verdict"],
-        "reasons": verdict["reasons"],
         "measured_at": step.commit.committed_at,
-        SEEN: Seen(rates, served, visit.place),
     }
+    return Start(columns, visit.verdict, rates, served, visit.place)
 
 
 def median_of(requests: Rows, name: str) -> float | None:

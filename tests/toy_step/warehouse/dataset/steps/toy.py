@@ -12,9 +12,9 @@ TABLES = (GREETINGS,)
 
 def rows(group: Group, raw: Raw) -> Made:
     """One row per cell."""
-    made = Made([], [])
+    results = []
     for step in group:
         answers = [row["answer"] for row in raw.rows(step, GREETINGS)]
         score = sum(bool(answer) for answer in answers) / len(answers)
-        made.results.append(plain_row(step, raw) | {"metric": "greeted", "score": score, "n": len(answers)})
-    return made
+        results.append(plain_row(step, raw).plus({"metric": "greeted", "score": score, "n": len(answers)}))
+    return Made(results)

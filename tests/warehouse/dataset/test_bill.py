@@ -1,0 +1,265 @@
+"""Bills worked out by hand: the parts add up to what was paid, whatever the clocks say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, at, close, rent, rent_a_bad_night
+from tests.warehouse.synthetic import demo_plan
+from warehouse.dataset.bill import BillLine, bill, month_of
+from warehouse.dataset.build import consolidate
+from warehouse.dataset.snapshot import publish, read_current
+from warehouse.dataset.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
+from warehouse.dataset.tables import BILLED_PHASES
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Heartbeat, Leases
+from warehouse.ledger.placement import Offer, Placements
+from warehouse.ledger.store import Store
+
+PLAN = demo_plan()
+KEY, OTHER = (planned.cell.cell_key for planned in PLAN.cells[:2])
+HOUR_S = 3600.0
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self, seconds: float) -> None:
+        self.s = START_S + seconds
+
+    def now_s(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def ledger(local: Store) -> Ledger:
+    ledger = Ledger(local, "night")
+    ledger.write_plan(PLAN)
+    return ledger
+
+
+def lines(ledger: Ledger, now_s: float | None = None) -> list[BillLine]:
+    return bill(Placements(ledger, KEY).stories(), Leases(ledger, KEY).attempts(), now_s)
+
+
+def test_a_bad_night_by_hand(ledger: Ledger) -> None:
+    rent_a_bad_night(ledger, KEY)
+    first, second, third = lines(ledger)
+    assert (first.number, second.number, third.number) == (1, None, 2)
+    assert first.seconds == (100.0, 60.0, 120.0, 20.0, 500.0, 60.0, 40.0)
+    assert (first.rented_s, first.cost_usd) == (900.0, pytest.approx(0.9))
+    assert first.tried == "aws/us-east-1a spot: no_capacity (2 times)"
+    assert second.seconds == (50.0, 250.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert (second.cost_usd, second.tried) == (pytest.approx(0.6), "")
+    assert third.seconds == (100.0, 50.0, 100.0, 0.0, 700.0, 50.0, 0.0)
+
+
+def test_nothing_rented_costs_nothing_and_is_no_line(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, None, 600, "no_capacity")
+    assert lines(ledger) == []
+    assert Spending(ledger.store, Clock(1000).now_s).of_run(ledger.run_id).usd == 0
+
+
+def test_a_machine_lost_before_it_was_submitted_is_all_provisioning(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, None, 80, "preempted", attempt=1)
+    close(ledger, KEY, 1, 80, 80, outcome="lost")  # the flow took the number when it was over
+    [line] = lines(ledger)
+    assert line.seconds == (80.0, 0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("rented", "provision"), [(30.0, 70.0), (-50.0, 100.0), (130.0, 0.0)])
+def test_a_machine_costs_from_its_launch_by_the_clouds_word_within_our_own(
+    ledger: Ledger, rented: float, provision: float
+) -> None:
+    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, rented=rented)
+    close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=280.0)
+    [line] = lines(ledger)
+    assert line.seconds == (provision, 20.0, 60.0, 10.0, 280.0, 30.0, 0.0)
+    assert line.rented_s == 400.0 + provision
+
+
+@pytest.mark.parametrize(("ended", "idle"), [(490.0, 10.0), (600.0, 20.0), (-50.0, 0.0)])
+def test_a_machine_costs_until_its_end_by_the_clouds_word_within_our_own(
+    ledger: Ledger, ended: float, idle: float
+) -> None:
+    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, ended=ended)
+    close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=290.0)
+    [line] = lines(ledger)
+    assert line.seconds is not None
+    assert (line.seconds.idle, line.rented_s) == (idle, max(0.0, min(ended, 500.0)))
+
+
+HALF_PAST = 5400.0
+
+
+@pytest.mark.parametrize(
+    ("offer", "down", "ended", "interrupted", "charged"),
+    [
+        (ZONE_A, 3599.0, None, True, False),
+        (ZONE_A, HALF_PAST, 3599.0, True, False),
+        (ZONE_A, HALF_PAST, None, True, True),
+        (ZONE_A, 3599.0, None, False, True),
+        (ON_DEMAND, 3599.0, None, True, True),
+        (ZONE_A.model_copy(update={"cloud": "gcp"}), 3599.0, None, True, True),
+    ],
+    ids=["first hour", "first hour by its word", "later", "not by the cloud", "on demand", "another cloud"],
+)
+def test_aws_charges_nothing_for_what_it_takes_back_within_an_hour(
+    ledger: Ledger, offer: Offer, down: float, ended: float | None, interrupted: bool, charged: bool
+) -> None:
+    rent(ledger, KEY, 0, 100, down, "preempted", offer, 1, ended=ended, interrupted=interrupted)
+    [line] = lines(ledger)
+    usd = (offer.price_usd_h or 0.0) * (ended or down) / 3600 if charged else 0.0
+    assert (line.is_charged, line.rented_s, line.cost_usd) == (charged, ended or down, pytest.approx(usd))
+    assert Spending(ledger.store, Clock(9999).now_s).of_run(ledger.run_id).usd == pytest.approx(usd)
+    [row] = consolidate(ledger.store, [ledger.run_id]).attempts
+    assert (row["charged"], row["cost_usd"], row["provision_s"]) == (charged, pytest.approx(usd), 100.0)
+    assert row["provision_usd"] == pytest.approx((offer.price_usd_h or 0.0) * 100 / 3600 if charged else 0.0)
+
+
+def test_a_flow_killed_before_it_could_say_submitted(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, None, 1000, "done", attempt=1)
+    close(ledger, KEY, 1, 150, 990, load_s=100.0, smoke_s=5.0, measure_s=600.0, lost_s=0.0)
+    [line] = lines(ledger)
+    assert line.seconds == (150.0, 0.0, 100.0, 5.0, 600.0, 145.0, 0.0)
+
+
+def test_what_a_dead_flow_launched_costs_from_its_launch_by_the_clouds_word(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, None, 300, "done", ON_DEMAND, 1, rented=60, ended=290)
+    close(ledger, KEY, 1, 120, 280)
+    (line,) = lines(ledger)
+    assert (line.rented_s, line.cost_usd) == (230.0, pytest.approx(0.46))
+
+
+@pytest.mark.parametrize("skew", [-5000.0, -120.0, 120.0, 5000.0])
+def test_clocks_that_disagree_never_make_a_bill_longer(ledger: Ledger, skew: float) -> None:
+    rent(ledger, KEY, 0, 100, 1000, attempt=1)
+    close(ledger, KEY, 1, 150 + skew, 990 + skew, load_s=100.0, smoke_s=5.0, measure_s=700.0, lost_s=0.0)
+    [line] = lines(ledger)
+    assert line.seconds is not None and sum(line.seconds) == line.rented_s == 1000
+    assert min(line.seconds) >= 0
+
+
+def test_an_open_placement_is_billed_until_now_and_left_out_of_what_is_over(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 100, None)
+    assert lines(ledger) == consolidate(ledger.store, [ledger.run_id]).attempts == []
+    [line] = lines(ledger, START_S + 500)
+    assert (line.rented_s, line.number) == (500.0, None)
+    close(ledger, KEY, 1, 150, 400, load_s=50.0, measure_s=200.0)
+    [line] = lines(ledger, START_S + 500)
+    assert (line.number, line.seconds) == (1, (100.0, 50.0, 50.0, 0.0, 200.0, 100.0, 0.0))
+
+
+def test_this_machine_keeps_its_columns(ledger: Ledger) -> None:
+    close(ledger, KEY, 1, 0, 100, price_usd_h=36.0, measure_s=70.0)
+    [row] = consolidate(ledger.store, [ledger.run_id]).attempts
+    assert (row["wall_s"], row["cost_usd"], row["measure_s"]) == (100.0, pytest.approx(1.0), 70.0)
+    assert row.get("rented_s") is None and row.get("cluster") is None
+
+
+def test_a_try_without_words_has_null_where_others_have_them(ledger: Ledger) -> None:
+    close(ledger, KEY, 1, 0, 100)
+    close(ledger, KEY, 2, 200, 300, outcome="failed", reason="no such file", log_tail="Traceback")
+    publish(ledger.store)
+    rows = read_current(ledger.store, "attempts").select("attempt", "reason", "log_tail", "owner").rows()
+    assert rows == [(1, None, None, None), (2, "no such file", "Traceback", None)]
+
+
+def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) -> None:
+    rent_a_bad_night(ledger, KEY)
+    publish(ledger.store)
+    rows = read_current(ledger.store, "attempts").to_dicts()
+    assert [(row["attempt"], row["outcome"], row["ended"]) for row in rows] == [
+        (1, "lost", "preempted"),
+        (None, "lost", "setup_failed"),
+        (2, "completed", "done"),
+    ]
+    first, second, _ = rows
+    assert (first["cloud"], first["region"], first["zone"]) == ("aws", "us-east-1", "us-east-1b")
+    assert (first["instance_type"], first["spot"], second["spot"]) == ("p5.4xlarge", True, False)
+    assert (first["price_usd_h"], first["price_source"]) == (3.6, "a test's catalogue")
+    assert first["tried"] == "aws/us-east-1a spot: no_capacity (2 times)"
+    for row in rows:
+        assert sum(row[f"{phase}_s"] for phase in BILLED_PHASES) == pytest.approx(row["rented_s"])
+        assert sum(row[f"{phase}_usd"] for phase in BILLED_PHASES) == pytest.approx(row["cost_usd"])
+    assert sum(row["cost_usd"] for row in rows) == pytest.approx(
+        Spending(ledger.store, Clock(9999).now_s).of_run(ledger.run_id).usd
+    )
+
+
+def test_spending_follows_the_clock_while_a_machine_is_up(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 100, 1000, attempt=1)
+    rent(ledger, OTHER, 500, 600, None)
+    Leases(ledger, OTHER).beat(Heartbeat(attempt=1, phase="measuring", at=at(1495)))
+    clock = Clock(1500)
+    spending = Spending(ledger.store, clock.now_s)
+    spent = spending.of_run(ledger.run_id)
+    assert spent.by_cell == {KEY: pytest.approx(1.0), OTHER: pytest.approx(1.0)}
+    assert spent.up == (f"cluster-{OTHER[:4]}",)
+    clock.s += 10  # younger than a listing may be: the clock alone
+    assert spending.of_run(ledger.run_id).usd == pytest.approx(2.01)
+
+
+def test_spending_reads_what_is_down_once(ledger: Ledger) -> None:
+    counting = Counting(ledger.store)
+    for key in (KEY, OTHER):
+        rent(ledger, key, 0, 100, 1000, attempt=1)
+    clock = Clock(2000)
+    spending = Spending(counting, clock.now_s)
+    spending.of_run(ledger.run_id)
+    assert counting.gets == 6
+    clock.s += RUN_REFRESH_S
+    spending.of_run(ledger.run_id)
+    assert counting.gets == 6
+    rent(ledger, KEY, 2010, 2020, None)
+    clock.s += RUN_REFRESH_S
+    assert spending.of_run(ledger.run_id).up == (f"cluster-{KEY[:4]}",)
+    assert counting.gets == 9, "the new one"
+    clock.s += RUN_REFRESH_S
+    spending.of_run(ledger.run_id)
+    assert counting.gets == 9, "an open one, while it is billed anyway"
+
+
+def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:
+    month_end_s = datetime(2026, 12, 1, tzinfo=UTC).timestamp() - START_S
+    one, two = Ledger(store, "one"), Ledger(store, "two")
+    rent(one, KEY, 0, 100, HOUR_S, attempt=1)
+    rent(two, KEY, month_end_s - HOUR_S, None, month_end_s + 2 * HOUR_S, attempt=1)
+    clock = Clock(month_end_s - 1)
+    spending = Spending(store, clock.now_s)
+    assert spending.of_month().usd == pytest.approx(2 * 3.6, rel=1e-9)
+    clock.s += STORE_REFRESH_S
+    assert spending.of_month().usd == pytest.approx(2 * 3.6)
+    assert spending.of_run("two").usd == pytest.approx(3 * 3.6)
+
+
+def test_months_end_where_the_calendar_says() -> None:
+    start, end = month_of(datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp())
+    assert (datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)) == (
+        datetime(2026, 12, 1, tzinfo=UTC),
+        datetime(2027, 1, 1, tzinfo=UTC),
+    )
+
+
+def test_a_machine_without_a_price_is_named_and_has_no_dollars(ledger: Ledger) -> None:
+    rent(ledger, KEY, 0, 100, 1000, offer=NO_PRICE, attempt=1)
+    [line] = lines(ledger)
+    assert (line.rented_s, line.cost_usd) == (1000.0, None)
+    spent = Spending(ledger.store, Clock(2000).now_s).of_run(ledger.run_id)
+    assert (spent.usd, spent.unpriced) == (0, (f"cluster-{KEY[:4]} on slurm/- spot",))
+
+
+class Counting:
+    """A store that counts its reads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.gets = store, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def get(self, key: str) -> bytes | None:
+        self.gets += 1
+        return self._store.get(key)

@@ -1,1 +1,0 @@
-"""What rented machines cost: the bill of a cell, and what a run or a month has spent."""

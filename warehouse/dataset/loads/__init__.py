@@ -1,1 +1,0 @@
-"""Latencies of prompt suites under load, and whether an engine followed its schedule."""
