@@ -26,8 +26,7 @@ from configs.checks.between_files import (
     check_technique_once,
     shape_names,
 )
-from configs.files.document import ConfigError, Document, read_document, shown_path
-from configs.files.library import Folder, Library, parse
+from configs.files import ConfigError, Document, Folder, Library, parse, read_document, shown_path
 from configs.schema import Suite, Sweep
 from configs.without_weights import CheckpointShape, PublishedAcceptance
 

@@ -18,8 +18,7 @@ from configs.cell import (
     argument,
 )
 from configs.checks.engine import too_heavy, unmeasured, unserved
-from configs.files.document import Document, Loc, accepted
-from configs.files.library import Folder, Library
+from configs.files import Document, Folder, Library, Loc, accepted
 from configs.schema import CellRow, Suite, Sweep
 from configs.visits import MIRRORED
 from configs.without_weights import KTooLong

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from configs.cell import Cell, Gpu, argument
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.step import MeasuredStep
 
 MEMORY_SHARE = 0.92

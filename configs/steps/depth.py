@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.step import PromptedStep, Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Repeats
 

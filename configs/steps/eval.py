@@ -12,7 +12,7 @@ from configs.cell import Cell
 from configs.checkout import ROOT
 from configs.evals.records import file_problems, records_in
 from configs.evals.suites import EVALUATIONS, EvalName, Evaluation, Framework, SuiteFacts
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.step import MeasuredStep, Work, says_nothing
 
 HUB, TWIN = "hub", "twin"

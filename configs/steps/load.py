@@ -10,7 +10,7 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.evals.records import file_problems, records_in
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.frozen import Grown
 from configs.prompt_suites import CATEGORIES, SPEED_BENCH, SUITE_SIZES, SuiteSize, suite_file
 from configs.step import MeasuredStep, Work

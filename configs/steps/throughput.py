@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from configs.cell import Cell
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.frozen import Frozen, Grown
 from configs.step import PromptedStep, Work
 

@@ -10,7 +10,7 @@ import pytest
 
 from configs.cell import Cell
 from configs.expand import expand
-from configs.files.document import ConfigError
+from configs.files import ConfigError
 from configs.load import load_sweep
 from configs.step import Work
 from configs.steps.needle import NeedleStep, condition_name

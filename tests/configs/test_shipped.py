@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from configs.cell import Technique
 from configs.expand import default_run_id, expand
-from configs.files.library import Folder
+from configs.files import Folder
 from configs.load import (
     load_engine,
     load_gpu,

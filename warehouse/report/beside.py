@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
-from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.section import section
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.markup import Child, Markup, section, tag
+from warehouse.report.display.tables import Heading, naming, table, verdict_mark
 from warehouse.report.display.view import View
 from warehouse.report.published.read import Published
 from warehouse.report.published.twins import Twin, twins
@@ -48,13 +47,17 @@ def beside_section(view: View) -> Markup | None:
         return None
     rows = [{**twin.row, "twin": twin} for twin in found]
     flagged = {id(twin.published): twin.published for twin in found if twin.published.row.verdict != "ok"}
-    shown = fair_share(rows, lambda row: row["cell_key"])
     return section(
         "beside",
         "Published beside measured",
         LEAD,
-        table("Published beside measured", [*naming(view.rows), *_HEADINGS], shown),
-        more(rows, "results_consolidated"),
+        table(
+            "Published beside measured",
+            [*naming(view.rows), *_HEADINGS],
+            rows,
+            "results_consolidated",
+            share=lambda row: row["cell_key"],
+        ),
         _flagged([*flagged.values()]),
         _sources(found),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.warehouse.report.rows import AR, MTP, seen, visit
 from tests.warehouse.report.started import speed_pair
 from warehouse.report.display.figures import Row
-from warehouse.report.display.speed_sections import baseline_section
 from warehouse.report.display.view import View
+from warehouse.report.steps.throughput import baseline_section
 
 
 def table_of(view: View, label: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from tests.warehouse.report.rows import AR, MTP, Row, row, seen
 from warehouse.report.accuracy_section import TITLE, accuracy_section
 from warehouse.report.answer import caveats
-from warehouse.report.display.speed_sections import acceptance_section
+from warehouse.report.steps.throughput import acceptance_section
 
 TINY, ON_CPU = {"family": "tiny-gemma4"}, {"gpu": "cpu"}
 

@@ -7,7 +7,7 @@ import re
 from tests.warehouse.report.rows import AR, MTP, seen, viewed
 from tests.warehouse.report.started import speed_pair
 from warehouse.report.display.markup import Markup
-from warehouse.report.display.speed_sections import baseline_section, speed_section
+from warehouse.report.steps.throughput import baseline_section, speed_section
 from warehouse.report.trust_sections import flagged_section
 
 

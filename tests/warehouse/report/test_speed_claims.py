@@ -10,9 +10,9 @@ from warehouse.dataset.consolidate.parity_bar import barred, cells_that_fail_par
 from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
-from warehouse.report.display.speed_sections import acceptance_section, baseline_section, speed_section
 from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section
+from warehouse.report.steps.throughput import acceptance_section, baseline_section, speed_section
 
 
 def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster() -> None:
@@ -87,14 +87,14 @@ def test_that_there_is_no_trusted_ar_row_is_only_said_where_there_is_none() -> N
 def test_ar_of_another_gpu_does_not_remove_this_ones() -> None:
     elsewhere = AR | {"run_id": "r2", "gpu": "cpu", "tok_s": 9.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, elsewhere], [speed_pair(MTP), placebo(AR)])
-    assert {(each["gpu"], each["tok_s"]) for each in view.rates()} == {("h100", 80.0), ("h100", 160.0), ("cpu", 9.0)}
+    assert {(each["gpu"], each["tok_s"]) for each in view.rates} == {("h100", 80.0), ("h100", 160.0), ("cpu", 9.0)}
     assert view.older_rows == 0 and len(view.pairs) == 2
 
 
 def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> None:
     again = AR | {"run_id": "r2", "tok_s": 81.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, again], [speed_pair(MTP)])
-    assert sorted(each["tok_s"] for each in view.rates()) == [80.0, 81.0, 160.0]
+    assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 160.0]
     newer = [again, MTP | {"run_id": "r2", "measured_at": again["measured_at"]}]
     assert viewed([AR, MTP, *newer], []).older_rows == 2, "once the technique was measured again too, both are old"
 

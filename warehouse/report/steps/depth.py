@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 from configs.steps.depth import DECODE, PREFILL
 from warehouse.ledger.verdicts import worst
+from warehouse.report.display.claims import claim_cell
 from warehouse.report.display.curves import curves, points_of
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
-from warehouse.report.display.markup import Child, Markup
-from warehouse.report.display.section import Section, plot, section
-from warehouse.report.display.speed_sections import claim_cell, plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark, without_empty
+from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section
+from warehouse.report.display.tables import Heading, naming, table, verdict_mark, without_empty
 from warehouse.report.display.view import DEPTH_STEP, View, bench, benches_of, cells_of
 
 LEAD = (
@@ -51,9 +50,8 @@ def depth_section(view: View) -> Markup | None:
         Heading("runs", lambda row: figure(row["repeats"], 0)),
         Heading("verdict", verdict_mark, ""),
     ]
-    shown = table("Speeds at context depths", without_empty(columns, rows), fair_share(rows, bench))
-    left_out = more(rows, "results_consolidated")
-    return section("depth", "Depth", LEAD.format(window=_window(rated)), plots_of(drawings), shown, left_out)
+    shown = table("Speeds at context depths", without_empty(columns, rows), rows, "results_consolidated", share=bench)
+    return section("depth", "Depth", LEAD.format(window=_window(rated)), plots_of(drawings), shown)
 
 
 def with_sd(mean: float | None, sd: float | None) -> str:

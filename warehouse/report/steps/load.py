@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from configs.steps.load import OPEN, category_of
-from warehouse.report.display.curves import points_of
+from warehouse.report.display.claims import claim_cell
+from warehouse.report.display.curves import IN_FLIGHT, PER_SECOND, against_load, points_of
 from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
-from warehouse.report.display.load_plots import IN_FLIGHT, PER_SECOND, against_load, speedup_plots
-from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.rate_columns import share
-from warehouse.report.display.section import Section, plot, section
-from warehouse.report.display.speed_sections import claim_cell, plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section, tag
+from warehouse.report.display.plots import speedup_plots
+from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
 from warehouse.report.display.view import LOAD_STEP, View, bench, benches_of, cells_of
 
 LEAD = (
@@ -98,9 +96,8 @@ def category_section(view: View) -> Markup | None:
         Heading("requests", shown(view, "requests", 0)),
         Heading("verdict", verdict_mark, ""),
     ]
-    content = table("Load by category", columns, fair_share(rows, bench))
-    left_out = more(rows, "results_consolidated")
-    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), content, left_out)
+    content = table("Load by category", columns, rows, "results_consolidated", share=bench)
+    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), content)
 
 
 def _rated(view: View) -> list[Row]:
@@ -243,7 +240,7 @@ def goodput_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
         return []
     return [
         Heading("goodput/s", shown(view, "goodput_s", 2)),
-        Heading("good", lambda row: share(value_of(view, "goodput_share")(row), 0)),
+        Heading("good", lambda row: percent(value_of(view, "goodput_share")(row), 0)),
     ]
 
 

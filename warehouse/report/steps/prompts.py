@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.prompts import workload_of
+from warehouse.report.display.claims import claim_cell
 from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
-from warehouse.report.display.load_plots import speedup_plots
-from warehouse.report.display.markup import Markup, tag
-from warehouse.report.display.rate_columns import share
-from warehouse.report.display.section import Section, section
-from warehouse.report.display.speed_sections import claim_cell, plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.markup import Markup, Section, plots_of, section, tag
+from warehouse.report.display.plots import speedup_plots
+from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
 from warehouse.report.display.view import PROMPTS_STEP, View, bench, benches_of
 from warehouse.report.steps.load import note_of
 
@@ -38,8 +36,7 @@ def workload_section(view: View) -> Markup | None:
         "Workloads",
         LEAD,
         plots_of(drawings),
-        table("Workloads", _columns(view, rows), fair_share(rows, bench)),
-        more(rows, "results_consolidated"),
+        table("Workloads", _columns(view, rows), rows, "results_consolidated", share=bench),
     )
 
 
@@ -84,7 +81,7 @@ def _programs(row: Row) -> Markup | str:
 
 
 def _positions(row: Row) -> str:
-    return " / ".join(share(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
+    return " / ".join(percent(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
 
 
 def _bars(rows: Sequence[Row]) -> list[Markup]:

@@ -11,7 +11,7 @@ from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
-from warehouse.report.display.rate_columns import condition_cell
+from warehouse.report.display.tables import condition_cell
 
 ANSWERS = (40, 60, 100)
 """Tokens; the last is the cap."""
