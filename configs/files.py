@@ -27,6 +27,9 @@ from configs.errors import SpecsweepError
 Loc = tuple[str | int, ...]
 """Where a value stands inside a document: keys and list indexes from the top."""
 
+Fault = tuple[Loc, str]
+"""Where something is wrong, and the problem with what would be accepted."""
+
 
 class ConfigError(SpecsweepError, ValueError):
     """A config that can't be used, in one line: file, line, field, what is wrong, what would be accepted."""
@@ -55,6 +58,11 @@ class Document:
         while loc and loc not in self.lines:
             loc = loc[:-1]
         return self.lines.get(loc, 1)
+
+    def refuse(self, faults: Iterator[Fault]) -> None:
+        """Raise the first of the faults as a `ConfigError`, if there is any."""
+        for loc, problem in faults:
+            raise self.error(loc, problem)
 
     def error(self, loc: Loc, problem: str) -> ConfigError:
         """A `ConfigError` that points at `loc` of this file."""

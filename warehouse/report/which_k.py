@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from configs.steps.load import category_of
@@ -29,7 +30,7 @@ from warehouse.report.display.drawing import (
 from warehouse.report.display.figures import NOTHING, TIMES, Row, figure, plural, rate, signed, span, technique_name
 from warehouse.report.display.markup import Child, Markup, join, plot, plots_of, section, several, tag
 from warehouse.report.display.tables import Heading, percent, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, curve_of, load_name, measured_in
+from warehouse.report.display.view import LOAD_STEP, View, curve_of, grouped, load_name, measured_in, note_of
 
 
 class Measure(NamedTuple):
@@ -256,21 +257,16 @@ def _shares(low: float | None, high: float | None) -> str:
 
 def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
     """Curves that share a plot: those of one model, machine and condition; a category alone is only in the tables."""
-    groups: dict[tuple[object, ...], dict[tuple[object, ...], list[Row]]] = {}
-    for row in points:
-        is_category = row["step"] == LOAD_STEP and category_of(row["condition"]) is not None
-        if row["tok_s"] is None or row["verdict"] == "rejected" or is_category:
-            continue
-        place = tuple(row[name] for name in ("run_id", "model", "precision", "engine", "gpu", "condition", "mode"))
-        groups.setdefault(place, {}).setdefault(curve_of(row), []).append(row)
-    drawable = [_drawable(curves.values()) for curves in groups.values()]
+    whole = [row for row in points if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
+    known = [row for row in whole if row["tok_s"] is not None and row["verdict"] != "rejected"]
+    place = itemgetter("run_id", "model", "precision", "engine", "gpu", "condition", "mode")
+    drawable = [_drawable(grouped(rows, curve_of).values()) for rows in grouped(known, place).values()]
     return [curves for curves in drawable if curves]
 
 
 def _drawn(curves: Sequence[Sequence[Row]]) -> Markup | None:
     """Rates of one machine in one run; of several what each gains over its own AR. None: nothing is known of that."""
-    first = curves[0][0]
-    note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+    first, note = curves[0][0], note_of(curves[0])
     places = several([{"run_id": measured_in(row), "machine": row["machine"]} for curve in curves for row in curve])
     measure, kind = RATE, "Speed"
     if places:

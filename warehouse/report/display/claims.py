@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from warehouse.dataset.statistics.compare import carries_lossless
 from warehouse.ledger.verdicts import Reason, Verdict
-from warehouse.report.display.figures import NOTHING, Row, ar_model
+from warehouse.report.display.figures import NOTHING, Row, ar_model, figure, span
+from warehouse.report.display.tables import Heading
 from warehouse.report.display.view import View
 
 AR_OF = ("run_id", "precision", "engine", "gpu")
@@ -163,7 +164,15 @@ def _counts(row: Row | None) -> tuple[int, int] | None:
     return row["parity_equal"], row["parity_n"]
 
 
-def claim_cell(view: View, row: Row) -> str:
-    """What the row's comparison with AR says, corrected for the run's other cells; a dash without a comparison."""
-    pair = view.speed_pair(row)
-    return NOTHING if pair is None else str(pair["conclusion"])
+def speedup_columns(view: View) -> list[Heading]:
+    """Speedup, its interval, and what the comparison with AR says, corrected for the run's other cells."""
+
+    def claim(row: Row) -> str:
+        pair = view.speed_pair(row)
+        return NOTHING if pair is None else str(pair["conclusion"])
+
+    return [
+        Heading("speedup", lambda row: figure(row["speedup"])),
+        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
+        Heading("claim", claim, ""),
+    ]

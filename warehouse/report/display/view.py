@@ -13,7 +13,7 @@ from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from warehouse.dataset.tables import CURVE, DIAGNOSTIC_EXTRACTORS, counts
 from warehouse.ledger.verdicts import Reason
-from warehouse.report.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row
+from warehouse.report.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row, technique_sign
 from warehouse.report.published.read import Published
 
 _K = TypeVar("_K", bound=Hashable)
@@ -217,6 +217,18 @@ def load_name(row: Row) -> str:
     """The condition; of one that is measured with answers of a fixed length as well as others, the mode that isn't."""
     is_other = row["step"] not in APART and row["mode"] != "fixed"
     return f"{row['condition']} ({row['mode']})" if is_other else str(row["condition"])
+
+
+def ar_first(row: Row) -> tuple[bool, str]:
+    """Sorts AR before all others, and those by name."""
+    return row["technique"] != "ar", technique_sign(row)
+
+
+def note_of(rows: Sequence[Row], *more: str) -> str:
+    """What a plot of one bench is of."""
+    first = rows[0]
+    said = f"{first['model']} {first['precision']}", f"{first['engine']} on {first['gpu']}", *more
+    return f"{', '.join(said)}."
 
 
 def curve_of(row: Row) -> tuple[object, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from configs.steps.load import OPEN, category_of
-from warehouse.report.display.claims import claim_cell
+from warehouse.report.display.claims import speedup_columns
 from warehouse.report.display.curves import IN_FLIGHT, PER_SECOND, against_load, points_of
-from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
+from warehouse.report.display.figures import NOTHING, Row, figure, rate, span
 from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section, tag
 from warehouse.report.display.plots import speedup_plots
 from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, bench, benches_of, cells_of
+from warehouse.report.display.view import LOAD_STEP, View, ar_first, bench, benches_of, cells_of, note_of
 
 LEAD = (
     "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "
@@ -65,7 +65,7 @@ def load_section(view: View) -> Markup | None:
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
-        *_speedup_columns(view),
+        *speedup_columns(view),
         *(latency(view, name, percent) for name, percent in LATENCIES_SHOWN),
         Heading("requests/s", shown(view, "requests_s", 2)),
         *goodput_columns(view, rows),
@@ -89,7 +89,7 @@ def category_section(view: View) -> Markup | None:
         Heading("category", lambda row: category_of(row["condition"]), ""),
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
         Heading("tok/s", lambda row: rate(row["tok_s"])),
-        *_speedup_columns(view),
+        *speedup_columns(view),
         Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
         *(latency(view, name, percent) for name, percent in (("ttft", 50), ("tpot", 50))),
         Heading("answer, tokens", shown(view, "answer_tokens", 0)),
@@ -136,14 +136,6 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
 
 def _category(row: Row) -> str:
     return category_of(row["condition"]) or ""
-
-
-def _speedup_columns(view: View) -> list[Heading]:
-    return [
-        Heading("speedup", lambda row: figure(row["speedup"])),
-        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        Heading("claim", lambda row: claim_cell(view, row), ""),
-    ]
 
 
 def rate_section(view: View) -> Markup | None:
@@ -266,12 +258,8 @@ def in_order(rows: Sequence[Row], load: Value) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (
-            row["technique"] != "ar",
-            technique_sign(row),
-            row["precision"],
-            row["run_id"],
-            category_of(row["condition"]) or "",
-            load(row) or 0.0,
+            *(*ar_first(row), row["precision"], row["run_id"]),
+            *(category_of(row["condition"]) or "", load(row) or 0.0),
         ),
     )
 
@@ -280,12 +268,6 @@ def in_flight(row: Row) -> float | None:
     """The load of a closed loop."""
     number: float | None = row["concurrency"]
     return number
-
-
-def note_of(rows: Sequence[Row]) -> str:
-    """What a plot is of."""
-    first = rows[0]
-    return f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
 
 
 SECTIONS = (

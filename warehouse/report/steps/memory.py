@@ -15,12 +15,11 @@ from warehouse.report.display.figures import (
     rate,
     significant,
     technique_label,
-    technique_sign,
 )
 from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, Section, apart, plot, plots_of, section, tag
 from warehouse.report.display.plots import cell_bars
 from warehouse.report.display.tables import CONDITION, Heading, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, bench, benches_of, cells_of, grouped
+from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, ar_first, bench, benches_of, cells_of, grouped
 
 GIB, KIB = 1024**3, 1024
 
@@ -154,12 +153,8 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (
-            *bench(row),
-            row["run_id"],
-            row["technique"] != "ar",
-            technique_sign(row),
-            row["concurrency"] or 0,
-            row["condition"] or "",
+            *(*bench(row), row["run_id"], *ar_first(row)),
+            *(row["concurrency"] or 0, row["condition"] or ""),
         ),
     )
 

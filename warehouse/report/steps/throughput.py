@@ -10,9 +10,9 @@ from math import isclose
 from operator import itemgetter
 
 from warehouse.ledger.verdicts import worst
-from warehouse.report.display.claims import claim_cell
+from warehouse.report.display.claims import speedup_columns
 from warehouse.report.display.curves import acceptance_lines, speedup_scatter
-from warehouse.report.display.figures import NOTHING, Row, figure, lengths, rate, span
+from warehouse.report.display.figures import NOTHING, Row, figure, lengths, rate
 from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, Section, apart, plot, plots_of, section, tag
 from warehouse.report.display.plots import rate_bars, usual_precision
 from warehouse.report.display.tables import (
@@ -154,9 +154,7 @@ def speed_section(view: View) -> Markup | None:
     columns = [
         *naming(view.rows),
         CONDITION,
-        Heading("speedup", lambda row: figure(row["speedup"])),
-        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        Heading("claim", lambda row: claim_cell(view, row), ""),
+        *speedup_columns(view),
         Heading("verdict", verdict_mark, ""),
         *rate_columns(others),
     ]
