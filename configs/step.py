@@ -70,12 +70,10 @@ class MeasuredStep(Frozen):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """What has to fit into the cell's context: (what sends it, prompt plus output tokens)."""
-        del cell
         yield from ()
 
     def why_not(self, cell: Cell) -> str | None:
         """Why the step makes no sense for a cell; None: it does."""
-        del cell
         return None
 
     @abstractmethod
@@ -87,12 +85,10 @@ class MeasuredStep(Frozen):
 
         A second engine start makes it, where the sweep's design has one; else the same start does.
         """
-        del cell
         return False
 
     def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
         """What trying `items` items of it costs in the smoke step, beyond that step's own short generations."""
-        del cell, items
         return ()
 
 

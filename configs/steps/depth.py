@@ -81,13 +81,11 @@ class DepthStep(PromptedStep):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The deepest prompt, and what is generated behind it."""
-        del cell
         deepest = max(self.depths)
         yield f"depth {deepest}", deepest + self.pp_tokens + self.tg_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per depth and concurrency: warm-up and runs; of repeats that depend on what they show, the middle."""
-        del cell
         loads = []
         for shape in self.shapes():
             runs = (self.warmup + self.repeats.expected) * shape.concurrency

@@ -186,13 +186,11 @@ class PromptsStep(MeasuredStep):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """Each workload's prompt and longest answer."""
-        del cell
         for workload in self.workloads:
             yield f"workload {workload.name!r}", workload.longest_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per concurrency and workload: all repeats, and the warm-up."""
-        del cell
         loads = []
         for number in self.concurrencies:
             for each in self.workloads:
