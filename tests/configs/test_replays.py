@@ -120,33 +120,19 @@ MISTAKES = {
     "K that nobody published": ("k: 2", "k: 8", ["cells[1].k", "8 is more than 'mtp-gb10-31b'", "1 to 4"]),
     "unknown replay": ("mtp-gb10-31b}", "mtp-gb10}", ["cells[1].acceptance", "'mtp-gb10' isn't in replays/"]),
     "unknown shape": ("{shape: gemma-4-31b-a", "{shape: gemma-4-31-a", ["cells[1]", "isn't in shapes/"]),
-    "replay of nothing": (
-        "technique: ar}",
-        "technique: ar, acceptance: {replay: mtp-gb10-31b}}",
-        ["cells[0].acceptance", "drafts nothing"],
-    ),
-    "real weights": (
-        "  - model: gemma-4-31b-shape",
-        "  - model: gemma-4-31b",
-        ["cells[1].acceptance", "real weights", "weights: dummy"],
-    ),
-    "steps without a canvas": (
-        "technique: ar}",
-        "technique: ar, denoising_steps: 8}",
-        ["cells[0].denoising_steps", "no canvas"],
-    ),
-    "canvas of a shape without one": (
-        "technique: ar}",
+    "replay of nothing": ("technique: ar}", "technique: ar, acceptance: {replay: mtp-gb10-31b}}",
+        ["cells[0].acceptance", "drafts nothing"]),
+    "real weights": ("  - model: gemma-4-31b-shape", "  - model: gemma-4-31b",
+        ["cells[1].acceptance", "real weights", "weights: dummy"]),
+    "steps without a canvas": ("technique: ar}", "technique: ar, denoising_steps: 8}",
+        ["cells[0].denoising_steps", "no canvas"]),
+    "canvas of a shape without one": ("technique: ar}",
         "technique: diffusion, canvas_length: 128, denoising_steps: 8}",
-        ["cells[0].denoising_steps", "'gemma-4-31b-shape' has no canvas"],
-    ),
-    "steps of a real checkpoint": (
-        "diffusiongemma-26b-a4b-shape",
-        "diffusiongemma-26b-a4b",
-        ["cells[2].canvas_length", "missing", "config.json"],
-    ),
+        ["cells[0].denoising_steps", "'gemma-4-31b-shape' has no canvas"]),
+    "steps of a real checkpoint": ("diffusiongemma-26b-a4b-shape", "diffusiongemma-26b-a4b",
+        ["cells[2].canvas_length", "missing", "config.json"]),
     "two sources": ("{shape: gem", "{hub_id: a/b, shape: gem", ["cells[1].draft", "hub_id and shape", "exactly one"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -103,26 +103,15 @@ def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> 
     ("columns", "words", "sign", "legend"),
     [
         ({"weights": "dummy"}, "dummy weights", "†", "† dummy weights"),
-        (
-            {"acceptance_source": "replayed:anchors"},
-            "acceptance replayed from anchors",
-            "‡",
-            "‡ acceptance replayed from anchors",
-        ),
-        (
-            {"weights": "dummy", "acceptance_source": "replayed:anchors"},
-            "dummy weights, acceptance replayed from anchors",
-            "†‡",
-            "† dummy weights, ‡ acceptance replayed from anchors",
-        ),
-        (
-            {"weights": "dummy", "made_up": "weights=dummy, routing=random"},
-            "dummy weights, experts drawn",
-            "†¶",
-            "† dummy weights, ¶ experts drawn",
-        ),
+        ({"acceptance_source": "replayed:anchors"}, "acceptance replayed from anchors", "‡",
+         "‡ acceptance replayed from anchors"),
+        ({"weights": "dummy", "acceptance_source": "replayed:anchors"},
+         "dummy weights, acceptance replayed from anchors", "†‡",
+         "† dummy weights, ‡ acceptance replayed from anchors"),
+        ({"weights": "dummy", "made_up": "weights=dummy, routing=random"}, "dummy weights, experts drawn", "†¶",
+         "† dummy weights, ¶ experts drawn"),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_really_run_is_said_wherever_its_figure_is(
     columns: dict[str, str], words: str, sign: str, legend: str
 ) -> None:
