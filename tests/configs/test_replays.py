@@ -1,16 +1,20 @@
-"""Replayed acceptance, shapes and denoising steps in a sweep's file: what they make of a cell, and what is refused."""
+"""Replays, shapes, canvas and denoising steps in a sweep's file: what they make of a cell, and what is refused."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from configs.cell import Cell, Technique
 from configs.expand import expand
-from configs.load import ConfigError, load_replay, load_shape, load_sweep, names
-from configs.schema import Plan
+from configs.load import load_replay, load_shape, load_sweep, names
+from configs.schema import Plan, PlannedCell
 from configs.without_weights import KTooLong, MeasuredRates
+from tasks.engine.command import engine_command
+from warehouse.dataset.consolidate.rows import made_up
 
 Write = Callable[..., str]
 
@@ -136,49 +140,42 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_would_pass_for_a_measurement_is_refused_on_one_line(write: Write, mistake: str) -> None:
+def test_what_would_pass_for_a_measurement_is_refused_on_one_line(refused: Write, mistake: str) -> None:
     right, wrong, parts = MISTAKES[mistake]
     sound = SWEEP.replace("SUITE", "shapes")
     assert right in sound
-    with pytest.raises(ConfigError) as caught:
-        load_sweep(write(sound.replace(right, wrong, 1)))
-    assert "\n" not in str(caught.value)
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    said = refused(sound.replace(right, wrong, 1))
+    assert all(part in said for part in parts), said
 
 
-def test_a_techniques_own_synthetic_acceptance_is_refused_beside_real_weights(write: Write, sweep_text: str) -> None:
-    write(
+def test_a_techniques_own_synthetic_acceptance_is_refused_beside_real_weights(refused: Write, sweep_text: str) -> None:
+    dice = (
         "name: dice\nmethod: mtp\ntakes_k: true\nneeds_draft: true\n"
-        "speculative_config: {rejection_sample_method: synthetic, synthetic_acceptance_rates: [0.5, 0.2]}\n",
-        "techniques/dice.yaml",
+        "speculative_config: {rejection_sample_method: synthetic, synthetic_acceptance_rates: [0.5, 0.2]}\n"
     )
-    with pytest.raises(ConfigError, match="real weights"):
-        load_sweep(write(sweep_text.replace("technique: mtp, k: 4", "technique: dice, k: 2")))
+    text = sweep_text.replace("technique: mtp, k: 4", "technique: dice, k: 2")
+    assert "real weights" in refused(text, {"techniques/dice.yaml": dice})
 
 
-def test_dummy_weights_are_loaded_as_such(write: Write) -> None:
-    write("name: own\ncommand: [vllm]\nargs: [--load-format=auto]\n", "engines/own.yaml")
-    text = SWEEP.replace("SUITE", "shapes").replace("engine: vllm-shapes", "engine: own")
-    with pytest.raises(ConfigError, match=r"cells\[0\]\.model: .* dummy weights, and 'own' or 'ar' loads with --load"):
-        load_sweep(write(text))
+ODD = "name: odd\nfamily: f\nshape: gemma-4-31b\ntotal_params_b: 1\nactive_params_b: 1\n"
 
 
-def test_a_model_is_held_against_weights_of_its_own_kind(write: Write) -> None:
-    write(
-        "name: odd\nfamily: f\nshape: gemma-4-31b\nweights: dummy\nheld_against: gemma-4-31b\n"
-        "total_params_b: 1\nactive_params_b: 1\n",
-        "models/odd.yaml",
-    )
-    text = SWEEP.replace("SUITE", "shapes").replace("model: gemma-4-31b-shape,", "model: odd,")
-    with pytest.raises(ConfigError, match="same kind of both"):
-        load_sweep(write(text))
-
-
-def test_a_shape_has_no_real_weights(write: Write) -> None:
-    write("name: odd\nfamily: f\nshape: gemma-4-31b\ntotal_params_b: 1\nactive_params_b: 1\n", "models/odd.yaml")
-    text = SWEEP.replace("SUITE", "shapes").replace("model: gemma-4-31b-shape,", "model: odd,")
-    with pytest.raises(ConfigError, match="a shape has no weights, real ones have a router; accepted: weights: dummy"):
-        load_sweep(write(text))
+@pytest.mark.parametrize(
+    ("file", "text", "right", "wrong", "said"),
+    [
+        ("engines/own.yaml", "name: own\ncommand: [vllm]\nargs: [--load-format=auto]\n", "vllm-shapes", "own",
+         "cells[0].model: 'gemma-4-31b-shape' has dummy weights, and 'own' or 'ar' loads with --load-format"),
+        ("models/odd.yaml", f"{ODD}weights: dummy\nheld_against: gemma-4-31b\n", "model: gemma-4-31b-shape,",
+         "model: odd,", "same kind of both"),
+        ("models/odd.yaml", ODD, "model: gemma-4-31b-shape,", "model: odd,",
+         "a shape has no weights, real ones have a router; accepted: weights: dummy"),
+    ],
+    ids=["weights that are loaded", "AR of another kind", "a shape with weights"],
+)  # fmt: skip
+def test_dummy_weights_are_told_from_real_ones(
+    refused: Write, file: str, text: str, right: str, wrong: str, said: str
+) -> None:
+    assert said in refused(SWEEP.replace("SUITE", "shapes").replace(right, wrong), {file: text})
 
 
 def test_lists_and_maps_go_to_the_engine_as_they_were_written() -> None:
@@ -186,3 +183,69 @@ def test_lists_and_maps_go_to_the_engine_as_they_were_written() -> None:
     technique = Technique(name="t", method="mtp", speculative_config=written)
     assert Technique.model_validate_json(technique.model_dump_json(), strict=True) == technique
     assert technique.speculative_config == written
+
+
+CANVAS = """\
+name: mine
+engine: vllm
+gpu: h100
+suite: full
+visits: bracketed
+serving: {max_model_len: 65536}
+cells:
+  - {model: diffusiongemma-26b-a4b, precision: bf16, technique: diffusion}
+  - {model: diffusiongemma-26b-a4b, precision: bf16, technique: diffusion, denoising_steps: 8, canvas_length: 256}
+  - {model: diffusiongemma-26b-a4b, precision: bf16, technique: diffusion, canvas_length: 128}
+"""
+
+
+@pytest.fixture
+def canvases(write: Write) -> tuple[PlannedCell, ...]:
+    return expand(load_sweep(write(CANVAS))).cells
+
+
+def told(cell: Cell, workdir: Path) -> dict[str, int | None] | None:
+    """What the engine is told of canvas and steps."""
+    argv = engine_command(cell, 1, workdir).argv
+    if "--diffusion-config" not in argv:
+        return None
+    found: dict[str, int | None] = json.loads(argv[argv.index("--diffusion-config") + 1])
+    return found
+
+
+def test_steps_and_canvas_of_a_row_reach_the_engine_and_without_them_its_checkpoint_decides(
+    canvases: tuple[PlannedCell, ...], tmp_path: Path
+) -> None:
+    assert [told(each.cell, tmp_path) for each in canvases] == [
+        None,
+        {"canvas_length": 256, "max_denoising_steps": 8},
+        {"canvas_length": 128, "max_denoising_steps": None},
+    ]
+
+
+def test_they_are_settings_and_nothing_made_up(canvases: tuple[PlannedCell, ...]) -> None:
+    assert [each.cell.label.partition(" diffusion")[2] for each in canvases] == [
+        "",
+        " denoising_steps=8 canvas_length=256",
+        " canvas_length=128",
+    ]
+    assert [made_up(each.cell) for each in canvases] == [None] * 3
+    assert len({each.cell.cell_key for each in canvases}) == 3
+    assert all(each.steps == canvases[0].steps for each in canvases), "its text is the model's own, and is read"
+
+
+def test_the_control_of_each_is_the_same_ar(canvases: tuple[PlannedCell, ...]) -> None:
+    assert len({each.control.cell_key for each in canvases if each.control is not None}) == 1
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (", canvas_length: 256", "", "cells[1].canvas_length: missing; vLLM takes a number of denoising steps with"),
+        ("technique: diffusion, canvas_length", "technique: ar, canvas_length", "'ar' has no canvas; accepted: no can"),
+        ("canvas_length: 128", "canvas_length: 0", "cells[2].canvas_length"),
+    ],
+)
+def test_what_no_engine_can_be_told_is_refused(refused: Write, right: str, wrong: str, said: str) -> None:
+    assert right in CANVAS
+    assert said in refused(CANVAS.replace(right, wrong))

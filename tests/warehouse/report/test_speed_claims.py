@@ -187,3 +187,16 @@ def test_signs_of_the_cells_that_controls_stand_beside_are_explained() -> None:
     control = visit(1, role="control", cell_key="mtp", model="other", precision="bf16", tok_s=268.0)
     shown = baseline_section(seen(AR, MTP | {"weights": "dummy"}, visits=(control,))) or ""
     assert ">mtp K=4†</td>" in shown and ">† dummy weights</p>" in shown
+
+
+def test_every_source_on_the_page_has_a_sign_of_its_own() -> None:
+    rows = [MTP | {"cell_key": at, "acceptance_source": f"replayed:{at}"} for at in ("one", "two")]
+    view = viewed([AR, *rows], [speed_pair(row) for row in rows])
+    shown = speed_section(view) or ""
+    assert ">‡ acceptance replayed from one; ‡² acceptance replayed from two</p>" in shown
+    assert ">mtp K=4‡</th>" in shown and ">mtp K=4‡²</th>" in shown
+    [bars] = shown.split("<svg")[1:]
+    assert ">mtp K=4‡²</text>" in bars and ">‡² acceptance replayed from two</text>" in bars
+    alone = viewed([AR, rows[1]], [speed_pair(rows[1])])
+    assert ">‡ acceptance replayed from two</p>" in (speed_section(alone) or "")
+    assert [(pair["cell_key"], pair["replay_number"]) for pair in view.pairs] == [("one", 1), ("two", 2)]
