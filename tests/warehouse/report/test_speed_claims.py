@@ -163,12 +163,13 @@ def test_noise_and_the_repeats_that_are_worth_their_cost_stand_below_the_placebo
     assert ">5</td>" in shown, "sqrt(66.7 s of a start / 10 s of a repeat) x 2 % / 1 %"
 
 
-def test_what_controls_cost_is_told_beside_what_the_rows_cost() -> None:
+def test_what_controls_cost_is_told_beside_what_the_rows_cost_and_only_of_rows_that_are_shown() -> None:
     phases = {f"{phase}_{unit}": 0.0 for phase in BILLED_PHASES for unit in ("s", "usd")}
     bill = phases | {"rented_s": 7200.0, "cost_usd": 4.0, "measure_s": 7200.0, "measure_usd": 4.0, "ended": "done"}
     rented = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "charged": True, **bill}
     rows = [AR | {"gpu_s": 1800.0, "cost_usd": 1.0}, MTP | {"gpu_s": 3600.0, "cost_usd": 2.0}, MTP]
-    controls = [visit(number, role="control", cell_key="mtp", gpu_s=900.0, cost_usd=0.5) for number in (1, 2)]
+    spent = {"role": "control", "gpu_s": 900.0, "cost_usd": 0.5}
+    controls = [visit(1, cell_key=key, **spent) for key in ("mtp", "mtp", "measured-anew-since")]
     shown = cost_section(View(rows, [], [rented], 0, [visit(1), *controls])) or ""
     assert "Its rows on this page took 1.50 hours ($3.00), of which controls 0.50 hours ($1.00)." in shown
     assert "on this page took" not in (cost_section(View(rows, [], [rented], 0)) or ""), "old rows don't add up"

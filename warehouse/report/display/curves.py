@@ -23,6 +23,7 @@ from warehouse.report.display.drawing import (
 )
 from warehouse.report.display.figures import TIMES, Row, ar_name, figure, significant, technique_label, technique_sign
 from warehouse.report.display.markup import Child, Markup, tag
+from warehouse.report.display.view import cell_of, grouped
 
 
 class Dot(NamedTuple):
@@ -194,13 +195,17 @@ def curves(
     return svg(title, said, HEIGHT, drawn, [point.row for point in everything])
 
 
-def points_of(
+def lines_of(
     rows: Sequence[Row], number: Callable[[Row], float | None], value: Callable[[Row], float | None]
-) -> list[Point]:
-    """Number and figure of the rows that have both, the smallest number first."""
-    known = [(number(row), value(row), row) for row in rows]
-    found = [Point(at, shown, row) for at, shown, row in known if at is not None and shown is not None]
-    return sorted(found, key=lambda point: (point.number, point.value))
+) -> list[list[Point]]:
+    """By cell its rows that have a number and a figure, the smallest number first; rejected ones are in tables only."""
+    lines = []
+    for cell in grouped([row for row in rows if row["verdict"] != "rejected"], cell_of).values():
+        known = [(number(row), value(row), row) for row in cell]
+        points = [Point(at, shown, row) for at, shown, row in known if at is not None and shown is not None]
+        if points:
+            lines.append(sorted(points, key=lambda point: (point.number, point.value)))
+    return lines
 
 
 def _labels(across: Scale, places: Mapping[float, float]) -> list[str]:

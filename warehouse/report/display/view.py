@@ -33,11 +33,6 @@ def benches_of(rows: Sequence[Row], *, by_precision: bool = True) -> list[list[R
     return [*groups.values()]
 
 
-def cells_of(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that share a line of one; rejected rows are in tables only."""
-    return [*grouped([row for row in rows if row["verdict"] != "rejected"], cell_of).values()]
-
-
 def cell_of(row: Row) -> Cell:
     """The cell in its run."""
     return row["run_id"], row["cell_key"]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from configs.steps.depth import DECODE, PREFILL
 from warehouse.ledger.verdicts import worst
 from warehouse.report.display.claims import speedup_columns
-from warehouse.report.display.curves import curves, points_of
+from warehouse.report.display.curves import curves, lines_of
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
 from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section
 from warehouse.report.display.tables import Heading, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import DEPTH_STEP, View, ar_first, bench, benches_of, cells_of, note_of
+from warehouse.report.display.view import DEPTH_STEP, View, ar_first, bench, benches_of, note_of
 
 LEAD = (
     "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: "
@@ -112,11 +112,7 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     made = []
     for mode, title in ((DECODE, "Token generation at depth"), (PREFILL, "Prompt processing at depth")):
         here = [row for row in rows if (row["mode"], row["concurrency"]) == (mode, fewest)]
-        known = (
-            points_of(each, lambda row: row["depth_tokens"], lambda row: row["tok_s_mean"]) for each in cells_of(here)
-        )
-        lines = [points for points in known if points]
-        if lines:
+        if lines := lines_of(here, lambda row: row["depth_tokens"], lambda row: row["tok_s_mean"]):
             depths = sorted({point.number for points in lines for point in points})
             unit = f"{_names(here, mode)}, tokens per second"
             drawing = curves(title, unit, "depth, tokens", {depth: float(depth) for depth in depths}, lines)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from configs.steps.load import OPEN, category_of
 from warehouse.report.display.claims import speedup_columns
-from warehouse.report.display.curves import IN_FLIGHT, PER_SECOND, against_load, points_of
+from warehouse.report.display.curves import IN_FLIGHT, PER_SECOND, against_load, lines_of
 from warehouse.report.display.figures import NOTHING, Row, figure, rate, span
 from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section, tag
 from warehouse.report.display.plots import speedup_plots
 from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, ar_first, bench, benches_of, cells_of, note_of
+from warehouse.report.display.view import LOAD_STEP, View, ar_first, bench, benches_of, note_of
 
 LEAD = (
     "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "
@@ -118,8 +118,7 @@ def _plots(rows: Sequence[Row], figures: Iterable[Figure], load: Value, loads: s
     """Plots of one bench against its loads; rejected rows are in the table only."""
     made = []
     for title, unit, note, value in figures:
-        lines = [points for each in cells_of(rows) if (points := points_of(each, load, value))]
-        if lines:
+        if lines := lines_of(rows, load, value):
             drawing = against_load(title, unit, lines, loads, has_bound=note == ALL)
             made.append(plot(title, f"{note_of(rows)} {note}".rstrip(), drawing))
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
-from warehouse.report.display.curves import IN_FLIGHT, against_load, points_of
+from warehouse.report.display.curves import IN_FLIGHT, against_load, lines_of
 from warehouse.report.display.figures import (
     MINUS,
     NOTHING,
@@ -19,7 +19,7 @@ from warehouse.report.display.figures import (
 from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, Section, apart, plot, plots_of, section, tag
 from warehouse.report.display.plots import cell_bars
 from warehouse.report.display.tables import CONDITION, Heading, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, ar_first, bench, benches_of, cells_of, grouped
+from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, ar_first, bench, benches_of, grouped
 
 GIB, KIB = 1024**3, 1024
 
@@ -129,10 +129,8 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     trusted = [row for row in rows if row["verdict"] != "rejected"]
     note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
-    cells = cells_of([row for row in trusted if row["step"] == LOAD_STEP])
-    known = (points_of(each, _in_flight, lambda row: row["energy_j_per_token"]) for each in cells)
-    lines = [points for points in known if points]
-    if lines:
+    suites = [row for row in trusted if row["step"] == LOAD_STEP]
+    if lines := lines_of(suites, _in_flight, lambda row: row["energy_j_per_token"]):
         drawing = against_load("Energy per token against load", "joules per token", lines, IN_FLIGHT)
         made.append(plot("Energy per token against load", note, drawing))
     others = [row for row in trusted if row["step"] != LOAD_STEP]
