@@ -22,8 +22,8 @@ from warehouse.report.published.read import published_rows
 from warehouse.report.steps import step_sections
 from warehouse.report.style import STYLE
 from warehouse.report.trust_sections import (
-    ANCHOR,
-    TITLE,
+    UNMEASURED,
+    UNMEASURED_TITLE,
     attempts_section,
     flagged_section,
     provenance_section,
@@ -32,7 +32,7 @@ from warehouse.report.trust_sections import (
 from warehouse.report.which_k import which_k_section
 
 OWN_SECTIONS = (
-    Section(ANCHOR, TITLE, unmeasured_section, 22),
+    Section(UNMEASURED, UNMEASURED_TITLE, unmeasured_section, 22),
     Section("placebo", "Placebo", placebo_section, 25),
     Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),

@@ -13,12 +13,12 @@ from warehouse.report.display.markup import Markup, section, tag
 from warehouse.report.display.tables import MOST_ROWS, Heading, naming, table, verdict_mark
 from warehouse.report.display.view import View, cell_of, grouped, load_shape
 
-ANCHOR, TITLE = "not-measured", "Not measured"
+UNMEASURED, UNMEASURED_TITLE = "not-measured", "Not measured"
 
 MOST_NAMED = 4
 """Cells that the page's head names; the table has all."""
 
-LEAD = (
+UNMEASURED_LEAD = (
     "Cells that were tried and ended without all that their suite asks: the engine did not start, the machine was lost "
     "too often, smoke rejected the cell. What they lack is in no table here. Why is what their last attempt said; "
     "Attempts has the others, and logs."
@@ -48,7 +48,9 @@ def unmeasured_section(view: View) -> Markup | None:
         Heading("ended", lambda row: row["outcome"], ""),
         Heading("tries", lambda row: figure(tries[cell_of(row)], 0)),
     ]
-    return section(ANCHOR, TITLE, LEAD, table("Cells that are not measured", columns, rows, "attempts"))
+    return section(
+        UNMEASURED, UNMEASURED_TITLE, UNMEASURED_LEAD, table("Cells that are not measured", columns, rows, "attempts")
+    )
 
 
 def unmeasured_caveats(view: View) -> list[str]:
@@ -60,7 +62,7 @@ def unmeasured_caveats(view: View) -> list[str]:
     names = [*dict.fromkeys(f"{row['model']} " * several + technique_label(row) for row in rows)]
     left = len(names) - MOST_NAMED
     others = f" and {plural(left, 'other')}" if left > 0 else ""
-    return [f"Tried, and not measured or not whole: {', '.join(names[:MOST_NAMED])}{others}. See {TITLE}."]
+    return [f"Tried, and not measured or not whole: {', '.join(names[:MOST_NAMED])}{others}. See {UNMEASURED_TITLE}."]
 
 
 def _place(row: Row) -> tuple[str, ...]:

@@ -248,7 +248,7 @@ def _load_note(rows: Sequence[Row]) -> str:
     return _bench_note(rows) + (f" {asked}." if asked else "") + apart(rows, "speedups")
 
 
-LEAD = (
+LATENCY_LEAD = (
     "Medians of streamed requests of the same shape. TPOT is computed from token counts, never from chunks, and a "
     "stream that disagrees with the headline rate is rejected. Streaming is never used for tokens per second."
 )
@@ -283,7 +283,7 @@ def latency_section(view: View) -> Markup | None:
     tables += controls(view, "The same of AR as the control of other cells", starts, *figures)
     if any((row["concurrency"] or 1) > 1 for row in rows):
         tables.insert(0, tag("p", IN_STEP))
-    return section("latency", "Latency", LEAD, *(tables or [tag("p", "Nothing was streamed.")]))
+    return section("latency", "Latency", LATENCY_LEAD, *(tables or [tag("p", "Nothing was streamed.")]))
 
 
 SECTIONS = (
