@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from configs.cell import Cell, Draft, Engine, Model, Precision, Serving, Technique
 from configs.errors import SpecsweepError
-from configs.files.library import Library
+from configs.files import Library
 from configs.schema import CellRow, Sweep
 from configs.without_weights import CheckpointShape, PublishedAcceptance
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from configs.assemble import assemble_cell, shapes_of
 from configs.cell import Cell, Draft, Model, Technique
-from configs.files.library import Library
+from configs.files import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
 from configs.schema import Plan, PlannedCell, Sweep
 from configs.visits import Drop

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,17 +17,14 @@ from configs.cell import Engine, Gpu, Model, Precision, Technique
 from configs.checkout import ROOT
 from configs.checks.between_files import (
     AUTO_GPU,
-    check_engine,
-    check_engine_once,
-    check_model,
-    check_sound,
-    check_suite,
-    check_sweep,
-    check_technique_once,
+    engine_faults,
+    model_faults,
     shape_names,
+    suite_faults,
+    sweep_faults,
+    technique_faults,
 )
-from configs.files.document import ConfigError, Document, read_document, shown_path
-from configs.files.library import Folder, Library, parse
+from configs.files import ConfigError, Document, Fault, Folder, Library, parse, read_document, shown_path
 from configs.schema import Suite, Sweep
 from configs.without_weights import CheckpointShape, PublishedAcceptance
 
@@ -50,29 +47,24 @@ class Reader(Generic[_M]):
 
     folder: Folder
     model: type[_M]
-    checks: tuple[Callable[[Document, _M], None], ...] = ()
+    faults: Callable[[_M, Document], Iterator[Fault]] = lambda *_: iter(())
 
     def __call__(self, name: str, library: Library = SHIPPED) -> _M:
         """Read `<folder>/<name>.yaml`; raises `ConfigError`."""
         document = library.document(self.folder, name)
         found = parse(document, self.model, stem=name)
-        for check in self.checks:
-            check(document, found)
+        document.refuse(self.faults(found, document))
         return found
 
 
-load_model = Reader("models", Model, (check_model,))
-load_technique = Reader("techniques", Technique, (check_technique_once,))
-load_shape = Reader(
-    "shapes", CheckpointShape, (lambda document, shape: check_sound(document, ("config",), shape.problem()),)
-)
-load_replay = Reader(
-    "replays", PublishedAcceptance, (lambda document, replay: check_sound(document, ("tables",), replay.problem()),)
-)
+load_model = Reader("models", Model, lambda model, _: model_faults(model))
+load_technique = Reader("techniques", Technique, lambda technique, _: technique_faults(technique))
+load_shape = Reader("shapes", CheckpointShape, lambda shape, _: shape.faults())
+load_replay = Reader("replays", PublishedAcceptance, lambda replay, _: replay.faults())
 load_precision = Reader("precisions", Precision)
-load_engine = Reader("engines", Engine, (check_engine, check_engine_once))
+load_engine = Reader("engines", Engine, lambda engine, _: engine_faults(engine))
 load_gpu = Reader("gpus", Gpu)
-load_suite = Reader("suites", Suite, (check_suite,))
+load_suite = Reader("suites", Suite, suite_faults)
 
 
 def load_gpu_of_card(card: str | None, library: Library = SHIPPED) -> Gpu:
@@ -124,7 +116,7 @@ def _with_its_task(sweep: Sweep, folder: Path | None) -> Sweep:
 
 def _check_with_its_files(document: Document, sweep: Sweep, library: Library) -> None:
     """Check a sweep, and each file that it names by that file's own rules."""
-    check_sweep(document, sweep, library, lambda suite: load_suite(suite, library))
+    document.refuse(sweep_faults(sweep, document, library, lambda suite: load_suite(suite, library)))
     load_engine(sweep.engine, library)
     if sweep.gpu != AUTO_GPU:
         load_gpu(sweep.gpu, library)

@@ -8,12 +8,15 @@ page, `report/steps/`. Evaluations by a framework share the file `eval.py`: each
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from configs.cell import Cell
-from configs.files.document import Loc, accepted
+from configs.errors import SpecsweepError
+from configs.files import Loc, accepted
 from configs.frozen import Frozen
 
 PROMPT_KINDS = ("prose", "listing", "lookup")
@@ -67,12 +70,10 @@ class MeasuredStep(Frozen):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """What has to fit into the cell's context: (what sends it, prompt plus output tokens)."""
-        del cell
         yield from ()
 
     def why_not(self, cell: Cell) -> str | None:
         """Why the step makes no sense for a cell; None: it does."""
-        del cell
         return None
 
     @abstractmethod
@@ -84,12 +85,10 @@ class MeasuredStep(Frozen):
 
         A second engine start makes it, where the sweep's design has one; else the same start does.
         """
-        del cell
         return False
 
     def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
         """What trying `items` items of it costs in the smoke step, beyond that step's own short generations."""
-        del cell, items
         return ()
 
 
@@ -102,3 +101,19 @@ class PromptedStep(MeasuredStep):
         """A kind that nobody makes. No matter of the type: stored plans are read, whatever they hold."""
         if self.prompts not in PROMPT_KINDS:
             yield ("prompts",), f"{self.prompts!r} isn't known; {accepted(self.prompts, [*PROMPT_KINDS])}"
+
+
+VARIABLE = "SPECSWEEP_STEPS"
+"""Environment variable: a folder with more steps, in the same sub-folders as the checkout's, `configs/steps/` first."""
+
+
+def more_steps(room: str) -> list[str]:
+    """Further folders to search for a room's steps; empty where the variable isn't set."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return []
+    path = Path(folder).absolute()
+    if not path.is_dir():
+        raise SpecsweepError(f"{VARIABLE} is {folder!r}: no such folder; name one that has configs/steps/, or unset it")
+    os.environ[VARIABLE] = str(path)  # processes that are started from here may work in another folder
+    return [str(path / room / "steps")]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field, JsonValue
 
 from configs.errors import SpecsweepError
+from configs.files import Fault
 from configs.frozen import Frozen
 
 
@@ -37,7 +39,7 @@ class CheckpointShape(Frozen):
         """Entries of the vocabulary.
 
         Raises:
-            KeyError: the config doesn't say; `problems` tells the user.
+            KeyError: the config doesn't say; `faults` tells the user.
         """
         return int(self.text_config["vocab_size"])
 
@@ -47,14 +49,13 @@ class CheckpointShape(Frozen):
         tokens = self.config.get("canvas_length")
         return tokens if isinstance(tokens, int) else None
 
-    def problem(self) -> str | None:
-        """What keeps a folder from being made of it; None: nothing."""
-        missing = [key for key in ("architectures", "model_type") if key not in self.config]
-        if missing:
-            return f"config has no {missing[0]!r}, by which an engine knows what to build; add it"
+    def faults(self) -> Iterator[Fault]:
+        """What keeps a folder from being made of it."""
+        for key in ("architectures", "model_type"):
+            if key not in self.config:
+                yield ("config",), f"config has no {key!r}, by which an engine knows what to build; add it"
         if not isinstance(self.text_config.get("vocab_size"), int):
-            return "config has no vocab_size; add it there, or to its text_config"
-        return None
+            yield ("config",), "config has no vocab_size; add it there, or to its text_config"
 
 
 class KTooLong(SpecsweepError):
@@ -96,14 +97,14 @@ class PublishedAcceptance(Frozen):
         table = min(long_enough, key=lambda each: each.k)
         return ReplayedAcceptance(name=self.name, rates=table.rates[:k])
 
-    def problem(self) -> str | None:
-        """What the engine would refuse, or what no measurement can have shown; None: nothing."""
-        for table in self.tables:
-            if len(table.rates) != table.k:
-                return f"K={table.k} has {len(table.rates)} rates; accepted: one for each position"
-            if not all(1 >= a >= b >= 0 for a, b in zip(table.rates, (*table.rates[1:], 0.0), strict=True)):
-                return f"the rates of K={table.k} must fall from 1 to 0: a position counts only after those before it"
-        return None
+    def faults(self) -> Iterator[Fault]:
+        """What the engine would refuse, or what no measurement can have shown."""
+        for k, rates in ((table.k, table.rates) for table in self.tables):
+            if len(rates) != k:
+                yield ("tables",), f"K={k} has {len(rates)} rates; accepted: one for each position"
+            if not all(1 >= a >= b >= 0 for a, b in zip(rates, (*rates[1:], 0.0), strict=True)):
+                why = "a position counts only after those before it"
+                yield ("tables",), f"the rates of K={k} must fall from 1 to 0: {why}"
 
 
 class ReplayedAcceptance(Frozen):

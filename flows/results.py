@@ -16,8 +16,7 @@ from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
 from warehouse.ledger.store import Store
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.answer import Answer, answers
-from warehouse.report.display.view import LOAD_STEP
-from warehouse.report.newest import make_view
+from warehouse.report.display.view import LOAD_STEP, make_view
 from warehouse.report.page import current_tables
 
 COLUMNS = {

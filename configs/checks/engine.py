@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from configs.cell import Cell, Gpu, argument
-from configs.files.document import Loc
+from configs.files import Fault
 from configs.step import MeasuredStep
 
 MEMORY_SHARE = 0.92
@@ -71,14 +71,6 @@ SHORTEST_LOOKUP = "prompt_lookup_min"
 """vLLM's names in `speculative_config` for how many tokens are looked up; `generate` always goes down to one."""
 
 
-def unserved(cell: Cell) -> tuple[Loc, str] | None:
-    """Why the transformers engine can't serve a cell: (the row's field, the problem and what would be accepted).
-
-    None: it can, or the cell is another engine's.
-    """
-    return next(_unserved(cell), None) if cell.engine.kind == "transformers" else None
-
-
 def unmeasured(cell: Cell, step: MeasuredStep) -> str | None:
     """Why a step's figures would be none on an engine that answers one request at a time; None: they are.
 
@@ -93,7 +85,10 @@ def unmeasured(cell: Cell, step: MeasuredStep) -> str | None:
     return f"{problem}: it would be a queue's length; accepted: a suite with 1 at a time"
 
 
-def _unserved(cell: Cell) -> Iterator[tuple[Loc, str]]:
+def unserved(cell: Cell) -> Iterator[Fault]:
+    """Why the transformers engine can't serve a cell, by the row's field; nothing of a cell of another engine."""
+    if cell.engine.kind != "transformers":
+        return
     technique, serving, name = cell.technique, cell.serving, cell.engine.name
     if technique.method not in METHODS:
         accepted = f"accepted: techniques of method {', '.join(METHODS)}"
@@ -118,7 +113,7 @@ def _unserved(cell: Cell) -> Iterator[tuple[Loc, str]]:
         yield (), f"{name!r} uses one card; accepted: no parallel size in its args"
 
 
-def _of_lookup(cell: Cell) -> Iterator[tuple[Loc, str]]:
+def _of_lookup(cell: Cell) -> Iterator[Fault]:
     """Settings of a draft that `generate` doesn't know."""
     config = cell.technique.speculative_config
     known = {LONGEST_LOOKUP, SHORTEST_LOOKUP} if cell.technique.method == "ngram" else set()

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
-from configs.files.document import Loc, accepted
+from configs.files import Loc, accepted
 
 DIGEST_DIGITS = 16
 """Hex digits of a file's digest that rows keep."""

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.step import PromptedStep, Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Repeats
 
@@ -81,13 +81,11 @@ class DepthStep(PromptedStep):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The deepest prompt, and what is generated behind it."""
-        del cell
         deepest = max(self.depths)
         yield f"depth {deepest}", deepest + self.pp_tokens + self.tg_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per depth and concurrency: warm-up and runs; of repeats that depend on what they show, the middle."""
-        del cell
         loads = []
         for shape in self.shapes():
             runs = (self.warmup + self.repeats.expected) * shape.concurrency

@@ -12,7 +12,7 @@ from configs.cell import Cell
 from configs.checkout import ROOT
 from configs.evals.records import file_problems, records_in
 from configs.evals.suites import EVALUATIONS, EvalName, Evaluation, Framework, SuiteFacts
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.step import MeasuredStep, Work, says_nothing
 
 HUB, TWIN = "hub", "twin"
@@ -105,13 +105,11 @@ class EvalStep(MeasuredStep):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest prompt and the longest answer allowed; a twin's prompts are all of one length."""
-        del cell
         prompt_tokens = self.suite.prompt_tokens if self.dataset == TWIN else self.suite.longest_prompt_tokens
         yield f"step {self.step!r}", prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every item, as often as it has samples, with answers of the expected length on average."""
-        del cell
         return (
             Work(
                 self.n_items * self.samples,
@@ -124,5 +122,4 @@ class EvalStep(MeasuredStep):
 
     def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
         """The first items, all at a time, each with an answer of the expected length."""
-        del cell
         return (Work(items, self.suite.prompt_tokens, self.expected_tokens, items),)

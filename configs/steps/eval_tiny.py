@@ -26,6 +26,5 @@ class EvalTinyStep(MeasuredStep):
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every question once, with the longest answer allowed."""
-        del cell
         prompt_tokens = self.max_tokens - self.max_tokens // 2  # so that the cache is, on average, as long as an answer
         return (Work(self.items, prompt_tokens, self.max_tokens, self.concurrency),)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from configs.cell import Cell
 from configs.evals.records import file_problems, records_in
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.frozen import Grown
 from configs.prompt_suites import CATEGORIES, SPEED_BENCH, SUITE_SIZES, SuiteSize, suite_file
 from configs.step import MeasuredStep, Work
@@ -145,7 +145,6 @@ class LoadStep(MeasuredStep, Grown):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest prompt and the longest answer allowed."""
-        del cell
         yield f"step {self.step!r}", self.shape.longest_prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
@@ -153,7 +152,6 @@ class LoadStep(MeasuredStep, Grown):
 
         At a rate as many may be in flight as there are requests, and the schedule's own length is the least it takes.
         """
-        del cell
         prompt_tokens = self.shape.prompt_tokens
         usual = min(self.answer_tokens or self.shape.answer_tokens, self.max_tokens)
         found = [Work(WARM_UP_LENGTHS, prompt_tokens, 1)] if self.warmup else []

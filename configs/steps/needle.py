@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.step import MeasuredStep, Work, says_nothing
 
 SHORTEST_TOKENS = 4096

@@ -36,5 +36,4 @@ class ParityStep(PromptedStep):
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every prompt, one at a time."""
-        del cell
         return (Work(self.n_prompts, self.context_tokens, self.output_tokens),)

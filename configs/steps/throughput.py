@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from configs.cell import Cell
-from configs.files.document import Loc
+from configs.files import Loc
 from configs.frozen import Frozen, Grown
 from configs.step import PromptedStep, Work
 
@@ -144,7 +144,6 @@ class ThroughputStep(PromptedStep):
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """Each condition's prompt and output."""
-        del cell
         for one in self.conditions:
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
@@ -154,7 +153,6 @@ class ThroughputStep(PromptedStep):
         Of repeats that depend on what they show, the middle of the fewest and the most. A natural answer is taken to be
         as long as it may be.
         """
-        del cell
         return tuple(load for one in self.conditions for load in _loads(one))
 
 

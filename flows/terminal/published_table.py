@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from warehouse.report.display.figures import technique_name
-from warehouse.report.published.figures import UNITS
-from warehouse.report.published.read import Published
+from warehouse.report.published.read import UNITS, Published
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 """Colours of verdicts."""

@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from configs.workloads import Case, Check, Workload
+from configs.steps.prompts import Case, Check, Workload
 
 JAIL = Path(__file__).with_name("jail.py")
 

@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from configs.cell import Cell, Gpu
-from configs.steps.prompts import PromptsStep, condition_name
+from configs.steps.prompts import PromptsStep, Workload, condition_name
 from configs.steps.smoke import OUTPUT_TOKENS
-from configs.workloads import Workload
 from tasks.client import Ready, StreamReply
 from tasks.context import StepContext
 from tasks.guards.finding import Finding, Judgement

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from configs.load import ConfigError, load_sweep
+
+Write = Callable[..., str]
+
 SWEEP = """\
 name: mine
 engine: vllm-cpu
@@ -36,3 +40,18 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         return f"./{name}"
 
     return write_file
+
+
+@pytest.fixture
+def refused(write: Write) -> Write:
+    """What is said of a sweep that can't be loaded, in one line; `beside`: further files by their names."""
+
+    def said(text: str, beside: dict[str, str] | None = None) -> str:
+        for name, content in (beside or {}).items():
+            write(content, name)
+        with pytest.raises(ConfigError) as caught:
+            load_sweep(write(text))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return said

@@ -14,51 +14,35 @@ AR = "  - {model: tiny-gemma4, precision: bf16, technique: ar}"
 
 MISTAKES = {
     "unknown key": ("spot: false", "spott: false", ["mine.yaml:6", "spott", "unknown key", "'spot'", "max_attempts"]),
-    "unknown key in a cell": ("technique: ar}", "technique: ar, drat: 1}", ["mine.yaml:8", "cells[0].drat", "'draft'"]),
-    "misspelt key": (
-        "cells:",
-        "cels:",
-        ["mine.yaml:7: cels: unknown key; accepted: name, engine", ", cells (did you mean 'cells'?)"],
-    ),
-    "misspelt key in a cell": (
-        "precision: bf16",
-        "precison: bf16",
-        ["mine.yaml:8: cells[0].precison: unknown key; accepted: model, ", "(did you mean 'precision'?)"],
-    ),
-    "misspelt key in the cloud": (
-        "spot: false",
-        "cloud: {tsk: h100-spot}",
-        ["mine.yaml:6: cloud.tsk: unknown key; accepted: task, ", "(did you mean 'task'?)"],
-    ),
+    "unknown key in a cell": ("technique: ar}", "technique: ar, drat: 1}",
+        ["mine.yaml:8", "cells[0].drat", "'draft'"]),
+    "misspelt key": ("cells:", "cels:",
+        ["mine.yaml:7: cels: unknown key; accepted: name, engine", ", cells (did you mean 'cells'?)"]),
+    "misspelt key in a cell": ("precision: bf16", "precison: bf16",
+        ["mine.yaml:8: cells[0].precison: unknown key; accepted: model, ", "(did you mean 'precision'?)"]),
+    "misspelt key in the cloud": ("spot: false", "cloud: {tsk: h100-spot}",
+        ["mine.yaml:6: cloud.tsk: unknown key; accepted: task, ", "(did you mean 'task'?)"]),
     "wrong type": ("k: 4", 'k: "4"', ["mine.yaml:9", "cells[1].k", '"4"', "whole number"]),
     "yes for a number": ("k: 4", "k: yes", ["mine.yaml:9", "cells[1].k", "true", "whole number"]),
     "number for a text": ("gpu: cpu", "gpu: 100", ["mine.yaml:3", "gpu", "100", "text", "quotes"]),
     "out of range": ("k: 4", "k: 0", ["mine.yaml:9", "cells[1].k", "0", "greater than 0"]),
     "missing key": ("gpu: cpu\n", "", ["mine.yaml:1", "gpu", "missing", "add it"]),
     "unknown model": ("model: tiny-gemma4", "model: tiny-gemma", ["cells[0].model", "'tiny-gemma'", "did you mean"]),
-    "unknown technique": ("technique: mtp", "technique: mpt", ["mine.yaml:9", "cells[1].technique", "dflash", "'mtp'"]),
+    "unknown technique": ("technique: mtp", "technique: mpt",
+        ["mine.yaml:9", "cells[1].technique", "dflash", "'mtp'"]),
     "unknown precision": ("precision: bf16", "precision: bf61", ["cells[0].precision", "'bf61'", "nvfp4", "'bf16'"]),
     "unknown engine": ("vllm-cpu", "vlm-cpu", ["mine.yaml:2", "engine", "'vlm-cpu'", "did you mean 'vllm-cpu'?"]),
     "unknown gpu": ("gpu: cpu", "gpu: h10", ["mine.yaml:3", "gpu", "'h10'", "gb10", "h200"]),
-    "card of an engine without one": (
-        "gpu: cpu",
-        "gpu: auto",
-        ["mine.yaml:3: gpu: 'auto' is a card, and 'vllm-cpu' uses none; accepted: cpu"],
-    ),
-    "another's card for an engine without one": (
-        "gpu: cpu",
-        "gpu: h100\ncloud: {task: h100-spot}",
-        ["mine.yaml:3: gpu: 'h100' is a card, and 'vllm-cpu' uses none; accepted: cpu"],
-    ),
+    "card of an engine without one": ("gpu: cpu", "gpu: auto",
+        ["mine.yaml:3: gpu: 'auto' is a card, and 'vllm-cpu' uses none; accepted: cpu"]),
+    "another's card for an engine without one": ("gpu: cpu", "gpu: h100\ncloud: {task: h100-spot}",
+        ["mine.yaml:3: gpu: 'h100' is a card, and 'vllm-cpu' uses none; accepted: cpu"]),
     "unknown suite": ("suite: tiny-quick", "suite: quick", ["mine.yaml:4", "suite", "'quick'", "demo", "tiny-quick"]),
     "K without use": ("technique: ar}", "technique: ar, k: 2}", ["mine.yaml:8", "cells[0].k", "2", "'ar' has no K"]),
     "no K": ("k: 4, ", "", ["mine.yaml:9", "cells[1].k", "missing", "'mtp' needs it", "1, 2, 3"]),
     "no draft": (", draft: {family_member: mtp}", "", ["mine.yaml:9", "cells[1].draft", "missing", "hub_id"]),
-    "draft without use": (
-        "technique: ar}",
-        "technique: ar, draft: {hub_id: a/b}}",
-        ["cells[0].draft", "accepted: no draft"],
-    ),
+    "draft without use": ("technique: ar}", "technique: ar, draft: {hub_id: a/b}}",
+        ["cells[0].draft", "accepted: no draft"]),
     "draft from nowhere": ("{family_member: mtp}", "{}", ["mine.yaml:9", "cells[1].draft", "neither", "exactly one"]),
     "same cell twice": (AR, f"{AR}\n{AR}", ["mine.yaml:9", "cells[1]", "bf16 ar", "on line 8"]),
     "same key twice": ("gpu: cpu", "gpu: cpu\ngpu: h100", ["mine.yaml:4", "gpu", "twice", "line 3"]),
@@ -68,31 +52,24 @@ MISTAKES = {
     "list for a mapping": ("{max_model_len: 2048}", "[2048]", ["mine.yaml:5", "serving", "[2048]", "a mapping"]),
     "nothing for a list": (AR, "  - ", ["mine.yaml:8", "cells[0]", "null", "a mapping"]),
     "no number": ("k: 4", "k: .nan", ["mine.yaml:9: cells[1].k: nan isn't accepted; accepted: a finite number"]),
-    "an endless number": (
-        "spot: false",
-        "cloud: {task: h100-spot, wait_h: .inf}",
-        ["mine.yaml:6: cloud.wait_h: inf isn't accepted; accepted: a finite number"],
-    ),
-    "a date for a key": (
-        "technique: ar}",
-        "technique: ar, 2026-11-25: x}",
-        ["mine.yaml:8: cells[0].2026-11-25: the key '2026-11-25' is no text; accepted: a key in quotes"],
-    ),
+    "an endless number": ("spot: false", "cloud: {task: h100-spot, wait_h: .inf}",
+        ["mine.yaml:6: cloud.wait_h: inf isn't accepted; accepted: a finite number"]),
+    "a date for a key": ("technique: ar}", "technique: ar, 2026-11-25: x}",
+        ["mine.yaml:8: cells[0].2026-11-25: the key '2026-11-25' is no text; accepted: a key in quotes"]),
     "broken YAML": ("cells:", "cells: [", ["mine.yaml:", "not valid YAML"]),
     "impossible date": ("name: mine", "name: 2026-13-45", ["mine.yaml", "not valid YAML", "month"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_with_place_and_remedy(write: Write, sweep_text: str, mistake: str) -> None:
+def test_a_mistake_is_one_line_with_place_and_remedy(
+    write: Write, refused: Write, sweep_text: str, mistake: str
+) -> None:
     right, wrong, parts = MISTAKES[mistake]
     sound = sweep_text.replace("cells:", "spot: false\ncells:")
     assert load_sweep(write(sound)).name == "mine"
     assert right in sound
-    with pytest.raises(ConfigError) as caught:
-        load_sweep(write(sound.replace(right, wrong, 1)))
-    message = str(caught.value)
-    assert "\n" not in message
+    message = refused(sound.replace(right, wrong, 1))
     assert [part for part in parts if part not in message] == [], message
 
 
@@ -105,15 +82,13 @@ def test_a_mistake_is_one_line_with_place_and_remedy(write: Write, sweep_text: s
     ],
 )
 def test_a_misspelt_key_comes_first_and_counts_once(
-    write: Write, sweep_text: str, spoilt: dict[str, str], others: str
+    refused: Write, sweep_text: str, spoilt: dict[str, str], others: str
 ) -> None:
     text = sweep_text.replace("cells:", "spot: false\ncells:")
     for right, wrong in spoilt.items():
         text = text.replace(right, wrong, 1)
-    with pytest.raises(ConfigError) as caught:
-        load_sweep(write(text))
-    assert "(did you mean '" in str(caught.value)
-    assert str(caught.value).endswith(f"'?){others}")
+    message = refused(text)
+    assert "(did you mean '" in message and message.endswith(f"'?){others}")
 
 
 FILES = {
@@ -129,12 +104,10 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_that_holds_no_sweep_says_so(write: Write, kind: str) -> None:
+def test_a_file_that_holds_no_sweep_says_so(refused: Write, kind: str) -> None:
     text, parts = FILES[kind]
-    with pytest.raises(ConfigError) as caught:
-        load_sweep(write(text))
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
-    assert "\n" not in str(caught.value)
+    message = refused(text)
+    assert all(part in message for part in parts), message
 
 
 def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
@@ -236,7 +209,9 @@ def test_prompts_of_a_kind_that_nobody_makes_are_refused(write: Write, sweep_tex
 
 
 @pytest.mark.parametrize("mistake", SUITES)
-def test_a_mistake_in_a_suite_points_into_the_suite(write: Write, sweep_text: str, mistake: str) -> None:
+def test_a_mistake_in_a_suite_points_into_the_suite(
+    write: Write, refused: Write, sweep_text: str, mistake: str
+) -> None:
     suite = """\
 name: mine-suite
 steps:
@@ -244,16 +219,12 @@ steps:
   - {step: throughput, prompts: listing, conditions: [
       {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 16}]}
 """
-    sweep = write(sweep_text.replace("suite: tiny-quick", "suite: mine-suite"))
+    sweep = sweep_text.replace("suite: tiny-quick", "suite: mine-suite")
     write(suite, "suites/mine-suite.yaml")
-    assert load_sweep(sweep).suite == "mine-suite"
+    assert load_sweep(write(sweep)).suite == "mine-suite"
     right, wrong, parts = SUITES[mistake]
     assert right in suite
-    write(suite.replace(right, wrong, 1), "suites/mine-suite.yaml")
-    with pytest.raises(ConfigError) as caught:
-        load_sweep(sweep)
-    message = str(caught.value)
-    assert "\n" not in message
+    message = refused(sweep, {"suites/mine-suite.yaml": suite.replace(right, wrong, 1)})
     assert [part for part in parts if part not in message] == [], message
 
 
@@ -274,21 +245,20 @@ def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
     assert said.out == ""
 
 
-@pytest.mark.parametrize("place", ["command: [bin/vllm]", "command: [./vllm, --fast]", "environment: venvs/vllm"])
-def test_an_engine_that_another_folder_would_not_find_is_refused(write: Write, sweep_text: str, place: str) -> None:
-    sweep = write(sweep_text.replace("engine: vllm-cpu", "engine: own"))
-    write(f"name: own\n{place}\n", "engines/own.yaml")
-    field = place.partition(":")[0]
-    with pytest.raises(ConfigError, match=rf"own\.yaml:2: {field}: '.*' depends on where .*begins with / or ~/"):
-        load_sweep(sweep)
-
-
-@pytest.mark.parametrize("command", ["[]", "['', serve]"])
-def test_a_command_without_a_program_is_refused_before_anything_looks_for_it(
-    write: Write, sweep_text: str, command: str
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("command: [bin/vllm]", "depends on where one stands; accepted: a path that begins with / or ~/"),
+        ("command: [./vllm, --fast]", "depends on where one stands; accepted: a path that begins with / or ~/"),
+        ("environment: venvs/vllm", "depends on where one stands; accepted: a path that begins with / or ~/"),
+        ("command: []", "[] names no program; accepted: e.g. [vllm], or no command"),
+        ("command: ['', serve]", "['', 'serve'] names no program; accepted: e.g. [vllm], or no command"),
+    ],
+)
+def test_an_engine_that_can_not_be_started_is_refused_before_anything_looks_for_it(
+    refused: Write, sweep_text: str, line: str, said: str
 ) -> None:
     row = "  - {model: tiny-gemma4, precision: bf16, technique: suffix, k: 4, optional: true}\n"
-    sweep = write(sweep_text.replace("engine: vllm-cpu", "engine: own") + row)
-    write(f"name: own\ncommand: {command}\n", "engines/own.yaml")
-    with pytest.raises(ConfigError, match=r"own\.yaml:2: command: \[.*\] names no program; accepted: e\.g\. \[vllm\]"):
-        load_sweep(sweep)
+    text = sweep_text.replace("engine: vllm-cpu", "engine: own") + row
+    message = refused(text, {"engines/own.yaml": f"name: own\n{line}\n"})
+    assert f"own.yaml:2: {line.partition(':')[0]}: " in message and said in message

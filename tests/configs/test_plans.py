@@ -13,7 +13,6 @@ from configs.errors import SpecsweepError
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import Plan, PlannedCell
-from configs.steps.prompts import PromptsStep
 from configs.steps.throughput import ThroughputStep
 from configs.visits import BACK, FORWARDS, MIDDLE, Visit, split_name
 from flows.forecast.forecast import forecast
@@ -211,23 +210,11 @@ def test_cells_of_a_curve_differ_in_k_alone(name: str) -> None:
     assert len(alike) == len({cell.model.name for cell in drafting}), "one curve per model"
 
 
-def test_the_true_one_asks_the_workloads_of_its_source_as_often_as_it_did() -> None:
-    for planned in plan("k-sweep").cells:
-        [found] = [each for each in planned.steps if isinstance(each, PromptsStep)]
-        assert [each.name for each in found.workloads] == ["ja_finance", "en_finance", "py_code"]
-        assert (found.concurrencies, found.repeats) == ((1,), 3)
-
-
 @BOTH
 def test_answers_of_a_fixed_length_and_those_that_may_end_are_both_asked_for(name: str) -> None:
     for planned in plan(name).cells:
         [found] = [each for each in planned.steps if isinstance(each, ThroughputStep)]
         assert [each.name for each in found.conditions if each.modes == ("fixed", "natural")] == ["short c=1"]
-
-
-@BOTH
-def test_no_step_is_forecast_as_free(name: str) -> None:
-    assert all(step.seconds > 0 for cell in forecast(plan(name), {}).cells for step in cell.steps)
 
 
 def test_the_true_one_goes_there_and_back_and_drops_no_baseline() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from configs.expand import expand
-from configs.files.document import ConfigError
+from configs.files import ConfigError
 from configs.load import load_suite, load_sweep
 from configs.schema import Plan, PlannedCell
 from configs.step import Work
-from configs.steps.prompts import PromptsStep, condition_name, workload_of
-from configs.workloads import workload_names, workloads_of
+from configs.steps.prompts import PromptsStep, condition_name, workload_names, workload_of, workloads_of
 
 
 def step(**fields: Any) -> PromptsStep:
@@ -118,7 +117,7 @@ def test_a_list_in_the_suite_needs_no_file(write: Callable[..., str]) -> None:
 
 
 def load_suite_of(write: Callable[..., str]) -> PromptsStep:
-    from configs.files.library import Library
+    from configs.files import Library
 
     folder = Path(write("", "unused.yaml")).parent
     [found] = load_suite("mine", Library.beside(folder)).steps

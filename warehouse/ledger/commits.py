@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from configs.more_steps import VARIABLE as STEPS_VARIABLE
 from configs.schema import Plan, PlannedCell
+from configs.step import VARIABLE as STEPS_VARIABLE
 from warehouse.ledger.clock import SYSTEM, Clock
 from warehouse.ledger.parts import Row, decode, encode, facts_of, sha256_hex
 from warehouse.ledger.store import Store, StoreError

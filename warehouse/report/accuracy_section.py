@@ -10,22 +10,19 @@ from collections.abc import Callable
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.display.claims import cut_off_words, lossless
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, signed, span
-from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, join, part, plot, plots_of, section, tag
 from warehouse.report.display.plots import score_dots
-from warehouse.report.display.section import FEWEST_BARS, plot, section
-from warehouse.report.display.speed_sections import plots_of
 from warehouse.report.display.tables import (
     MOST_ROWS,
     Cell,
     Heading,
-    fair_share,
-    more,
     naming,
     on_card,
+    percent,
     table,
     verdict_mark,
 )
-from warehouse.report.display.view import View, bench, favour
+from warehouse.report.display.view import View, bench, favour, grouped
 
 TITLE = "Against AR, question by question"
 
@@ -44,7 +41,7 @@ NO_WORSE = {"non-inferior": "yes", "worse": "no: worse", "inconclusive": "can't 
 
 def paired_table(view: View) -> Markup:
     """All accuracy comparisons on the page, one evaluation after the other."""
-    pairs = sorted((pair for pair in view.pairs if pair["kind"] == "accuracy"), key=lambda pair: pair["step"])
+    pairs = sorted((pair for pair in view.pairs if pair["kind"] == "accuracy"), key=_step)
     if not pairs:
         return tag("p", "No technique could be compared with AR question by question.")
     if len(pairs) > MOST_ROWS:  # what is left out must not be the losses
@@ -66,14 +63,7 @@ def paired_table(view: View) -> Markup:
     ]
     if any(pair["served_differently"] for pair in pairs):
         columns.append(Heading("served differently", lambda pair: ", ".join(pair["served_differently"] or ()), ""))
-    return join(
-        [
-            tag("h3", TITLE),
-            tag("p", PAIRED_LEAD, class_="lead"),
-            table("Paired accuracy differences", columns, fair_share(pairs, lambda pair: pair["step"])),
-            more(pairs, "pairs"),
-        ]
-    )
+    return part(TITLE, PAIRED_LEAD, table("Paired accuracy differences", columns, pairs, "pairs", share=_step))
 
 
 def _p(p: float | None) -> str:
@@ -106,12 +96,10 @@ READERS = {
 
 def readers_table(view: View) -> Child:
     """One row per cell and evaluation; nothing where only one reader read."""
-    others: dict[tuple[str, ...], list[Row]] = {}
-    for row in view.diagnostics():
-        others.setdefault(_evaluation(row), []).append(row)
+    others = grouped(view.diagnostics(), _evaluation)
     shown = [
         {**score, "others": others[_evaluation(score)]}
-        for score in sorted(view.scores(), key=lambda row: row["step"])
+        for score in sorted(view.scores, key=_step)
         if _evaluation(score) in others
     ]
     if not shown:
@@ -123,14 +111,15 @@ def readers_table(view: View) -> Child:
         *(Heading(title, _reader(extractors)) for title, extractors in READERS.items()),
         Heading("reported by the framework", _reported, ""),
     ]
-    return join(
-        [
-            tag("h3", "What other readers would have published"),
-            tag("p", READERS_LEAD, class_="lead"),
-            table("Scores by other readers", columns, fair_share(shown, lambda row: row["step"])),
-            more(shown, "results_consolidated"),
-        ]
+    return part(
+        "What other readers would have published",
+        READERS_LEAD,
+        table("Scores by other readers", columns, shown, "results_consolidated", share=_step),
     )
+
+
+def _step(row: Row) -> str:
+    return str(row["step"])
 
 
 def _evaluation(row: Row) -> tuple[str, ...]:
@@ -176,13 +165,11 @@ MOST_PLOTS = 24
 
 def accuracy_section(view: View) -> Markup:
     """Scores, what each technique costs against AR on the same questions, and what careless readers make of them."""
-    shown = sorted(view.scores(), key=lambda row: row["step"])
+    shown = sorted(view.scores, key=_step)
     if not shown:
         return section("accuracy", "Accuracy", f"{LEAD}.", tag("p", "No evaluation has been scored."))
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in shown:
-        groups.setdefault((row["step"], *bench(row)), []).append(row)
-    compared = [rows for rows in groups.values() if len(rows) >= FEWEST_BARS]
+    groups = grouped(shown, lambda row: (row["step"], *bench(row))).values()
+    compared = [rows for rows in groups if len(rows) >= FEWEST_BARS]
     card = on_card(shown)
     drawings = [_plot(rows, card(rows[0])) for rows in compared[:MOST_PLOTS]]
     undrawn = len(compared) - MOST_PLOTS
@@ -193,8 +180,7 @@ def accuracy_section(view: View) -> Markup:
         f"{LEAD}, below (“{TITLE}”)." if is_decided else f"{LEAD}.",
         plots_of(drawings),
         tag("p", f"{plural(undrawn, 'plot')} more would follow; their scores are below.") if undrawn > 0 else None,
-        table("Scores", _columns(view, shown), fair_share(shown, lambda row: row["step"])),
-        more(shown, "results_consolidated"),
+        table("Scores", _columns(view, shown), shown, "results_consolidated", share=_step),
         paired_table(view),
         readers_table(view),
     )
@@ -219,7 +205,7 @@ def _columns(view: View, rows: list[Row]) -> list[Heading]:
         Heading("blank", _share("blank")),
     ]
     if any(row["readers_agree"] is not None for row in rows):
-        columns.append(Heading("readers agree", lambda row: _percent(row["readers_agree"])))
+        columns.append(Heading("readers agree", lambda row: percent(row["readers_agree"])))
     if any(row["framework"] is not None for row in rows):
         columns.append(Heading("asked by", _framework, ""))
     return columns
@@ -229,13 +215,9 @@ def _share(column: str) -> Callable[[Row], str]:
     """A count of answers as a share of all; where there are no `samples`, a question has one answer."""
 
     def shown(row: Row) -> str:
-        return NOTHING if row[column] is None else _percent(row[column] / (row["n"] * (row["samples"] or 1)))
+        return NOTHING if row[column] is None else percent(row[column] / (row["n"] * (row["samples"] or 1)))
 
     return shown
-
-
-def _percent(share: float | None) -> str:
-    return NOTHING if share is None else f"{share:.1%}"
 
 
 def _framework(row: Row) -> str:

@@ -37,7 +37,7 @@ from warehouse.report.no_claim import (
     which_k,
     why_withheld,
 )
-from warehouse.report.unmeasured import unmeasured_caveats
+from warehouse.report.trust_sections import unmeasured_caveats
 
 
 class Answer(NamedTuple):
@@ -54,7 +54,7 @@ def answers(view: View) -> list[Answer]:
     """One answer per model, precision and machine that has anything but AR; if there are none, one that says so."""
     found: list[Answer] = []
     for model, engine, gpu in view.benches():
-        rows = [row for row in view.rates() if bench(row) == (model, engine, gpu)]
+        rows = [row for row in view.rates if bench(row) == (model, engine, gpu)]
         for precision in sorted({row["precision"] for row in rows}):
             arm = [row for row in rows if row["precision"] == precision]
             if any(row["technique"] != "ar" for row in arm):
@@ -66,7 +66,7 @@ def answers(view: View) -> list[Answer]:
 
 def caveats(view: View) -> list[str]:
     """What a reader must not conclude; none where all was measured, of large models that were really run on a GPU."""
-    rates = view.rates()
+    rates = view.rates
     small, unreal = [row for row in rates if small_origin(row)], [row for row in rates if marks(row)]
     said = []
     if small:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
-from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.section import section
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
+from warehouse.report.display.markup import Child, Markup, section, tag
+from warehouse.report.display.tables import Heading, naming, table, verdict_mark
 from warehouse.report.display.view import View
 from warehouse.report.published.read import Published
 from warehouse.report.published.twins import Twin, twins
@@ -48,13 +47,17 @@ def beside_section(view: View) -> Markup | None:
         return None
     rows = [{**twin.row, "twin": twin} for twin in found]
     flagged = {id(twin.published): twin.published for twin in found if twin.published.row.verdict != "ok"}
-    shown = fair_share(rows, lambda row: row["cell_key"])
     return section(
         "beside",
         "Published beside measured",
         LEAD,
-        table("Published beside measured", [*naming(view.rows), *_HEADINGS], shown),
-        more(rows, "results_consolidated"),
+        table(
+            "Published beside measured",
+            [*naming(view.rows), *_HEADINGS],
+            rows,
+            "results_consolidated",
+            share=lambda row: row["cell_key"],
+        ),
         _flagged([*flagged.values()]),
         _sources(found),
     )
@@ -87,26 +90,21 @@ def _sources(found: Sequence[Twin]) -> Markup:
     return tag("details", tag("summary", f"How {plural(len(items), 'source')} measured"), *items)
 
 
-def _twin(row: Row) -> Twin:
-    found: Twin = row["twin"]
-    return found
-
-
 def _ours(row: Row) -> str:
-    twin = _twin(row)
+    twin: Twin = row["twin"]
     return rate(twin.ours) if twin.column in RATES else figure(twin.ours, DIGITS.get(twin.figure, 2))
 
 
 def _theirs(row: Row) -> Markup:
     """As its source prints it, in the colour of its verdict."""
-    twin = _twin(row)
+    twin: Twin = row["twin"]
     return tag(
         "span", f"{twin.theirs:.10g}", class_=None if twin.published.row.verdict == "ok" else twin.published.row.verdict
     )
 
 
 def _interval(row: Row) -> str:
-    twin = _twin(row)
+    twin: Twin = row["twin"]
     if twin.interval is None:
         return NOTHING
     digits = (0 if twin.ours >= 100 else 1) if twin.column in RATES else DIGITS.get(twin.figure, 2)
@@ -114,24 +112,24 @@ def _interval(row: Row) -> str:
 
 
 def _source(row: Row) -> str:
-    found = _twin(row).published.write_up
+    found = row["twin"].published.write_up
     return f"{found.name}, {found.gpu}, {found.date}"
 
 
 def _within(row: Row) -> str:
-    within = _twin(row).is_within
+    within = row["twin"].is_within
     return NOTHING if within is None else "yes" if within else "no"
 
 
 _HEADINGS = (
-    Heading("figure", lambda row: NAMES[_twin(row).figure], ""),
+    Heading("figure", lambda row: NAMES[row["twin"].figure], ""),
     Heading("ours", _ours),
     Heading("published", _theirs),
-    Heading("ours / theirs", lambda row: figure(_twin(row).ratio)),
+    Heading("ours / theirs", lambda row: figure(row["twin"].ratio)),
     Heading("our 95 % interval", _interval),
     Heading("theirs within", _within, ""),
     Heading("our condition", lambda row: row["condition"] or row["metric"] or NOTHING, ""),
     Heading("source, card, date", _source, ""),
-    Heading("their verdict", lambda row: verdict_mark({"verdict": _twin(row).published.row.verdict}), ""),
-    Heading("what differs", lambda row: "; ".join(_twin(row).differs) or NOTHING, "wrap"),
+    Heading("their verdict", lambda row: verdict_mark({"verdict": row["twin"].published.row.verdict}), ""),
+    Heading("what differs", lambda row: "; ".join(row["twin"].differs) or NOTHING, "wrap"),
 )

@@ -8,11 +8,10 @@ from math import fsum
 
 from warehouse.dataset.tables import BILLED_PHASES
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, usd
-from warehouse.report.display.markup import Markup, tag
+from warehouse.report.display.markup import Markup, plot, section, tag
 from warehouse.report.display.plots import phase_bars
-from warehouse.report.display.section import plot, section
 from warehouse.report.display.tables import Heading, table
-from warehouse.report.display.view import View
+from warehouse.report.display.view import View, grouped
 
 MOST_PLOTS = 4
 """Runs with a drawing of their own; the table has them all."""
@@ -59,9 +58,8 @@ def cost_section(view: View) -> Markup | None:
 
 def _runs(attempts: Sequence[Row]) -> list[Row]:
     """One row per run: its sums."""
-    by_run: dict[str, list[Row]] = {}
-    for row in sorted(attempts, key=lambda row: row["ended_at"] or "", reverse=True):
-        by_run.setdefault(row["run_id"], []).append(row)
+    newest_first = sorted(attempts, key=lambda row: row["ended_at"] or "", reverse=True)
+    by_run = grouped(newest_first, lambda row: str(row["run_id"]))
     return [_summed(run_id, rows) for run_id, rows in by_run.items()]
 
 

@@ -133,7 +133,7 @@ def _ran(row: Row) -> str:
 def _baselines(view: View, here: Sequence[Row]) -> list[Row]:
     """AR's rows of the condition: those among them, and of the model that one of them is held against."""
     shape = {(row["condition"], row["mode"]) for row in here}
-    rates = [row for row in view.rates() if row["technique"] == "ar" and (row["condition"], row["mode"]) in shape]
+    rates = [row for row in view.rates if row["technique"] == "ar" and (row["condition"], row["mode"]) in shape]
     return [row for row in rates if any(is_ar_of(row, each) for each in here)]
 
 
@@ -202,7 +202,7 @@ def _ruled(view: View, best: Row) -> Row | None:
     points = _points(view, best)
     chosen = _recommendation(view, points)
     cells = {_cell_of(point) for point in points if chosen is not None and point["k"] == chosen["k"] != AR_K}
-    rates = (row for row in view.rates() if load_shape(row) == load_shape(best))
+    rates = (row for row in view.rates if load_shape(row) == load_shape(best))
     return next((row for row in rates if (row["run_id"], row["cell_key"]) in cells), None)
 
 
@@ -220,7 +220,7 @@ def _why_not(view: View, row: Row) -> str:
 def elsewhere(view: View, row: Row) -> list[str]:
     """Under how many of its loads the cell was shown to be faster, where not under all; so, too, of other steps."""
     rated = [each for each in view.of(run_id=row["run_id"], cell_key=row["cell_key"]) if each["speedup"] is not None]
-    loads = [each for each in view.rates() if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
+    loads = [each for each in view.rates if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
     others = [each for each in rated if each not in loads]
     return [*_under(view, loads, "of its {} loads"), *_under(view, others, "of {} conditions of other steps")]
 

@@ -15,20 +15,24 @@ from warehouse.report.answer import answers, caveats
 from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
 from warehouse.report.display.figures import moment, plural
-from warehouse.report.display.markup import Markup, join, tag
-from warehouse.report.display.section import Section
-from warehouse.report.display.view import View
-from warehouse.report.newest import make_view
+from warehouse.report.display.markup import Markup, Section, join, tag
+from warehouse.report.display.view import View, make_view
 from warehouse.report.placebo_section import placebo_section
 from warehouse.report.published.read import published_rows
 from warehouse.report.steps import step_sections
 from warehouse.report.style import STYLE
-from warehouse.report.trust_sections import attempts_section, flagged_section, provenance_section
-from warehouse.report.unmeasured import ANCHOR, TITLE, unmeasured_section
+from warehouse.report.trust_sections import (
+    UNMEASURED,
+    UNMEASURED_TITLE,
+    attempts_section,
+    flagged_section,
+    provenance_section,
+    unmeasured_section,
+)
 from warehouse.report.which_k import which_k_section
 
 OWN_SECTIONS = (
-    Section(ANCHOR, TITLE, unmeasured_section, 22),
+    Section(UNMEASURED, UNMEASURED_TITLE, unmeasured_section, 22),
     Section("placebo", "Placebo", placebo_section, 25),
     Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),

@@ -6,10 +6,10 @@ Speeds vary from start to start, from repeat to repeat, and with the machine's t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from math import fsum
+from operator import itemgetter
 from statistics import geometric_mean
-from typing import NamedTuple
 
 from configs.steps.load import category_of
 from warehouse.dataset.statistics.visits import best_repeats
@@ -17,45 +17,24 @@ from warehouse.dataset.tables import SMOKE
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.display.claims import has_interval, withheld_for
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, signed, span, technique_name
-from warehouse.report.display.markup import Child, Markup, join, tag
-from warehouse.report.display.rate_columns import share
-from warehouse.report.display.section import section
-from warehouse.report.display.tables import MOST_ROWS, Heading, beside, fair_share, more, naming, table
-from warehouse.report.display.view import MEMORY_STEP, View, load_name
+from warehouse.report.display.markup import Child, Markup, join, part, section, tag
+from warehouse.report.display.tables import Heading, beside, naming, percent, table
+from warehouse.report.display.view import MEMORY_STEP, View, cell_of, grouped, load_name
+
+SHAPE = ("run_id", "gpu", "condition", "mode")
+Shape = tuple[str, str, str, str]
+"""What a spread is of."""
 
 
-class Noise(NamedTuple):
-    """Of one condition on one kind of machine in one run; shares of the rate, None where nothing shows it."""
-
-    run_id: str
-    gpu: str
-    condition: str
-    mode: str
-    start_sd: float | None
-    repeat_sd: float | None
-    """Root mean square over cells."""
-    drift: float | None
-    """From one visit to the next, taken out of the comparisons; None too where too few visits could tell one."""
-    repeats: float | None
-    """Per start, as measured: mean over visits."""
-    best: float | None
-    """Repeats per start that make the narrowest interval of the same machine time."""
-    whose: str
-    """The cells, where those of one condition have several spreads; else empty."""
-
-
-def noises(view: View) -> list[Noise]:
+def noises(view: View) -> list[Row]:
     """One per run, kind of machine and condition that has a spread, in the order of the rows.
 
     Several where parts of a run were consolidated apart (leases whose stores are gone): each has a spread of its own.
     """
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
-    for row in view.rates():
-        if row["repeat_sd"] is not None or row["start_sd"] is not None:
-            groups.setdefault(_shape_of(row), []).append(row)
-    parts = {shape: _apart(rows) for shape, rows in groups.items()}
+    known = [row for row in view.rates if row["repeat_sd"] is not None or row["start_sd"] is not None]
+    parts = {shape: _apart(rows) for shape, rows in grouped(known, _shape_of).items()}
     return [
-        _noise_of(view, shape, part, _names(part) if len(several) > 1 else "")
+        {**_noise_of(view, shape, part), "whose": _names(part) if len(several) > 1 else ""}
         for shape, several in parts.items()
         for part in several
     ]
@@ -71,22 +50,25 @@ def _names(rows: Sequence[Row]) -> str:
     return ", ".join(dict.fromkeys(f"{row['model']} {technique_name(row)}" for row in rows))
 
 
-def _noise_of(view: View, shape: tuple[str, str, str, str], rows: Sequence[Row], whose: str) -> Noise:
+def _noise_of(view: View, shape: Shape, rows: Sequence[Row]) -> Row:
+    """Of one condition on one kind of machine in one run; shares of the rate, None where nothing shows it.
+
+    `repeat_sd` is the root mean square over cells, `drift` is from one visit to the next, `repeats` are per start.
+    """
     start_sd = next((row["start_sd"] for row in rows if row["start_sd"] is not None), None)
     squares = [row["repeat_sd"] ** 2 for row in rows if row["repeat_sd"] is not None]
     repeat_var = fsum(squares) / len(squares) if squares else None
     cells = {row["cell_key"] for row in rows}
     visits = [each for each in view.visits if _is_of(each, shape, cells) and each["complete"] and each["repeats"]]
     drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"] is not None)
-    return Noise(
-        *shape,
-        start_sd=start_sd,
-        repeat_sd=None if repeat_var is None else math.sqrt(repeat_var),
-        drift=next(drifts, None),
-        repeats=fsum(visit["repeats"] for visit in visits) / len(visits) if visits else None,
-        best=_best(view, shape[0], visits, start_sd, repeat_var),
-        whose=whose,
-    )
+    return {
+        **dict(zip(SHAPE, shape, strict=True)),
+        "start_sd": start_sd,
+        "repeat_sd": None if repeat_var is None else math.sqrt(repeat_var),
+        "drift": next(drifts, None),
+        "repeats": fsum(visit["repeats"] for visit in visits) / len(visits) if visits else None,
+        "best": _best(view, shape[0], visits, start_sd, repeat_var),
+    }
 
 
 def _best(
@@ -119,7 +101,7 @@ def _starts_of(view: View, tried: Row) -> int:
     Beside a control that is the fourth start (`configs.visits.starts_of`); else it shares the cell's own, which an
     earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
     """
-    own = [visit for visit in view.visits if _cell(visit) == _cell(tried)]
+    own = [visit for visit in view.visits if cell_of(visit) == cell_of(tried)]
     timed = {(visit["role"], visit["visit"]) for visit in own if visit["attempt"] == tried["attempt"]}
     steps = {MEMORY_STEP, *(visit["step"] for visit in own)}
     rows = view.of(run_id=tried["run_id"], cell_key=tried["cell_key"])
@@ -129,15 +111,11 @@ def _starts_of(view: View, tried: Row) -> int:
     return len(timed) + (is_apart and any(row["attempt"] == tried["attempt"] for row in others))
 
 
-def _cell(row: Row) -> tuple[str, str]:
-    return row["run_id"], row["cell_key"]
-
-
-def _is_of(row: Row, shape: tuple[str, str, str, str], cells: Collection[str]) -> bool:
+def _is_of(row: Row, shape: Shape, cells: Collection[str]) -> bool:
     return _shape_of(row) == shape and row["cell_key"] in cells
 
 
-def _shape_of(row: Row) -> tuple[str, str, str, str]:
+def _shape_of(row: Row) -> Shape:
     return row["run_id"], row["gpu"], row["condition"], row["mode"]
 
 
@@ -158,7 +136,7 @@ NOISE_LEAD = (
 
 def placebo_section(view: View) -> Markup | None:
     """Placebo comparisons, what they cast doubt on, and the noise; None where no speed was measured."""
-    if not view.rates():
+    if not view.rates:
         return None
     pairs = view.placebos()
     return section(
@@ -190,11 +168,11 @@ def _finding(pairs: Sequence[Row]) -> Markup:
 
 def _power(pairs: Sequence[Row]) -> str:
     """The least that the placebos of each run could have seen; nothing of a snapshot that doesn't know."""
-    known: dict[str, list[float]] = {}
-    for pair in pairs:
-        if pair["ratio_detectable"] is not None:
-            known.setdefault(pair["run_id"], []).append(pair["ratio_detectable"])
-    told = [_least(ratios) + (f" in run {run_id}" if len(known) > 1 else "") for run_id, ratios in known.items()]
+    known = grouped([pair for pair in pairs if pair["ratio_detectable"] is not None], lambda pair: pair["run_id"])
+    told = []
+    for run_id, of_run in known.items():
+        ratios = [pair["ratio_detectable"] for pair in of_run]
+        told.append(_least(ratios) + (f" in run {run_id}" if len(known) > 1 else ""))
     smaller = "a smaller difference does not survive the correction of p"
     return f" It could not have seen less than {'; '.join(told)}: {smaller}." if told else ""
 
@@ -211,13 +189,13 @@ MOST_FACTOR = 100.0
 def _change(ratio: float | None, factor: str = "factor") -> str:
     """A ratio above 1 as a share; from a doubling on as a factor, since nobody can read 6790.2%."""
     if ratio is None or ratio < 2:
-        return share(None if ratio is None else ratio - 1)
+        return percent(None if ratio is None else ratio - 1)
     return f"{factor} {figure(ratio, 1)}" if ratio < MOST_FACTOR else f"{factor} {figure(MOST_FACTOR, 0)} or more"
 
 
 def _unheld(view: View, pairs: Sequence[Row]) -> Child:
     """Whose claims are withheld because there is no placebo of theirs, though there are some."""
-    rows = [row for row in view.rates() if has_interval(view, row) and withheld_for(view, row) is Reason.NO_PLACEBO]
+    rows = [row for row in view.rates if has_interval(view, row) and withheld_for(view, row) is Reason.NO_PLACEBO]
     if not rows or not pairs:
         return None
     where = "; ".join(dict.fromkeys(f"{row['condition']} in run {row['run_id']}" for row in rows))
@@ -241,9 +219,9 @@ def _pairs(view: View, pairs: Sequence[Row]) -> Child:
     ]
     calm = [pair for pair in pairs if pair["conclusion"] == "inconclusive" and category_of(pair["condition"])]
     told = [pair for pair in pairs if not any(pair is each for each in calm)]
-    shown = fair_share(told, lambda pair: pair["run_id"])
+    shown = table("AR against AR", columns, told, "pairs", share=lambda pair: pair["run_id"])
     said = f"{len(calm)} more by category of prompts, no difference seen: in pairs.parquet."
-    return join([table("AR against AR", columns, shown), more(told, "pairs"), tag("p", said) if calm else None])
+    return join([shown, tag("p", said) if calm else None])
 
 
 STARTS_LEAD = (
@@ -257,10 +235,8 @@ def _starts(view: View, pairs: Sequence[Row]) -> Child:
 
     No test, and no claim hangs on it: conditions of one pair are not independent of each other.
     """
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for pair in pairs:
-        if category_of(pair["condition"]) is None:
-            found.setdefault((pair["run_id"], pair["cell_key"], pair["machine"] or NOTHING), []).append(pair)
+    whole = [pair for pair in pairs if category_of(pair["condition"]) is None]
+    found = grouped(whole, lambda pair: (*cell_of(pair), pair["machine"] or NOTHING))
     joint = [{**each[0], "ratios": [pair["ratio"] for pair in each]} for each in found.values() if len(each) > 1]
     if not joint:
         return None
@@ -273,15 +249,8 @@ def _starts(view: View, pairs: Sequence[Row]) -> Child:
         Heading("second start slower in", lambda pair: figure(sum(ratio < 1 for ratio in pair["ratios"]), 0)),
         Heading("machine", lambda pair: pair["machine"] or NOTHING, ""),
     ]
-    shown = table("AR's second start over its first", columns, joint[:MOST_ROWS], named)
-    return join(
-        [
-            tag("h3", "All conditions of two starts together"),
-            tag("p", STARTS_LEAD, class_="lead"),
-            shown,
-            more(joint, "pairs"),
-        ]
-    )
+    shown = table("AR's second start over its first", columns, joint, "pairs", named=named)
+    return part("All conditions of two starts together", STARTS_LEAD, shown)
 
 
 def _conclusion(pair: Row) -> Markup:
@@ -301,27 +270,19 @@ def _cut_short(view: View) -> Child:
 
 
 def _noise(view: View) -> Child:
-    found = noises(view)
-    if not found:
+    rows = noises(view)
+    if not rows:
         return None
-    rows: list[Row] = [noise._asdict() for noise in found]
     columns = [
         Heading("condition", _shape, ""),
-        *(Heading(name, _column(name), "") for name in ("gpu", "run_id") if len({row[name] for row in rows}) > 1),
-        Heading("start sd", lambda row: share(row["start_sd"])),
-        Heading("repeat sd", lambda row: share(row["repeat_sd"])),
+        *(Heading(name, itemgetter(name), "") for name in ("gpu", "run_id") if len({row[name] for row in rows}) > 1),
+        Heading("start sd", lambda row: percent(row["start_sd"])),
+        Heading("repeat sd", lambda row: percent(row["repeat_sd"])),
         Heading("drift per start", lambda row: _percent(row["drift"])),
         Heading("repeats per start", lambda row: figure(row["repeats"], 1)),
         Heading("worth their cost", lambda row: figure(row["best"], 0)),
     ]
-    return join(
-        [
-            tag("h3", "How much a speed varies"),
-            tag("p", NOISE_LEAD, class_="lead"),
-            table("Noise by condition", columns, rows[:MOST_ROWS]),
-            more(rows, "visits"),
-        ]
-    )
+    return part("How much a speed varies", NOISE_LEAD, table("Noise by condition", columns, rows, "visits"))
 
 
 def _shape(row: Row) -> Child:
@@ -331,7 +292,3 @@ def _shape(row: Row) -> Child:
 
 def _percent(change: float | None) -> str:
     return NOTHING if change is None else f"{signed(100 * change, 2)} %"
-
-
-def _column(name: str) -> Callable[[Row], str]:
-    return lambda row: str(row[name])

@@ -1,17 +1,73 @@
-"""Sections about trust: what was flagged, how the tries went, and where every number comes from."""
+"""Sections about trust: what is not measured or was flagged, how the tries went, where every number comes from."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import fsum
 
 from warehouse.ledger.placement import Offer
 from warehouse.ledger.tables import PROVENANCE_COLUMNS
 from warehouse.report.display.figures import NOTHING, Row, figure, moment, plural, rate, technique_label, usd
-from warehouse.report.display.markup import Markup, tag
-from warehouse.report.display.section import section
-from warehouse.report.display.tables import MOST_ROWS, Heading, more, naming, table, verdict_mark
-from warehouse.report.display.view import View, load_shape
+from warehouse.report.display.markup import Markup, section, tag
+from warehouse.report.display.tables import MOST_ROWS, Heading, naming, table, verdict_mark
+from warehouse.report.display.view import View, cell_of, grouped, load_shape
+
+UNMEASURED, UNMEASURED_TITLE = "not-measured", "Not measured"
+
+MOST_NAMED = 4
+"""Cells that the page's head names; the table has all."""
+
+UNMEASURED_LEAD = (
+    "Cells that were tried and ended without all that their suite asks: the engine did not start, the machine was lost "
+    "too often, smoke rejected the cell. What they lack is in no table here. Why is what their last attempt said; "
+    "Attempts has the others, and logs."
+)
+
+
+def unfinished(view: View) -> list[Row]:
+    """The last attempt of every cell and kind of machine that did not end well and left something unmeasured."""
+    ordered = sorted(view.attempts, key=lambda row: (row["ended_at"] or "", row["attempt"] or 0))
+    last = {(row["cell_key"], row["gpu"]): row for row in ordered}
+    return [row for row in last.values() if row["outcome"] != "completed" and row["unmeasured"]]
+
+
+def unmeasured_section(view: View) -> Markup | None:
+    """A row per such cell; None: there is none."""
+    rows = sorted(unfinished(view), key=_place)
+    if not rows:
+        return None
+    tries = Counter(map(cell_of, view.attempts))
+    begun = set(map(cell_of, view.rows))
+    columns = [
+        *naming([*view.rows, *rows]),
+        Heading("why", lambda row: row["reason"] or NOTHING, "wrap"),
+        Heading(
+            "lacks", lambda row: ", ".join(row["unmeasured"] or ()) if cell_of(row) in begun else "everything", "wrap"
+        ),
+        Heading("ended", lambda row: row["outcome"], ""),
+        Heading("tries", lambda row: figure(tries[cell_of(row)], 0)),
+    ]
+    return section(
+        UNMEASURED, UNMEASURED_TITLE, UNMEASURED_LEAD, table("Cells that are not measured", columns, rows, "attempts")
+    )
+
+
+def unmeasured_caveats(view: View) -> list[str]:
+    """A sentence with the names of such cells; none where there is none."""
+    rows = sorted(unfinished(view), key=_place)
+    if not rows:
+        return []
+    several = len({row["model"] for row in [*view.rows, *rows]}) > 1
+    names = [*dict.fromkeys(f"{row['model']} " * several + technique_label(row) for row in rows)]
+    left = len(names) - MOST_NAMED
+    others = f" and {plural(left, 'other')}" if left > 0 else ""
+    return [f"Tried, and not measured or not whole: {', '.join(names[:MOST_NAMED])}{others}. See {UNMEASURED_TITLE}."]
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    return row["model"], row["precision"], technique_label(row), row["run_id"]
+
 
 LOG_CHARS = 2000
 """Last characters of an attempt's log on the page; all of it is in the dataset."""
@@ -35,8 +91,8 @@ def flagged_section(view: View) -> Markup:
         Heading("figure", _figure),
         Heading("step", lambda row: row["step"], ""),
     ]
-    shown = table("Rejected and suspect rows", columns, rows[:MOST_ROWS])
-    return section("flagged", "Rejected and suspect", lead, shown, more(rows, "results_consolidated"))
+    shown = table("Rejected and suspect rows", columns, rows, "results_consolidated")
+    return section("flagged", "Rejected and suspect", lead, shown)
 
 
 def _figure(row: Row) -> str:
@@ -69,9 +125,8 @@ def attempts_section(view: View) -> Markup:
     if any(row["tried"] for row in attempts):
         columns.append(Heading("tried before", lambda row: row["tried"] or NOTHING, "wrap"))
     logs = [_log(row) for row in attempts[:MOST_ROWS] if row["log_tail"]]
-    shown = table("Attempts", columns, attempts[:MOST_ROWS])
-    summary = tag("p", _spent(view, attempts))
-    return section("attempts", "Attempts", lead, summary, shown, more(attempts, "attempts"), *logs)
+    shown = table("Attempts", columns, attempts, "attempts")
+    return section("attempts", "Attempts", lead, tag("p", _spent(view, attempts)), shown, *logs)
 
 
 def _spent(view: View, attempts: Sequence[Row]) -> str:
@@ -82,8 +137,7 @@ def _spent(view: View, attempts: Sequence[Row]) -> str:
     if priced:
         of_some = "" if len(priced) == len(attempts) else f" for the {len(priced)} with a price"
         said.append(f"{usd(fsum(priced))}{of_some}")
-    tried = {(row["run_id"], row["cell_key"]) for row in attempts}
-    lacking = len({(row["run_id"], row["cell_key"]) for row in view.rows} - tried)
+    lacking = len({*map(cell_of, view.rows)} - {*map(cell_of, attempts)})
     missing = f" Of {plural(lacking, 'cell')} on this page no attempt is on record." if lacking else ""
     return f"{', '.join(said)}.{missing}"
 
@@ -116,14 +170,11 @@ def provenance_section(view: View) -> Markup:
         Heading("concurrency", lambda row: figure(row["concurrency"], 0)),
     ]
     conditions = table("Conditions", columns, list(shapes.values())) if shapes else None
-    cells: dict[tuple[str, str], list[Row]] = {}
-    for row in view.rows:
-        cells.setdefault((row["run_id"], row["cell_key"]), []).append(row)
-    shown = [_cell(rows) for rows in list(cells.values())[:MOST_ROWS]]
+    shown = [_recorded(rows) for rows in [*grouped(view.rows, cell_of).values()][:MOST_ROWS]]
     return section("provenance", "Conditions and provenance", lead, conditions, *shown)
 
 
-def _cell(rows: Sequence[Row]) -> Markup:
+def _recorded(rows: Sequence[Row]) -> Markup:
     first = rows[0]
     title = _cell_name(first)
     names = ["cell_key", "run_id", "engine", "gpu", "weights", *(column.name for column in PROVENANCE_COLUMNS)]

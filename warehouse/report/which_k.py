@@ -7,22 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from configs.steps.load import category_of
 from warehouse.dataset.curves import AR_K
 from warehouse.dataset.statistics.speculation import MOST_HIDDEN
-from warehouse.report.display.drawing import LEGEND, WIDTH, Scale, apart, axis_below, axis_left, colour, line, svg, text
+from warehouse.report.display.curves import BOTTOM, HEIGHT, LEFT, Dot, Line, drawn_lines
+from warehouse.report.display.drawing import (
+    LEGEND,
+    WIDTH,
+    Scale,
+    axis_below,
+    axis_left,
+    colour,
+    line,
+    polyline,
+    room_for_names,
+    svg,
+    text,
+)
 from warehouse.report.display.figures import NOTHING, TIMES, Row, figure, plural, rate, signed, span, technique_name
-from warehouse.report.display.markup import Child, Markup, join, tag
-from warehouse.report.display.plots import room_for_names
-from warehouse.report.display.rate_columns import share
-from warehouse.report.display.section import plot, section, several
-from warehouse.report.display.speed_sections import plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, curve_of, load_name, measured_in
-
-LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
+from warehouse.report.display.markup import Child, Markup, join, plot, plots_of, section, several, tag
+from warehouse.report.display.tables import Heading, percent, table, verdict_mark
+from warehouse.report.display.view import LOAD_STEP, View, curve_of, grouped, load_name, measured_in, note_of
 
 
 class Measure(NamedTuple):
@@ -64,11 +72,7 @@ def k_plot(curves: Sequence[Sequence[Row]], measure: Measure = RATE) -> Markup:
         text(LEFT + 4, 12, measure.unit, "axis"),
         None if measure.level is None else line(LEFT, up.at(measure.level), WIDTH - 4, up.at(measure.level), "one"),
     ]
-    ends = apart([up.at(curve[-1][measure.column]) + 4 for curve in curves], 13, 16, BOTTOM - 2)
-    for curve, end in zip(curves, ends, strict=True):
-        drawn += [*_theory(curve, measure, across, up), *_measured(curve, measure, across, up)]
-        x, y = across.at(curve[-1]["k"]), up.at(curve[-1][measure.column])
-        drawn += [line(x + 4, y, x + 12, end - 4, "lead"), text(x + 14, end, curve[-1]["technique"], "name")]
+    drawn += drawn_lines([_line(curve, measure, across, up) for curve in curves], BOTTOM, 4.0)
     legend, height = _legend(rows)
     description = "; ".join(
         f"{_name(row)} {measure.said(row[measure.column])}{_expected(row, measure)}" for row in rows
@@ -89,31 +93,26 @@ def _expected(row: Row, measure: Measure) -> str:
     return "" if expected is None else f" (theory {measure.said(expected)})"
 
 
-def _theory(curve: Sequence[Row], measure: Measure, across: Scale, up: Scale) -> list[Child]:
+def _theory(curve: Sequence[Row], measure: Measure, across: Scale, up: Scale) -> Child:
     """A dashed line through what theory expects, from AR's own figure on."""
     known = [(row["k"], measure.of(row, "" if row["k"] == AR_K else "_expected")) for row in curve]
     at = [(across.at(k), up.at(value)) for k, value in known if value is not None]
     if len(at) < 2 or all(measure.of(row, "_expected") is None for row in curve):
-        return []
-    return [tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_="line theory")]
+        return None
+    return polyline(at, "line theory")
 
 
-def _measured(curve: Sequence[Row], measure: Measure, across: Scale, up: Scale) -> list[Child]:
-    kind = colour(curve[-1]["technique"])
-    at = [(across.at(row["k"]), up.at(row[measure.column])) for row in curve]
-    drawn: list[Child] = []
-    if len(at) > 1:
-        drawn.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=f"line {kind}"))
-    for row, (x, y) in zip(curve, at, strict=True):
-        low, high = measure.of(row, "_lo"), measure.of(row, "_hi")
-        if low is not None and high is not None:
-            drawn.append(line(x, up.at(low), x, up.at(high), "whisker"))
+def _line(curve: Sequence[Row], measure: Measure, across: Scale, up: Scale) -> Line:
+    """Measured points, AR's in its own colour, pale where a row isn't ok; below them what theory expects."""
+    kind, dots = colour(curve[-1]["technique"]), []
+    for row in curve:
         own = colour("ar") if row["k"] == AR_K else kind
         pale = "" if row["verdict"] == "ok" else " flagged"
-        drawn.append(tag("circle", cx=x, cy=y, r=4.0, class_=f"fill {own}{pale}"))
-        if row["is_recommended"]:
-            drawn.append(tag("circle", cx=x, cy=y, r=7.5, class_="ring"))
-    return drawn
+        low, high = (None if (end := measure.of(row, which)) is None else up.at(end) for which in ("_lo", "_hi"))
+        at = across.at(row["k"]), up.at(row[measure.column])
+        dots.append(Dot(*at, f"fill {own}{pale}", low, high, is_ringed=row["is_recommended"]))
+    through = f"line {kind}" if len(dots) > 1 else None
+    return Line(curve[-1]["technique"], dots, through, _theory(curve, measure, across, up))
 
 
 def _legend(rows: Sequence[Row]) -> tuple[list[Child], float]:
@@ -175,18 +174,15 @@ def which_k_section(view: View) -> Markup | None:
     single = len(view.recommendations) - len(recommended)
     drawings = [drawing for rows in _plots(points)[:MOST_PLOTS] if (drawing := _drawn(rows)) is not None]
     drafting = [row for row in points if row["k"] != AR_K]
-    shown = fair_share(drafting, _of_one_technique)
     return section(
         "which-k",
         "Which K",
         LEAD,
         plots_of(drawings),
-        table("Which K", RECOMMENDED, fair_share(recommended, _of_one_technique)) if recommended else None,
-        more(recommended, "recommendations"),
+        table("Which K", RECOMMENDED, recommended, "recommendations", share=_of_one_technique) if recommended else None,
         tag("p", SINGLE.format(plural(single, "curve"))) if single else None,
         tag("p", THEORY, class_="lead"),
-        table("Theory beside measurement", BESIDE, shown),
-        more(drafting, "k_curves"),
+        table("Theory beside measurement", BESIDE, drafting, "k_curves", share=_of_one_technique),
     )
 
 
@@ -225,7 +221,7 @@ RECOMMENDED = (
     Heading("why", _why, "wrap"),
     Heading("a step of the target, ms", lambda row: figure(row["target_step_ms"])),
     Heading("a drafted token, ms", lambda row: figure(row["draft_token_ms"], 3)),
-    Heading("of the step", lambda row: share(row["draft_cost"])),
+    Heading("of the step", lambda row: percent(row["draft_cost"])),
     Heading("95 % interval", lambda row: _shares(row["draft_cost_lo"], row["draft_cost_hi"])),
 )
 
@@ -243,7 +239,7 @@ BESIDE = (
     Heading("speedup", lambda row: figure(row["speedup"])),
     Heading("expected", lambda row: figure(row["speedup_expected"])),
     Heading("residual", lambda row: NOTHING if row["residual"] is None else f"{signed(100 * row['residual'], 1)} %"),
-    Heading("share of theory", lambda row: share(row["theory_share"], 0)),
+    Heading("share of theory", lambda row: percent(row["theory_share"], 0)),
     Heading("verdict", verdict_mark, ""),
 )
 
@@ -261,21 +257,16 @@ def _shares(low: float | None, high: float | None) -> str:
 
 def _plots(points: Sequence[Row]) -> list[list[list[Row]]]:
     """Curves that share a plot: those of one model, machine and condition; a category alone is only in the tables."""
-    groups: dict[tuple[object, ...], dict[tuple[object, ...], list[Row]]] = {}
-    for row in points:
-        is_category = row["step"] == LOAD_STEP and category_of(row["condition"]) is not None
-        if row["tok_s"] is None or row["verdict"] == "rejected" or is_category:
-            continue
-        place = tuple(row[name] for name in ("run_id", "model", "precision", "engine", "gpu", "condition", "mode"))
-        groups.setdefault(place, {}).setdefault(curve_of(row), []).append(row)
-    drawable = [_drawable(curves.values()) for curves in groups.values()]
+    whole = [row for row in points if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
+    known = [row for row in whole if row["tok_s"] is not None and row["verdict"] != "rejected"]
+    place = itemgetter("run_id", "model", "precision", "engine", "gpu", "condition", "mode")
+    drawable = [_drawable(grouped(rows, curve_of).values()) for rows in grouped(known, place).values()]
     return [curves for curves in drawable if curves]
 
 
 def _drawn(curves: Sequence[Sequence[Row]]) -> Markup | None:
     """Rates of one machine in one run; of several what each gains over its own AR. None: nothing is known of that."""
-    first = curves[0][0]
-    note = f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
+    first, note = curves[0][0], note_of(curves[0])
     places = several([{"run_id": measured_in(row), "machine": row["machine"]} for curve in curves for row in curve])
     measure, kind = RATE, "Speed"
     if places:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.workloads import Case, Check
+from configs.steps.prompts import Case, Check
 from tasks.sandbox.fences import AARCH64, ALLOW, REFUSE, X86_64, filter_of
 from tasks.sandbox.run import Ran, run, why_no_sandbox
 

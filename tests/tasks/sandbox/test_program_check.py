@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from configs.workloads import Case, Check, Workload, workloads_of
+from configs.steps.prompts import Case, Check, Workload, workloads_of
 from tasks.sandbox.run import Programs, checked, why_no_sandbox
 
 

@@ -19,13 +19,13 @@ from warehouse.ledger.formulas.windows import phases_of
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import DEPTH_WINDOWS
 from warehouse.report.display.figures import Row
-from warehouse.report.display.speed_sections import acceptance_section, speed_section
 from warehouse.report.display.view import View
 from warehouse.report.steps.depth import depth_section
 from warehouse.report.steps.load import category_section, load_section
 from warehouse.report.steps.memory import memory_section
 from warehouse.report.steps.needle import needle_section
 from warehouse.report.steps.prompts import workload_section
+from warehouse.report.steps.throughput import acceptance_section, speed_section
 
 SPEC = DepthStep.model_validate({"step": "depth", "prompts": "prose", "depths": [0, 4096]})
 NOISE = (0.99, 1.0, 1.03)
@@ -159,10 +159,10 @@ def test_the_page_has_a_table_of_cells_by_depth_and_curves_of_both_parts(built: 
 
 def test_where_nothing_else_was_timed_generation_is_the_headline(built: Consolidated) -> None:
     view = view_of(built)
-    assert {row["condition"] for row in view.rates()} == {"tg128", "tg128 @ d4096"}
+    assert {row["condition"] for row in view.rates} == {"tg128", "tg128 @ d4096"}
     assert speed_section(view) is None and "Speedup against tokens per step" in acceptance_section(view)
     timed = dict(view.rows[0]) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}
-    assert {row["condition"] for row in View([*view.rows, timed], [], [], 0).rates()} == {"short c=1"}
+    assert {row["condition"] for row in View([*view.rows, timed], [], [], 0).rates} == {"short c=1"}
 
 
 @pytest.mark.parametrize(

@@ -308,8 +308,8 @@ def test_the_page_has_curves_against_load_and_bars_by_category(built: Consolidat
 
 def test_where_nothing_else_was_timed_the_whole_suite_is_the_headline(built: Consolidated) -> None:
     view = view_of(built)
-    assert {row["condition"] for row in view.rates()} == {"load c=1", "load c=2"}
+    assert {row["condition"] for row in view.rates} == {"load c=1", "load c=2"}
     [first, *_] = [row for row in view.rows if row["condition"] == "load c=1"]
     timed = dict(first) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}
     with_shape = View([*view.rows, timed], [], [], 0)
-    assert [row["condition"] for row in with_shape.rates()] == ["short c=1"]
+    assert [row["condition"] for row in with_shape.rates] == ["short c=1"]

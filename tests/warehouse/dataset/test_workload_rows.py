@@ -18,9 +18,9 @@ from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS
 from warehouse.report.answer import answers
 from warehouse.report.display.figures import Row
-from warehouse.report.display.speed_sections import acceptance_section
 from warehouse.report.display.view import View
 from warehouse.report.steps.prompts import workload_section
+from warehouse.report.steps.throughput import acceptance_section
 
 CODE = {"name": "code", "language": "Python", "prompt": "p", "max_tokens": 60, "check": {"cases": [{"stdout": ""}]}}
 KOREAN = {"name": "ko", "language": "Korean", "prompt": "p", "max_tokens": 50}
@@ -177,8 +177,8 @@ def test_no_single_workload_is_the_headline(built: Consolidated) -> None:
 
 def test_where_nothing_else_was_timed_the_rates_are_those_of_workloads(built: Consolidated) -> None:
     view = view_of(built)
-    assert {row["condition"] for row in view.rates()} == {"code c=1", "code c=2", "ko c=1", "ko c=2"}
+    assert {row["condition"] for row in view.rates} == {"code c=1", "code c=2", "ko c=1", "ko c=2"}
     timed = dict(view.rows[0]) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}
-    assert [row["condition"] for row in View([*view.rows, timed], [], [], 0).rates()] == ["short c=1"]
+    assert [row["condition"] for row in View([*view.rows, timed], [], [], 0).rates] == ["short c=1"]
     load = dict(view.rows[0]) | {"step": "load", "condition": "load c=1"}
-    assert [row["condition"] for row in View([*view.rows, load], [], [], 0).rates()] == ["load c=1"]
+    assert [row["condition"] for row in View([*view.rows, load], [], [], 0).rates] == ["load c=1"]

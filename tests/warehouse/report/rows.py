@@ -11,8 +11,7 @@ from warehouse.dataset.consolidate.raw import polars_schema
 from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, VISITS
 from warehouse.report.answer import answers
 from warehouse.report.display.figures import Row
-from warehouse.report.display.view import View
-from warehouse.report.newest import make_view
+from warehouse.report.display.view import View, make_view
 
 
 def row(technique: str, tok_s: float | None = None, **columns: Any) -> dict[str, Any]:

@@ -44,8 +44,6 @@ def test_all_evaluations_are_one_section_with_verdicts_in_words(local: Store) ->
     assert "worse by 20.2 points" in text and "no: worse" in text
     assert "equal within ±5.0 points (n=198, one-sided 95 %)" in text
     assert "lm-eval 0.4.13" in text
-    places = [facts["id"] for tag, facts in page.elements if tag == "section"]
-    assert places.index("accuracy") + 1 == places.index("published")
 
 
 @pytest.mark.slow(6)

@@ -11,17 +11,16 @@ import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen
 from warehouse.report.accuracy_section import accuracy_section
-from warehouse.report.display.curves import Point, curves
-from warehouse.report.display.drawing import WIDTH
+from warehouse.report.display.curves import PER_SECOND, Point, acceptance_lines, against_load, curves, speedup_scatter
+from warehouse.report.display.drawing import LETTER, WIDTH
 from warehouse.report.display.figures import Row
-from warehouse.report.display.load_plots import PER_SECOND, against_load
 from warehouse.report.display.markup import Markup
-from warehouse.report.display.plots import LETTER, acceptance_lines, rate_bars, score_dots, speedup_scatter
-from warehouse.report.display.speed_sections import speed_section
+from warehouse.report.display.plots import rate_bars, score_dots
 from warehouse.report.display.view import View
 from warehouse.report.steps.load import category_section
 from warehouse.report.steps.memory import energy_bars, memory_section
 from warehouse.report.steps.prompts import workload_section
+from warehouse.report.steps.throughput import speed_section
 
 AXIS_LETTER = LETTER * 10 / 11
 """By the sizes of both in the style sheet."""

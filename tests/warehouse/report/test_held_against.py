@@ -9,7 +9,7 @@ from tests.warehouse.synthetic import demo_plan, only
 from tests.warehouse.visited import VisitedRun
 from warehouse.ledger.store import Store
 from warehouse.report.display.claims import control_of, doubts
-from warehouse.report.display.speed_sections import speed_section
+from warehouse.report.steps.throughput import speed_section
 
 OTHER = {"model": "diffuser", "compared_as": "m"}
 DIFFUSION = row("diffusion", 240.0, speedup=3.0, speedup_lo=2.94, speedup_hi=3.06, **OTHER)
@@ -42,7 +42,7 @@ def test_the_page_says_whose_ar_a_speedup_is_over() -> None:
 def test_the_other_models_ar_stays_while_a_speedup_rests_on_it() -> None:
     again = AR | {"run_id": "r2", "tok_s": 81.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, DIFFUSION, again], [speed_pair(DIFFUSION, compared_as="m")])
-    assert sorted(each["tok_s"] for each in view.rates()) == [80.0, 81.0, 240.0]
+    assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 240.0]
 
 
 def test_the_other_models_ar_is_its_control_of_parity_and_of_every_evaluation() -> None:

@@ -10,8 +10,7 @@ from warehouse.dataset.snapshot import current, publish, read_current
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.store import Store
 from warehouse.report.display.tables import MOST_ROWS, fair_share
-from warehouse.report.display.view import View
-from warehouse.report.newest import make_view
+from warehouse.report.display.view import View, make_view
 from warehouse.report.page import render_report
 
 CELLS, EVALUATIONS = 90, 6

@@ -8,9 +8,8 @@ from tests.warehouse.read_page import page_of
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
 from tests.warehouse.visited import VisitedRun
-from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
+from warehouse.dataset.tables import ATTEMPTS
 from warehouse.ledger.store import Store
-from warehouse.report.cost_section import cost_section
 from warehouse.report.display.figures import MINUS, NOTHING
 from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section, start_seconds
@@ -139,16 +138,6 @@ def test_a_start_takes_what_tries_that_ended_well_say_starting_took() -> None:
     assert start_seconds(View([MTP, memory], [], [ended], 0, visits), "r1") == pytest.approx(400 / 3), "in the same"
     unknown = [ended | {"load_s": None}, ended | {"outcome": "lost"}]
     assert start_seconds(View([MTP], [], unknown, 0, visits), "r1") is None
-
-
-def test_controls_of_rows_that_are_not_shown_are_no_part_of_what_the_shown_rows_took() -> None:
-    phases = {f"{phase}_{unit}": 0.0 for phase in BILLED_PHASES for unit in ("s", "usd")}
-    bill = phases | {"rented_s": 7200.0, "cost_usd": 4.0, "measure_s": 7200.0, "measure_usd": 4.0, "ended": "done"}
-    rented = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "charged": True, **bill}
-    spent = {"role": "control", "gpu_s": 1800.0, "cost_usd": 1.0}
-    controls = [visit(1, cell_key="mtp", **spent), visit(1, cell_key="measured-anew-since", **spent)]
-    shown = cost_section(View([MTP | {"gpu_s": 3600.0, "cost_usd": 2.0}], [], [rented], 0, controls)) or ""
-    assert "Its rows on this page took 1.00 hours ($2.00), of which controls 0.50 hours ($1.00)." in shown
 
 
 def test_a_head_without_a_speedup_says_where_and_names_the_claims_that_stand_elsewhere() -> None:

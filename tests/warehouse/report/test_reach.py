@@ -11,8 +11,8 @@ from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.dataset.tables import K_CURVES, PAIRS, RECOMMENDATIONS
 from warehouse.report.answer import answers
 from warehouse.report.display.figures import Row
-from warehouse.report.display.speed_sections import speed_section
 from warehouse.report.placebo_section import placebo_section
+from warehouse.report.steps.throughput import speed_section
 from warehouse.report.trust_sections import provenance_section
 
 PAIR, HELD = speed_pair(MTP), placebo(AR)

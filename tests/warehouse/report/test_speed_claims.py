@@ -11,9 +11,9 @@ from warehouse.dataset.consolidate.rows import Judged, Result
 from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
-from warehouse.report.display.speed_sections import acceptance_section, baseline_section, speed_section
 from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section
+from warehouse.report.steps.throughput import acceptance_section, baseline_section, speed_section
 
 
 def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster() -> None:
@@ -89,14 +89,14 @@ def test_that_there_is_no_trusted_ar_row_is_only_said_where_there_is_none() -> N
 def test_ar_of_another_gpu_does_not_remove_this_ones() -> None:
     elsewhere = AR | {"run_id": "r2", "gpu": "cpu", "tok_s": 9.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, elsewhere], [speed_pair(MTP), placebo(AR)])
-    assert {(each["gpu"], each["tok_s"]) for each in view.rates()} == {("h100", 80.0), ("h100", 160.0), ("cpu", 9.0)}
+    assert {(each["gpu"], each["tok_s"]) for each in view.rates} == {("h100", 80.0), ("h100", 160.0), ("cpu", 9.0)}
     assert view.older_rows == 0 and len(view.pairs) == 2
 
 
 def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> None:
     again = AR | {"run_id": "r2", "tok_s": 81.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, again], [speed_pair(MTP)])
-    assert sorted(each["tok_s"] for each in view.rates()) == [80.0, 81.0, 160.0]
+    assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 160.0]
     newer = [again, MTP | {"run_id": "r2", "measured_at": again["measured_at"]}]
     assert viewed([AR, MTP, *newer], []).older_rows == 2, "once the technique was measured again too, both are old"
 
@@ -105,26 +105,15 @@ def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> 
     ("columns", "words", "sign", "legend"),
     [
         ({"weights": "dummy"}, "dummy weights", "†", "† dummy weights"),
-        (
-            {"acceptance_source": "replayed:anchors"},
-            "acceptance replayed from anchors",
-            "‡",
-            "‡ acceptance replayed from anchors",
-        ),
-        (
-            {"weights": "dummy", "acceptance_source": "replayed:anchors"},
-            "dummy weights, acceptance replayed from anchors",
-            "†‡",
-            "† dummy weights, ‡ acceptance replayed from anchors",
-        ),
-        (
-            {"weights": "dummy", "made_up": "weights=dummy, routing=random"},
-            "dummy weights, experts drawn",
-            "†¶",
-            "† dummy weights, ¶ experts drawn",
-        ),
+        ({"acceptance_source": "replayed:anchors"}, "acceptance replayed from anchors", "‡",
+         "‡ acceptance replayed from anchors"),
+        ({"weights": "dummy", "acceptance_source": "replayed:anchors"},
+         "dummy weights, acceptance replayed from anchors", "†‡",
+         "† dummy weights, ‡ acceptance replayed from anchors"),
+        ({"weights": "dummy", "made_up": "weights=dummy, routing=random"}, "dummy weights, experts drawn", "†¶",
+         "† dummy weights, ¶ experts drawn"),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_really_run_is_said_wherever_its_figure_is(
     columns: dict[str, str], words: str, sign: str, legend: str
 ) -> None:
@@ -176,12 +165,13 @@ def test_noise_and_the_repeats_that_are_worth_their_cost_stand_below_the_placebo
     assert ">5</td>" in shown, "sqrt(66.7 s of a start / 10 s of a repeat) x 2 % / 1 %"
 
 
-def test_what_controls_cost_is_told_beside_what_the_rows_cost() -> None:
+def test_what_controls_cost_is_told_beside_what_the_rows_cost_and_only_of_rows_that_are_shown() -> None:
     phases = {f"{phase}_{unit}": 0.0 for phase in BILLED_PHASES for unit in ("s", "usd")}
     bill = phases | {"rented_s": 7200.0, "cost_usd": 4.0, "measure_s": 7200.0, "measure_usd": 4.0, "ended": "done"}
     rented = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "charged": True, **bill}
     rows = [AR | {"gpu_s": 1800.0, "cost_usd": 1.0}, MTP | {"gpu_s": 3600.0, "cost_usd": 2.0}, MTP]
-    controls = [visit(number, role="control", cell_key="mtp", gpu_s=900.0, cost_usd=0.5) for number in (1, 2)]
+    spent = {"role": "control", "gpu_s": 900.0, "cost_usd": 0.5}
+    controls = [visit(1, cell_key=key, **spent) for key in ("mtp", "mtp", "measured-anew-since")]
     shown = cost_section(View(rows, [], [rented], 0, [visit(1), *controls])) or ""
     assert "Its rows on this page took 1.50 hours ($3.00), of which controls 0.50 hours ($1.00)." in shown
     assert "on this page took" not in (cost_section(View(rows, [], [rented], 0)) or ""), "old rows don't add up"
@@ -200,3 +190,16 @@ def test_signs_of_the_cells_that_controls_stand_beside_are_explained() -> None:
     control = visit(1, role="control", cell_key="mtp", model="other", precision="bf16", tok_s=268.0)
     shown = baseline_section(seen(AR, MTP | {"weights": "dummy"}, visits=(control,))) or ""
     assert ">mtp K=4†</td>" in shown and ">† dummy weights</p>" in shown
+
+
+def test_every_source_on_the_page_has_a_sign_of_its_own() -> None:
+    rows = [MTP | {"cell_key": at, "acceptance_source": f"replayed:{at}"} for at in ("one", "two")]
+    view = viewed([AR, *rows], [speed_pair(row) for row in rows])
+    shown = speed_section(view) or ""
+    assert ">‡ acceptance replayed from one; ‡² acceptance replayed from two</p>" in shown
+    assert ">mtp K=4‡</th>" in shown and ">mtp K=4‡²</th>" in shown
+    [bars] = shown.split("<svg")[1:]
+    assert ">mtp K=4‡²</text>" in bars and ">‡² acceptance replayed from two</text>" in bars
+    alone = viewed([AR, rows[1]], [speed_pair(rows[1])])
+    assert ">‡ acceptance replayed from two</p>" in (speed_section(alone) or "")
+    assert [(pair["cell_key"], pair["replay_number"]) for pair in view.pairs] == [("one", 1), ("two", 2)]

@@ -12,9 +12,8 @@ from tests.warehouse.report.started import placebo, speed_pair
 from warehouse.dataset.tables import ATTEMPTS, K_CURVES, RESULTS_CONSOLIDATED
 from warehouse.report.answer import answers, caveats
 from warehouse.report.display.figures import Row
-from warehouse.report.display.view import View
-from warehouse.report.newest import make_view
-from warehouse.report.unmeasured import unmeasured_section
+from warehouse.report.display.view import View, make_view
+from warehouse.report.trust_sections import unmeasured_section
 
 
 def tried(technique: str, attempt: int = 1, outcome: str = "failed", **columns: Any) -> Row:
@@ -80,10 +79,10 @@ def test_a_night_that_measured_only_a_control_takes_nothing_off_the_page_and_is_
         recommendations=[curve],
     )
     view = make_view(tables)
-    assert [each["tok_s"] for each in view.rates()] == [80.0, 160.0] and view.older_rows == 0
+    assert [each["tok_s"] for each in view.rates] == [80.0, 160.0] and view.older_rows == 0
     assert [answer.verdict[:9] for answer in answers(view)] == ["Run mtp K"]
     assert len(view.k_curves) == len(view.recommendations) == 1
     assert shown(view) == "mtp K=4 r2 the engine died: mtp throughput lost 1"
     assert [each["run_id"] for each in view.flagged()] == ["r2"], "its control's seconds stay among the flagged rows"
     whole = frame(RESULTS_CONSOLIDATED, AR, MTP, MTP | later | {"tok_s": 150.0})
-    assert [each["tok_s"] for each in make_view(tables | {"results_consolidated": whole}).rates()] == [80.0, 150.0]
+    assert [each["tok_s"] for each in make_view(tables | {"results_consolidated": whole}).rates] == [80.0, 150.0]

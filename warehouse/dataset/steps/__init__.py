@@ -1,5 +1,5 @@
 """WHAT a step's raw rows mean: its rows of the dataset; one file per step."""
 
-from configs.more_steps import more_steps
+from configs.step import more_steps
 
 __path__ += more_steps("warehouse/dataset")

@@ -1,5 +1,5 @@
 """Raw tables that only one kind of step writes, as data: one file per step."""
 
-from configs.more_steps import more_steps
+from configs.step import more_steps
 
 __path__ += more_steps("warehouse/ledger")

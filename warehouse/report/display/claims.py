@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from warehouse.dataset.statistics.accuracy import carries_lossless
 from warehouse.ledger.verdicts import Reason, Verdict
-from warehouse.report.display.figures import Row, ar_model
+from warehouse.report.display.figures import NOTHING, Row, ar_model, figure, span
+from warehouse.report.display.tables import Heading
 from warehouse.report.display.view import View
 
 AR_OF = ("run_id", "precision", "engine", "gpu")
@@ -30,8 +31,8 @@ class Doubt(NamedTuple):
 
 def doubts(view: View, row: Row) -> list[Doubt]:
     """Evaluations that count and whose row is not ok, or that have no comparison though AR has that evaluation."""
-    ours = {each["step"]: each for each in view.scores() if _is_of(each, row)}
-    theirs = {each["step"]: each for each in view.scores() if is_ar_of(each, row)}
+    ours = {each["step"]: each for each in view.scores if _is_of(each, row)}
+    theirs = {each["step"]: each for each in view.scores if is_ar_of(each, row)}
     unscored = {each["step"]: each for each in view.rows if each["step"] in theirs and _is_of(each, row)}
     compared = {pair["step"] for pair in view.accuracy_pairs(row)}
     found = []
@@ -61,7 +62,7 @@ def flags(row: Row) -> str:
 
 def cut_off_words(view: View, pair: Row) -> str | None:
     """`cuts off more`, or fewer, where that was a finding in the evaluation of this comparison; None: it wasn't."""
-    rows = (each for each in view.scores() if each["step"] == pair["step"] and _is_of(each, pair))
+    rows = (each for each in view.scores if each["step"] == pair["step"] and _is_of(each, pair))
     if not any(Reason.TRUNCATION_DIFFERS in each["reasons"] for each in rows):
         return None
     return "cuts off fewer" if (pair["truncated_delta"] or 0) < 0 else "cuts off more"
@@ -161,3 +162,17 @@ def _counts(row: Row | None) -> tuple[int, int] | None:
     if row is None or row["parity_n"] is None or row["verdict"] != "ok":
         return None
     return row["parity_equal"], row["parity_n"]
+
+
+def speedup_columns(view: View) -> list[Heading]:
+    """Speedup, its interval, and what the comparison with AR says, corrected for the run's other cells."""
+
+    def claim(row: Row) -> str:
+        pair = view.speed_pair(row)
+        return NOTHING if pair is None else str(pair["conclusion"])
+
+    return [
+        Heading("speedup", lambda row: figure(row["speedup"])),
+        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
+        Heading("claim", claim, ""),
+    ]

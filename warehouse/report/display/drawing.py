@@ -1,4 +1,9 @@
-"""What every plot is drawn with: the frame, linear scales with round ticks, axes, and the colours of techniques."""
+"""What every plot is drawn with: the frame, linear scales with round ticks, axes, and the colours of techniques.
+
+Plots are SVG written by hand: they scale, print, follow the colour scheme and need no library. Drawing units are about
+CSS pixels at phone width. Every plot has a title and a description for screen readers, and every figure in it is also
+in a table beside it.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +62,18 @@ def apart(places: list[float], gap: float, low: float, high: float) -> list[floa
 
 WIDTH = 330.0
 """Width of every drawing."""
+
+NAMES, MOST_NAMES = 92.0, 160.0
+"""Room for names behind lines, and the most that long ones get of it."""
+
+LETTER = 6.8
+"""Width of a name's letters, on average, in a wide font (DejaVu Sans, where a system has no other)."""
+
+
+def room_for_names(names: Sequence[str]) -> float:
+    """What names take behind their lines."""
+    return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(map(len, names))))
+
 
 COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
 """Techniques with a colour of their own, the same in every plot; all others share one more."""
@@ -149,3 +166,8 @@ def axis_left(scale: Scale, left: float, right: float) -> Markup:
         )
         for tick in scale.ticks()
     )
+
+
+def polyline(at: Sequence[tuple[float, float]], kind: str, **attributes: str) -> Markup:
+    """A line through points."""
+    return tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at), class_=kind, **attributes)

@@ -1,20 +1,16 @@
-"""The plots, as SVG written by hand: they scale, print, follow the colour scheme and need no library.
-
-Drawing units are about CSS pixels at phone width. Every plot has a title and a description for screen readers, and
-every figure in it is also in a table beside it.
-"""
+"""Plots with bars or dots, one below the other: rates, scores, bills, speedups in groups."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from warehouse.report.display.drawing import (
+    LETTER,
     WIDTH,
     Scale,
-    apart,
     axis_below,
-    axis_left,
     colour,
     fill,
     line,
@@ -22,32 +18,102 @@ from warehouse.report.display.drawing import (
     svg,
     text,
 )
-from warehouse.report.display.figures import TIMES, Row, ar_name, figure, rate, technique_label, technique_sign
-from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.figures import (
+    TIMES,
+    Row,
+    ar_name,
+    figure,
+    rate,
+    technique_label,
+    technique_sign,
+)
+from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, plot, tag
 
 LABELS, MOST_LABELS = 108.0, 160.0
 """Room for names left of bars, and the most that long ones get of it."""
-
-NAMES, MOST_NAMES = 92.0, 160.0
-"""Room for names behind lines, and the most that long ones get of it."""
-
-LETTER = 6.8
-"""Width of a name's letters, on average, in a wide font (DejaVu Sans, where a system has no other)."""
 
 BAR, GAP = 13.0, 5.0
 """Height of a bar and the space below it."""
 
 
+class Bar(NamedTuple):
+    """What a bar is of, how far it reaches, its CSS classes, its figure as text, and the ends of its interval."""
+
+    name: str
+    value: float
+    kind: str
+    label: str
+    low: float | None = None
+    high: float | None = None
+
+
+def cell_bars(
+    rows: Sequence[Row], column: str, shown: Callable[[float], str], title: str, said: str, *, right: float
+) -> Markup:
+    """A figure of several cells; of one that isn't ok the bar is pale and the name has a mark.
+
+    Args:
+        rows: that have the figure.
+        column: the figure's.
+        shown: the figure as text.
+        title: of the drawing; in small letters its unit.
+        said: the description.
+        right: room for the figures behind the bars.
+    """
+    usual = usual_precision(rows)
+    bars = [
+        Bar(
+            bar_label(row, usual),
+            row[column],
+            fill(row),
+            shown(row[column]),
+            row.get(f"{column}_lo"),
+            row.get(f"{column}_hi"),
+        )
+        for row in rows
+    ]
+    longest = max(bar.high or bar.value for bar in bars)
+    scale = Scale(0, longest * 1.04, room_for_labels([bar.name for bar in bars]), WIDTH - right)
+    bottom = len(bars) * (BAR + GAP)
+    axis = axis_below(scale, bottom, 0, UNITS[column])
+    return svg(title, said, bottom + 34, [axis, *_drawn_bars(scale, bars)], rows)
+
+
+UNITS = {"tok_s": "tokens per second", "energy_j_per_token": "joules per token"}
+"""What the axis below bars says."""
+
+
+def _drawn_bars(scale: Scale, bars: Sequence[Bar]) -> list[Child]:
+    drawn: list[Child] = []
+    for number, bar in enumerate(bars):
+        top, width = number * (BAR + GAP), scale.at(bar.value) - scale.start
+        middle = top + BAR / 2
+        drawn += [
+            text(scale.start - 6, middle + 4, bar.name, "end"),
+            tag("rect", x=scale.start, y=top, width=width, height=BAR, rx=2, class_=bar.kind),
+            None if bar.low is None else line(scale.at(bar.low), middle, scale.at(bar.high or 0), middle, "whisker"),
+            text(scale.at(bar.high or bar.value) + 5, middle + 4, bar.label, "value"),
+        ]
+    return drawn
+
+
 def rate_bars(rows: Sequence[Row]) -> Markup:
     """Tokens per second with intervals, under one condition."""
     usual = usual_precision(rows)
-    longest = max(row["tok_s_hi"] or row["tok_s"] for row in rows)
-    scale = Scale(0, longest * 1.04, room_for_labels([bar_label(row, usual) for row in rows]), WIDTH - 40)
-    bars = [_bar(row, usual, scale, number * (BAR + GAP)) for number, row in enumerate(rows)]
-    bottom = len(rows) * (BAR + GAP)
-    axis = axis_below(scale, bottom, 0, "tokens per second")
-    description = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
-    return svg("Tokens per second", description, bottom + 34, [axis, *bars], rows)
+    said = "; ".join(f"{cell_name(row, usual)} {rate(row['tok_s'])}" for row in rows)
+    return cell_bars(rows, "tok_s", rate, "Tokens per second", said, right=40)
+
+
+PHASE_COLOURS = {"measure": "c1", "lost": "c2"}
+"""What was worth its money, and what was thrown away; other phases are grey."""
+
+
+def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
+    """What a bill was for: name, share (0 to 1) and label of every phase."""
+    scale = Scale(0, max(max(share for _, share, _ in phases), 0.01), LABELS - 30, WIDTH - 96)
+    bars = [Bar(name, share, f"fill {PHASE_COLOURS.get(name, 'c0')}", label) for name, share, label in phases]
+    said = "; ".join(f"{name} {label}" for name, _, label in phases)
+    return svg("The bill by phase", said, len(phases) * (BAR + GAP), _drawn_bars(scale, bars))
 
 
 def usual_precision(rows: Sequence[Row]) -> str:
@@ -66,107 +132,9 @@ def bar_label(row: Row, usual: str) -> str:
     return name_of([row], cell_name(row, usual))
 
 
-def room_for_names(names: Sequence[str]) -> float:
-    """What names take behind their lines."""
-    return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(map(len, names))))
-
-
 def room_for_labels(names: Sequence[str]) -> float:
     """What names take left of their bars."""
     return min(MOST_LABELS, max(LABELS, 10 + LETTER * max(map(len, names))))
-
-
-def _bar(row: Row, usual: str, scale: Scale, top: float) -> Markup:
-    """One bar; a row that isn't ok is pale and has a mark at its name."""
-    middle, low, high = top + BAR / 2, row["tok_s_lo"], row["tok_s_hi"]
-    return join(
-        [
-            text(scale.start - 6, middle + 4, bar_label(row, usual), "end"),
-            tag(
-                "rect",
-                x=scale.start,
-                y=top,
-                width=scale.at(row["tok_s"]) - scale.start,
-                height=BAR,
-                rx=2,
-                class_=fill(row),
-            ),
-            None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
-            text(scale.at(high or row["tok_s"]) + 5, middle + 4, rate(row["tok_s"]), "value"),
-        ]
-    )
-
-
-def speedup_scatter(rows: Sequence[Row]) -> Markup:
-    """Speedup over tokens per step, with the line that no honest point lies above."""
-    height, bottom, left = 270.0, 230.0, 34.0
-    x_high = max(2.0, max(steps_of(row) for row in rows)) * 1.06
-    y_high = max(2.0, max(row["speedup_hi"] or row["speedup"] for row in rows)) * 1.1
-    named = [name_of([row], technique_sign(row)) for row in rows]
-    names = WIDTH - room_for_names(named) + 14
-    across, up = Scale(1, x_high, left, names - 14), Scale(0, y_high, bottom, 12)
-    bound = min(x_high, y_high)
-    drawn: list[Child] = [
-        axis_left(up, left, WIDTH - 4),
-        axis_below(across, bottom, None, "tokens per decoding step"),
-        line(across.at(1), up.at(1), across.at(bound), up.at(bound), "bound"),
-        line(left, up.at(1), WIDTH - 4, up.at(1), "one"),
-        text(left + 4, 24, f"{TIMES} AR", "axis"),
-    ]
-    places = apart([up.at(row["speedup"]) + 4 for row in rows], 13, 16, bottom - 2)
-    for row, name, place in zip(rows, named, places, strict=True):
-        x, y = across.at(steps_of(row)), up.at(row["speedup"])
-        if row["speedup_lo"] is not None:
-            drawn.append(line(x, up.at(row["speedup_lo"]), x, up.at(row["speedup_hi"]), "whisker"))
-        drawn += [
-            tag("circle", cx=x, cy=y, r=4.5, class_=fill(row)),
-            line(x + 6, y, names - 2, place - 4, "lead"),
-            text(names, place, name, "name"),
-        ]
-    description = "; ".join(
-        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} {ar_name(row)}, "
-        f"{figure(steps_of(row))} tokens a step"
-        for row in rows
-    )
-    return svg("Speedup against tokens per step", description, height, drawn, rows)
-
-
-def steps_of(row: Row) -> float:
-    """Tokens per decoding step; where it isn't known, the acceptance length, which is never more."""
-    steps: float = row["acceptance_length"] if row["tokens_per_step"] is None else row["tokens_per_step"]
-    return steps
-
-
-def acceptance_lines(rows: Sequence[Row]) -> Markup:
-    """Share of drafts accepted at each draft position; names stand at the lines' ends."""
-    height, bottom, left = 270.0, 230.0, 34.0
-    longest = max(len(row["acceptance_by_position"]) for row in rows)
-    # one column, also for a line that ends before others
-    named = [name_of([row], technique_sign(row)) for row in rows]
-    names = WIDTH - room_for_names(named) + 14
-    across, up = Scale(1, max(longest, 2), left + 8, names - 14), Scale(0, 1, bottom, 12)
-    drawn: list[Child] = [
-        axis_left(up, left, WIDTH - 4),
-        axis_below(across, bottom, None, "draft position", [float(place) for place in range(1, longest + 1)]),
-    ]
-    ends = apart([up.at(row["acceptance_by_position"][-1]) + 4 for row in rows], 13, 16, bottom - 2)
-    for row, name, end in zip(rows, named, ends, strict=True):
-        points = [(across.at(place), up.at(share)) for place, share in enumerate(row["acceptance_by_position"], 1)]
-        x, y = points[-1]
-        drawn += [
-            tag(
-                "polyline",
-                points=" ".join(f"{px:.1f},{py:.1f}" for px, py in points),
-                class_=f"line {colour(row['technique'])}",
-            ),
-            *(tag("circle", cx=px, cy=py, r=3.0, class_=fill(row)) for px, py in points),
-            line(x + 4, y, names - 2, end - 4, "lead"),
-            text(names, end, name, "name"),
-        ]
-    description = "; ".join(
-        f"{technique_label(row)}: {', '.join(figure(share) for share in row['acceptance_by_position'])}" for row in rows
-    )
-    return svg("Acceptance by draft position", description, height, drawn, rows)
 
 
 def score_dots(rows: Sequence[Row]) -> Markup:
@@ -176,35 +144,91 @@ def score_dots(rows: Sequence[Row]) -> Markup:
     drawn: list[Child] = []
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
-        low, high = row["score_lo"], row["score_hi"]
         drawn += [
             text(scale.start - 6, middle + 4, bar_label(row, usual), "end"),
-            line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+            line(scale.at(row["score_lo"]), middle, scale.at(row["score_hi"]), middle, "whisker"),
             tag("circle", cx=scale.at(row["score"]), cy=middle, r=4.5, class_=fill(row)),
         ]
     top = 12 + len(rows) * 20.0 - 6
-    description = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)
+    said = "; ".join(f"{technique_label(row)} {figure(row['score'], 3)} of {row['n']}" for row in rows)
     axis = axis_below(scale, top, 0, "accuracy and 95 % interval")
-    return svg("Accuracy", description, top + 32, [axis, *drawn], rows)
+    return svg("Accuracy", said, top + 32, [axis, *drawn], rows)
 
 
-PHASE_COLOURS = {"measure": "c1", "lost": "c2"}
-"""What was worth its money, and what was thrown away; other phases are grey."""
+PALEST = 0.4
+"""Opacity of the smallest K's bar among those of one colour; the largest has all of it."""
+
+GROUP_LABELS = 92.0
+THIN_BAR, THIN_GAP, BETWEEN = 9.0, 2.0, 7.0
+"""Height of a bar that stands in a group, the space below it, and below a group."""
 
 
-def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
-    """What a bill was for: name, share (0 to 1) and label of every phase."""
-    scale = Scale(0, max(max(share for _, share, _ in phases), 0.01), LABELS - 30, WIDTH - 96)
+def speedup_plots(
+    rows: Sequence[Row], what: str, name_of: Callable[[Row], str], names: Sequence[str], loads: Sequence[int], note: str
+) -> list[Markup]:
+    """Speedups by `what` at each of some loads.
+
+    Args:
+        rows: with a speedup, of one bench.
+        what: a group of bars is.
+        name_of: the group of a row.
+        names: groups, in their order.
+        loads: requests in flight.
+        note: what the plots are of.
+    """
+    made = []
+    for number in loads:
+        here = [row for row in rows if row["concurrency"] == number]
+        groups = [(name, found) for name in names if (found := [row for row in here if name_of(row) == name])]
+        if len(here) >= FEWEST_BARS:
+            made.append(plot(f"Speedup by {what}, {number} in flight", note, _grouped_bars(groups, what)))
+    return made
+
+
+def _grouped_bars(groups: Sequence[tuple[str, Sequence[Row]]], what: str) -> Markup:
+    """Speedups over AR, a bar per cell, with the line at 1."""
+    rows = [row for _, each in groups for row in each]
+    longest = max(max(row["speedup_hi"] or row["speedup"] for row in rows), 1.0)
+    scale = Scale(0, longest * 1.02, GROUP_LABELS, WIDTH - 34)
     drawn: list[Child] = []
-    for number, (name, share, label) in enumerate(phases):
-        top = number * (BAR + GAP)
-        colour_class = f"fill {PHASE_COLOURS.get(name, 'c0')}"
-        drawn += [
-            text(LABELS - 36, top + BAR / 2 + 4, name, "end"),
-            tag(
-                "rect", x=scale.start, y=top, width=scale.at(share) - scale.start, height=BAR, rx=2, class_=colour_class
-            ),
-            text(scale.at(share) + 5, top + BAR / 2 + 4, label, "value"),
-        ]
-    description = "; ".join(f"{name} {label}" for name, _, label in phases)
-    return svg("The bill by phase", description, len(phases) * (BAR + GAP), drawn)
+    top, opacity = 0.0, _opacities(rows)
+    for group, cells in groups:
+        drawn.append(text(GROUP_LABELS - 6, top + len(cells) * (THIN_BAR + THIN_GAP) / 2 + 3, group, "end"))
+        for row in cells:
+            middle, low, high = top + THIN_BAR / 2, row["speedup_lo"], row["speedup_hi"]
+            drawn += [
+                _block(row, top, scale.at(row["speedup"]) - GROUP_LABELS, opacity),
+                None if low is None else line(scale.at(low), middle, scale.at(high), middle, "whisker"),
+                text(scale.at(high or row["speedup"]) + 4, middle + 3.5, figure(row["speedup"]), "value"),
+            ]
+            top += THIN_BAR + THIN_GAP
+        top += BETWEEN
+    one = line(scale.at(1), 0, scale.at(1), top - BETWEEN, "one")
+    axis, height = axis_below(scale, top, 0, f"{TIMES} AR"), top + 36
+    for name, row in {technique_sign(row): row for row in rows}.items():
+        drawn += [_block(row, height, THIN_BAR, opacity), text(GROUP_LABELS + 14, height + 8.5, name, "name")]
+        height += 14
+    said = "; ".join(
+        f"{group}: "
+        + ", ".join(f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)}" for row in cells)
+        for group, cells in groups
+    )
+    return svg(f"Speedup by {what}", said, height, [axis, one, *drawn], rows)
+
+
+def _opacities(rows: Sequence[Row]) -> dict[str, float]:
+    """By a cell's name: bars of one technique have its colour, and the larger their K the more of it."""
+    named = {technique_sign(row): row for row in rows}
+    kinds: dict[str, list[str]] = {}
+    for name, row in sorted(named.items(), key=lambda each: (each[1]["k"] or 0, each[0])):
+        kinds.setdefault(colour(row["technique"]), []).append(name)
+    return {
+        name: 1 - (1 - PALEST) * (len(names) - 1 - place) / max(1, len(names) - 1)
+        for names in kinds.values()
+        for place, name in enumerate(names)
+    }
+
+
+def _block(row: Row, top: float, width: float, opacity: Mapping[str, float]) -> Markup:
+    kind, solid = f"fill {colour(row['technique'])}", opacity[technique_sign(row)]
+    return tag("rect", x=GROUP_LABELS, y=top, width=width, height=THIN_BAR, rx=2, class_=kind, fill_opacity=solid)

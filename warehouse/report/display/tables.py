@@ -6,9 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from configs.steps.throughput import NATURAL
 from warehouse.ledger.verdicts import VERDICTS
-from warehouse.report.display.figures import NOTHING, Row, ar_name, marks, plural, technique_sign
+from warehouse.report.display.figures import (
+    NOTHING,
+    Row,
+    ar_name,
+    figure,
+    marks,
+    plural,
+    rate,
+    significant,
+    span,
+    technique_sign,
+    usd,
+)
 from warehouse.report.display.markup import Child, Markup, join, tag
+from warehouse.report.display.view import LOAD_STEP
 
 MOST_ROWS = 400
 """Most rows of one kind on the page: years of them wouldn't fit a phone. Tables say how many more there are."""
@@ -25,17 +39,36 @@ class Heading(NamedTuple):
     kind: str = "n"
 
 
-def table(label: str, headings: Sequence[Heading], rows: Sequence[Row], named: Sequence[Row] = ()) -> Markup:
+def table(
+    label: str,
+    headings: Sequence[Heading],
+    rows: Sequence[Row],
+    file: str | None = None,
+    *,
+    share: Callable[[Row], object] = lambda _: None,
+    named: Sequence[Row] = (),
+) -> Markup:
     """Rows in a box that scrolls sideways on its own; the first column stays in sight.
 
     Args:
         label: what the table shows, for screen readers.
         headings: its columns; the first one names the row.
         rows: what to show.
+        file: the dataset's table that has the rows beyond `MOST_ROWS`; None: all are shown.
+        share: the group of a row, each of which is shown as far as the room goes.
         named: others whose names a column has, with their signs.
     """
+    shown, left = (rows, 0) if file is None else (fair_share(rows, share), len(rows) - MOST_ROWS)
+    first, *others = headings
     head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
-    body = (tag("tr", *_cells(headings, row)) for row in rows)
+    body = (
+        tag(
+            "tr",
+            tag("th", first.cell(row), scope="row"),
+            *(tag("td", column.cell(row), class_=column.kind or None) for column in others),
+        )
+        for row in shown
+    )
     box = tag(
         "div",
         tag("table", tag("thead", head), tag("tbody", *body)),
@@ -44,7 +77,10 @@ def table(label: str, headings: Sequence[Heading], rows: Sequence[Row], named: S
         aria_label=label,
         tabindex=0,
     )
-    return join([box, _legend([*rows, *named])])
+    signs = dict.fromkeys(mark for row in (*shown, *named) for mark in marks(row))
+    legend = "; ".join(f"{mark.sign} {mark.words}" for mark in signs)
+    more = tag("p", f"{plural(left, 'row')} more in {file}.parquet.") if left > 0 else None
+    return join([box, tag("p", legend, class_="signs") if signs else None, more])
 
 
 def beside(cells: Sequence[Row], controls: Sequence[Row]) -> tuple[Heading, list[Row]]:
@@ -53,13 +89,6 @@ def beside(cells: Sequence[Row], controls: Sequence[Row]) -> tuple[Heading, list
     named = {row["cell_key"]: row for row in cells if row["cell_key"] in asked}
     names = {key: technique_sign(row) for key, row in named.items()}
     return Heading("beside", lambda control: names.get(control["cell_key"], NOTHING), ""), [*named.values()]
-
-
-def _legend(rows: Sequence[Row]) -> Child:
-    """What the signs at the names of these rows mean, once and not in every row."""
-    found = dict.fromkeys(mark for row in rows for mark in marks(row))
-    said = "; ".join(f"{mark.sign} {mark.words}" for mark in found)
-    return tag("p", said, class_="signs") if said else None
 
 
 def fair_share(rows: Sequence[Row], group: Callable[[Row], object]) -> list[Row]:
@@ -74,24 +103,10 @@ def fair_share(rows: Sequence[Row], group: Callable[[Row], object]) -> list[Row]
     return [rows[place] for place in sorted(place for _, place in sorted(ranks)[:MOST_ROWS])]
 
 
-def more(rows: Sequence[Row], name: str) -> Child:
-    """How many rows a table leaves out, and where they are."""
-    left = len(rows) - MOST_ROWS
-    return tag("p", f"{plural(left, 'row')} more in {name}.parquet.") if left > 0 else None
-
-
 def without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Heading]:
     """Columns in which any row has something: what a kind of machine never tells is left out."""
     first, *others = columns
     return [first, *(each for each in others if any(each.cell(row) != NOTHING for row in rows))]
-
-
-def _cells(headings: Sequence[Heading], row: Row) -> list[Markup]:
-    first, *others = headings
-    return [
-        tag("th", first.cell(row), scope="row"),
-        *(tag("td", column.cell(row), class_=column.kind or None) for column in others),
-    ]
 
 
 def verdict_mark(row: Row) -> Markup:
@@ -117,3 +132,60 @@ def naming(rows: Sequence[Row]) -> list[Heading]:
         return join([technique_sign(row), tag("small", " · ".join(others)) if others else None])
 
     return [Heading("technique", cell, "")]
+
+
+PROMPT_SLACK = 0.01
+"""Prompts may be so much longer or shorter than their condition says, as a share, before the table says it."""
+
+BETWEEN_STARTS = "between starts"
+"""What an interval speaks for if it rests on several starts; a table in which all do doesn't say so row by row."""
+
+
+def condition_cell(row: Row) -> Child:
+    """The condition's name; with what isn't as it says: the prompts' real length, answers that end by themselves."""
+    sent, asked, notes = row["prompt_tokens"], row["context_tokens"], []
+    if row["mode"] == NATURAL and row["step"] != LOAD_STEP:  # of a prompt suite all do
+        mean = row.get("answer_tokens")
+        notes.append("answers end by themselves" + ("" if mean is None else f", {figure(mean, 0)} tokens on average"))
+    if sent is not None and asked and abs(sent / asked - 1) > PROMPT_SLACK:
+        notes.append(f"sent {figure(sent, 0)} tokens, not {figure(asked, 0)}")
+    return join([str(row["condition"]), *(tag("small", note) for note in notes)])
+
+
+CONDITION = Heading("condition", condition_cell, "")
+
+
+def rate_columns(rows: Sequence[Row]) -> list[Heading]:
+    """Rate, interval and what is behind it; bandwidth and price where there are any."""
+    columns = [
+        Heading("tok/s", lambda row: rate(row["tok_s"])),
+        Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
+        *(
+            []
+            if all(row["interval_scope"] == BETWEEN_STARTS for row in rows)
+            else [Heading("interval holds", _scope, "")]
+        ),
+        Heading("starts", lambda row: figure(row["visits"], 0)),
+        Heading("repeats", lambda row: figure(row["repeats"], 0)),
+        Heading("cv", lambda row: percent(row["cv"])),
+        Heading("chars/s", lambda row: rate(row["chars_s"])),
+    ]
+    if any(row["mbu"] is not None for row in rows):
+        columns.append(Heading("MBU \N{GREATER-THAN OR EQUAL TO}", lambda row: _used(row["mbu"])))
+    if any(row["usd_per_mtok"] for row in rows):
+        columns.append(Heading("USD per M tokens", lambda row: usd(row["usd_per_mtok"])))
+    return columns
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share of 1, in percent."""
+    return NOTHING if value is None else f"{value:.{digits}%}"
+
+
+def _used(value: float | None) -> str:
+    """A share that is there, however small: of a tiny model 0 % would say that nothing is read."""
+    return NOTHING if value is None else f"{significant(100 * value, 2)}%"
+
+
+def _scope(row: Row) -> str:
+    return NOTHING if row["tok_s_lo"] is None else row["interval_scope"]

@@ -1,34 +1,41 @@
-"""What the page shows: the newest rows, by kind, by the plots that they share, and by lines of a plot."""
+"""What the page shows: of a snapshot the newest rows, by kind, by the plots that they share, and by lines of a plot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import polars as pl
 
 from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from warehouse.dataset.tables import CURVE, DIAGNOSTIC_EXTRACTORS, counts
-from warehouse.report.display.figures import Row
+from warehouse.ledger.verdicts import Reason
+from warehouse.report.display.figures import MARKED, REPLAY, REPLAY_NUMBER, Row, technique_sign
 from warehouse.report.published.read import Published
+
+_K = TypeVar("_K", bound=Hashable)
+
+
+def grouped(rows: Sequence[Row], key: Callable[[Row], _K]) -> dict[_K, list[Row]]:
+    """The rows of each key, in their order."""
+    groups: dict[_K, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def benches_of(rows: Sequence[Row], *, by_precision: bool = True) -> list[list[Row]]:
     """Rows that share a plot: of one model, engine and machine, in one run, and of one precision unless told."""
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((*bench(row), row["precision"] if by_precision else "", row["run_id"]), []).append(row)
-    return [*found.values()]
+    groups = grouped(rows, lambda row: (*bench(row), row["precision"] if by_precision else "", row["run_id"]))
+    return [*groups.values()]
 
 
-def cells_of(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that share a line of one; rejected rows are in tables only."""
-    found: dict[Cell, list[Row]] = {}
-    for row in rows:
-        if row["verdict"] != "rejected":
-            found.setdefault((row["run_id"], row["cell_key"]), []).append(row)
-    return [*found.values()]
+def cell_of(row: Row) -> Cell:
+    """The cell in its run."""
+    return row["run_id"], row["cell_key"]
 
 
 DEMO_FAMILY_PREFIX = "tiny-"
@@ -46,7 +53,6 @@ APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
 """Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else
 was timed on it: given prompts, and a part of a request."""
 
-_K = TypeVar("_K", bound=Hashable)
 
 Bench = tuple[str, str, str]
 """Model, engine and kind of machine: what shares a table and a plot."""
@@ -88,21 +94,9 @@ class View:
             rows = self._by_step.get(columns["step"], [])
         return [row for row in rows if all(row[name] == value for name, value in columns.items())]
 
-    def rates(self) -> list[Row]:
-        """Rows with a headline rate, whatever their verdict.
-
-        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it, then those of
-        named workloads, then those of generation at a depth; those of single categories never are.
-        """
-        return self._rates
-
     def is_told_apart(self) -> bool:
         """Whether all rates are those of steps that have sections of their own."""
-        return bool(self._rates) and all(row["step"] in APART for row in self._rates)
-
-    def scores(self) -> list[Row]:
-        """Scores that count, of whole evaluations."""
-        return self._scores
+        return bool(self.rates) and all(row["step"] in APART for row in self.rates)
 
     def diagnostics(self) -> list[Row]:
         """Scores by readers that don't count: what a careless grader would have published."""
@@ -143,7 +137,12 @@ class View:
         return self._load_by_condition.get((row["run_id"], row["cell_key"], row["condition"]))
 
     @cached_property
-    def _rates(self) -> list[Row]:
+    def rates(self) -> list[Row]:
+        """Rows with a headline rate, whatever their verdict.
+
+        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it, then those of
+        named workloads, then those of generation at a depth; those of single categories never are.
+        """
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
         whole = [row for row in rated if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
         first: dict[Bench, int] = {}
@@ -156,32 +155,26 @@ class View:
         return {(row["run_id"], row["cell_key"], row["condition"]): row for row in self.load}
 
     @cached_property
-    def _scores(self) -> list[Row]:
+    def scores(self) -> list[Row]:
+        """Scores that count, of whole evaluations."""
         return [row for row in self.rows if counts(row)]
 
     @cached_property
     def _by_cell(self) -> dict[Cell, list[Row]]:
-        return _grouped(self.rows, lambda row: (row["run_id"], row["cell_key"]))
+        return grouped(self.rows, cell_of)
 
     @cached_property
     def _by_step(self) -> dict[str, list[Row]]:
-        return _grouped(self.rows, lambda row: row["step"])
+        return grouped(self.rows, lambda row: row["step"])
 
     @cached_property
     def _pairs_by_cell(self) -> dict[tuple[str, str, str], list[Row]]:
-        return _grouped(self.pairs, lambda pair: (pair["run_id"], pair["cell_key"], pair["kind"]))
+        return grouped(self.pairs, lambda pair: (pair["run_id"], pair["cell_key"], pair["kind"]))
 
 
 def _rank(row: Row) -> int:
     """Which steps' rates stand for a bench before which others: 0 those of load shapes, then those told apart."""
     return 1 + APART.index(row["step"]) if row["step"] in APART else 0
-
-
-def _grouped(rows: Sequence[Row], key: Callable[[Row], _K]) -> dict[_K, list[Row]]:
-    groups: dict[_K, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def favour(pair: Row) -> tuple[int, float]:
@@ -221,6 +214,18 @@ def load_name(row: Row) -> str:
     return f"{row['condition']} ({row['mode']})" if is_other else str(row["condition"])
 
 
+def ar_first(row: Row) -> tuple[bool, str]:
+    """Sorts AR before all others, and those by name."""
+    return row["technique"] != "ar", technique_sign(row)
+
+
+def note_of(rows: Sequence[Row], *more: str) -> str:
+    """What a plot of one bench is of."""
+    first = rows[0]
+    said = f"{first['model']} {first['precision']}", f"{first['engine']} on {first['gpu']}", *more
+    return f"{', '.join(said)}."
+
+
 def curve_of(row: Row) -> tuple[object, ...]:
     """What names the curve over K that a row of `k_curves` or `recommendations` is of."""
     return tuple(row[name] for name in CURVE)
@@ -242,3 +247,97 @@ def headline_shape(rows: list[Row]) -> LoadShape | None:
         return None
     lightest = ("concurrency", "context_tokens", "condition", "mode", "output_tokens")
     return load_shape(min(known, key=lambda row: [row[name] or 0 for name in lightest]))
+
+
+CELL_ON = ("cell_key", "gpu", "step")
+"""What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""
+
+HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
+"""What a row shares with the AR row of its run, whose model is the row's `compared_as`."""
+
+
+def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
+    """Pick what is shown: the newest run of every cell and step on every machine, and the AR that it was held against.
+
+    Args:
+        tables: of one snapshot.
+    """
+    everything = tables["results_consolidated"]
+    kept = _newest(everything)
+    shown = everything.join(kept, on=kept.columns, how="semi", maintain_order="left")
+    runs = shown.select("run_id", "gpu").unique()
+    visits, load, curves = (tables[name] for name in ("visits", "load", "k_curves"))
+    pairs = _named(_pairs(tables["pairs"], kept, runs), shown)
+    rows, pairs, attempts = _numbered(shown, pairs, tables["attempts"])
+    return View(
+        rows=[*rows.to_dicts()],
+        pairs=[*pairs.to_dicts()],
+        attempts=[*attempts.to_dicts()],
+        older_rows=everything.height - shown.height,
+        visits=[*visits.join(runs, on=runs.columns, how="semi", maintain_order="left").to_dicts()],
+        load=[*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
+        k_curves=[*_points(curves, kept, "semi").to_dicts()],
+        recommendations=_of_curves(tables["recommendations"], curves, kept),
+    )
+
+
+def _numbered(*frames: pl.DataFrame) -> list[pl.DataFrame]:
+    """The rows with the number of their source of replayed acceptance, so that each has a sign of its own."""
+    said = (frame["acceptance_source"] for frame in frames if "acceptance_source" in frame.columns)
+    sources = dict.fromkeys(source for each in said for source in each if (source or "").startswith(REPLAY))
+    numbers = {source: number for number, source in enumerate(sources, 1)}
+    number = pl.col("acceptance_source").replace_strict(numbers, default=None, return_dtype=pl.Int64)
+    return [
+        frame.with_columns(number.alias(REPLAY_NUMBER)) if "acceptance_source" in frame.columns else frame
+        for frame in frames
+    ]
+
+
+def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame, kept: pl.DataFrame) -> list[Row]:
+    """Recommendations of curves that are shown whole: one that rests on a row measured anew since is out of date."""
+    gone = _points(curves, kept, "anti")
+    whole = recommended.join(gone, on=CURVE, how="anti", nulls_equal=True, maintain_order="left")
+    return [*whole.to_dicts()]
+
+
+def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti"]) -> pl.DataFrame:
+    """Points of curves by whether the row that they are of is shown: it may be of another run than the curve."""
+    row_of = [pl.coalesce("measured_in", "run_id") if name == "run_id" else pl.col(name) for name in kept.columns]
+    return curves.join(kept, left_on=row_of, right_on=kept.columns, how=how, maintain_order="left")
+
+
+def _newest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Cell, machine, step and run of what is shown.
+
+    A run that measured only a control stands beside what an earlier one measured, and replaces none of it. A run's AR
+    stays while a row that was divided by it does, though AR was measured again since.
+    """
+    ordered = rows.sort("measured_at", "run_id")
+    measured = ordered.filter(~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value))
+    latest = [each.unique(CELL_ON, keep="last").select(*CELL_ON, "run_id") for each in (measured, ordered)]
+    newest = pl.concat(latest).unique()
+    others = rows.join(newest, on=newest.columns, how="semi").filter(pl.col("technique") != "ar")
+    theirs = others.with_columns(model=pl.col("compared_as"))
+    baselines = rows.filter(technique="ar").join(theirs, on=(*HELD_AGAINST, "model"), how="semi")
+    return pl.concat([newest, baselines.select(newest.columns)]).unique()
+
+
+def _pairs(pairs: pl.DataFrame, kept: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Comparisons of what is shown; placebos of all its runs, because a control need not be a cell of the run."""
+    is_placebo = pl.col("kind") == "placebo"
+    compared = pairs.filter(~is_placebo).join(kept, on=kept.columns, how="semi", maintain_order="left")
+    placebos = pairs.filter(is_placebo).join(runs, on=runs.columns, how="semi", maintain_order="left")
+    return pl.concat([compared, placebos])
+
+
+def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    """The pairs with what must stand beside their cells' names, which only rows know.
+
+    A placebo stands under the cell that brought its AR along. It has that one's weights, because dummy ones are only
+    compared with dummy ones, but neither drafts nor denoises, so that nothing else of it was replayed.
+    """
+    cell = ("run_id", "cell_key")
+    facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)
+    named = pairs.join(facts, on=cell, how="left", maintain_order="left")
+    of_the_cell = pl.when(pl.col("kind") != "placebo")
+    return named.with_columns(of_the_cell.then(pl.col(name)).alias(name) for name in MARKED if name != "weights")

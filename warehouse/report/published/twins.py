@@ -14,9 +14,63 @@ from configs.steps.load import category_of
 from configs.steps.prompts import workload_of
 from configs.steps.throughput import NATURAL
 from warehouse.dataset.tables import counts
-from warehouse.report.published import memory
-from warehouse.report.published.figures import PublishedRow
-from warehouse.report.published.read import Published
+from warehouse.report.published.read import Published, PublishedRow
+
+GB = 1e9
+
+MEMORY_STEP, MEMORY_FIGURE = "memory", "memory_gb"
+"""What a source's figure counts decides which of our memory step's means the same.
+
+    in use              what was taken of the card while it generated: `engine_memory_peak_bytes`, of the engine's own
+                        processes over a request of full length. Only of an engine that takes what it needs: one that
+                        keeps a cache (vLLM) takes the share of the card that it is told to, whatever it needs.
+    weights and cache   a sum of what has to fit: `weights_bytes`, target and draft, and the cache of one request of
+                        full length, which is `kv_bytes_per_token` times its tokens.
+
+`gpu_memory_peak_bytes` is of everybody on the card, so it is nobody's twin. Sources print GB and don't say whether of
+10^9 bytes; ours are.
+"""
+
+
+def ours_gb(row: Mapping[str, Any], published: PublishedRow) -> tuple[str, float] | None:
+    """The column of a row of the memory step that means what is published, and its GB; None: it has none."""
+    if (row["gpus"] or 1) > 1:  # columns are of one card; all that is published is of one
+        return None
+    if published.memory_is == "in use":
+        column, found = (
+            "engine_memory_peak_bytes",
+            row["engine_memory_peak_bytes"] if _takes_what_it_needs(row) else None,
+        )
+    else:
+        column, found = "weights_bytes", _weights_and_cache(row)
+    return None if found is None else (column, found / GB)
+
+
+def _memory_differences(row: Mapping[str, Any], published: PublishedRow) -> Iterator[str]:
+    """What a reader must know before dividing one by the other."""
+    if published.memory_is == "in use":
+        yield f"ours is the peak of the engine's processes over a request of {full_tokens(row)} tokens"
+        yield "what theirs was read off isn't said"
+    else:
+        yield f"both add up weights and the cache of {full_tokens(row)} tokens"
+        if published.kv_cache_dtype != "auto" and published.kv_cache_dtype not in (row["argv"] or ""):
+            yield f"their cache is in {published.kv_cache_dtype}"
+    yield "whether their GB are of 10^9 or 2^30 bytes, 7 % apart, isn't said"
+
+
+def full_tokens(row: Mapping[str, Any]) -> int:
+    """The request that the step sends: as long as the cell's context."""
+    return int(row["context_tokens"] + row["output_tokens"])
+
+
+def _takes_what_it_needs(row: Mapping[str, Any]) -> bool:
+    return row["kv_cache_bytes"] is None
+
+
+def _weights_and_cache(row: Mapping[str, Any]) -> float | None:
+    weights, per_token = row["weights_bytes"], row["kv_bytes_per_token"]
+    return None if weights is None or per_token is None else weights + per_token * full_tokens(row)
+
 
 SHORT_CONTEXT_TOKENS = 1024
 """Contexts up to here are alike, whatever their length: a few MB of cache beside GB of weights. Also one that isn't
@@ -25,7 +79,7 @@ published, which no write-up calls long."""
 ALIKE = 0.1
 """Most by which longer contexts may differ, as a share: "8K" may be 8000 or 8192 tokens."""
 
-ANYWHERE = ("speedup", "score", memory.FIGURE)
+ANYWHERE = ("speedup", "score", MEMORY_FIGURE)
 """Figures that are compared across machines."""
 
 SERVED = ("model", "precision", "technique")
@@ -106,7 +160,7 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
         return False
     if published.suite is not None:
         return row.get("score") is not None and counts(row) and _same_suite(row, published)
-    if row["step"] == memory.STEP:
+    if row["step"] == MEMORY_STEP:
         return None not in (published.memory_gb, published.memory_is) and _as_long(row, published)
     if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
         return False
@@ -153,7 +207,7 @@ def _near(ours: int, theirs: int) -> bool:
 def _as_long(row: Mapping[str, Any], published: PublishedRow) -> bool:
     """Whether the memory step's request is as long as theirs, as far as that is published."""
     theirs = published.context_tokens
-    return theirs is None or (row["context_tokens"] is not None and _near(memory.full_tokens(row), theirs))
+    return theirs is None or (row["context_tokens"] is not None and _near(full_tokens(row), theirs))
 
 
 def _other_length(row: Mapping[str, Any], published: PublishedRow) -> bool:
@@ -161,9 +215,9 @@ def _other_length(row: Mapping[str, Any], published: PublishedRow) -> bool:
 
 
 def _figures(row: Mapping[str, Any], judged: Published) -> Iterator[Twin]:
-    if row["step"] == memory.STEP:
-        if (found := memory.ours_gb(row, judged.row)) is not None:
-            yield Twin(row, judged, memory.FIGURE, *found, tuple(_differences(row, judged, memory.FIGURE)))
+    if row["step"] == MEMORY_STEP:
+        if (found := ours_gb(row, judged.row)) is not None:
+            yield Twin(row, judged, MEMORY_FIGURE, *found, tuple(_differences(row, judged, MEMORY_FIGURE)))
         return
     for name, column in COMPARED_OF_A_PART.get(row["mode"], COMPARED).items():
         if row.get(column) is not None and name in judged.row.figures:
@@ -187,8 +241,8 @@ def _differences(row: Mapping[str, Any], judged: Published, figure: str) -> Iter
     if figure == "score":
         yield from [f"n is {row['n']} here"] if theirs.n != row["n"] else []
         return
-    if figure == memory.FIGURE:
-        yield from memory.differences(row, theirs)
+    if figure == MEMORY_FIGURE:
+        yield from _memory_differences(row, theirs)
         return
     if theirs.concurrency is None:
         yield "theirs is an average over several loads"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from configs.more_steps import more_steps
-from warehouse.report.display.section import Section
+from configs.step import more_steps
+from warehouse.report.display.markup import Section
 
 __path__ += more_steps("warehouse/report")
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 from configs.steps.depth import DECODE, PREFILL
 from warehouse.ledger.verdicts import worst
-from warehouse.report.display.curves import curves, points_of
-from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span, technique_sign
-from warehouse.report.display.markup import Child, Markup
-from warehouse.report.display.section import Section, plot, section
-from warehouse.report.display.speed_sections import claim_cell, plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import DEPTH_STEP, View, bench, benches_of, cells_of
+from warehouse.report.display.claims import speedup_columns
+from warehouse.report.display.curves import curves, lines_of
+from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
+from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section
+from warehouse.report.display.tables import Heading, naming, table, verdict_mark, without_empty
+from warehouse.report.display.view import DEPTH_STEP, View, ar_first, bench, benches_of, note_of
 
 LEAD = (
     "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: "
@@ -31,6 +30,7 @@ def depth_section(view: View) -> Markup | None:
     drawings = [drawing for each in benches_of(rated) for drawing in _drawings(each)]
     rows = _in_order(rated)
     several = len({row["concurrency"] for row in rows}) > 1 or rows[0]["concurrency"] != 1
+    *_, claim = speedup_columns(view)
     columns = [
         *naming(view.rows),
         Heading("depth", lambda row: figure(row["depth_tokens"], 0)),
@@ -46,14 +46,13 @@ def depth_section(view: View) -> Markup | None:
         Heading("peak", _of(DECODE, lambda row: with_sd(row["peak_tok_s"], row["peak_tok_s_sd"]))),
         Heading("tg speedup", _of(DECODE, lambda row: figure(row["speedup"]))),
         Heading("95 % interval", _of(DECODE, lambda row: span(row["speedup_lo"], row["speedup_hi"]))),
-        Heading("claim", _of(DECODE, lambda row: claim_cell(view, row)), ""),
+        Heading("claim", _of(DECODE, claim.cell), ""),
         Heading("acceptance length", _of(DECODE, lambda row: figure(row["acceptance_length"]))),
         Heading("runs", lambda row: figure(row["repeats"], 0)),
         Heading("verdict", verdict_mark, ""),
     ]
-    shown = table("Speeds at context depths", without_empty(columns, rows), fair_share(rows, bench))
-    left_out = more(rows, "results_consolidated")
-    return section("depth", "Depth", LEAD.format(window=_window(rated)), plots_of(drawings), shown, left_out)
+    shown = table("Speeds at context depths", without_empty(columns, rows), rows, "results_consolidated", share=bench)
+    return section("depth", "Depth", LEAD.format(window=_window(rated)), plots_of(drawings), shown)
 
 
 def with_sd(mean: float | None, sd: float | None) -> str:
@@ -67,7 +66,7 @@ def _mean(row: Row) -> str:
     return with_sd(row["tok_s_mean"], row["tok_s_sd"])
 
 
-def _of(mode: str, cell: Callable[[Row], str]) -> Callable[[Row], Child]:
+def _of(mode: str, cell: Callable[[Row], Child]) -> Callable[[Row], Child]:
     """A cell about one part of a depth; a dash where that wasn't measured."""
     return lambda row: NOTHING if row[mode] is None else cell(row[mode])
 
@@ -101,13 +100,8 @@ def _in_order(rated: Sequence[Row]) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (
-            *bench(row),
-            row["precision"],
-            row["technique"] != "ar",
-            technique_sign(row),
-            row["run_id"],
-            row["concurrency"],
-            row["depth_tokens"],
+            *(*bench(row), row["precision"], *ar_first(row)),
+            *(row["run_id"], row["concurrency"], row["depth_tokens"]),
         ),
     )
 
@@ -118,22 +112,13 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     made = []
     for mode, title in ((DECODE, "Token generation at depth"), (PREFILL, "Prompt processing at depth")):
         here = [row for row in rows if (row["mode"], row["concurrency"]) == (mode, fewest)]
-        known = (
-            points_of(each, lambda row: row["depth_tokens"], lambda row: row["tok_s_mean"]) for each in cells_of(here)
-        )
-        lines = [points for points in known if points]
-        if lines:
+        if lines := lines_of(here, lambda row: row["depth_tokens"], lambda row: row["tok_s_mean"]):
             depths = sorted({point.number for points in lines for point in points})
             unit = f"{_names(here, mode)}, tokens per second"
             drawing = curves(title, unit, "depth, tokens", {depth: float(depth) for depth in depths}, lines)
-            made.append(plot(title, _note(here), drawing))
+            flight = "one request at a time" if fewest == 1 else f"{fewest} in flight"
+            made.append(plot(title, note_of(here, flight), drawing))
     return made
-
-
-def _note(rows: Sequence[Row]) -> str:
-    first = rows[0]
-    flight = "one request at a time" if first["concurrency"] == 1 else f"{first['concurrency']} in flight"
-    return f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}, {flight}."
 
 
 SECTIONS = (Section("depth", "Depth", depth_section, 35),)

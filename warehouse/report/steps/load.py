@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from configs.steps.load import OPEN, category_of
-from warehouse.report.display.curves import points_of
-from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
-from warehouse.report.display.load_plots import IN_FLIGHT, PER_SECOND, against_load, speedup_plots
-from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.rate_columns import share
-from warehouse.report.display.section import Section, plot, section
-from warehouse.report.display.speed_sections import claim_cell, plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, bench, benches_of, cells_of
+from warehouse.report.display.claims import speedup_columns
+from warehouse.report.display.curves import IN_FLIGHT, PER_SECOND, against_load, lines_of
+from warehouse.report.display.figures import NOTHING, Row, figure, rate, span
+from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section, tag
+from warehouse.report.display.plots import speedup_plots
+from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
+from warehouse.report.display.view import LOAD_STEP, View, ar_first, bench, benches_of, note_of
 
 LEAD = (
     "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "
@@ -67,7 +65,7 @@ def load_section(view: View) -> Markup | None:
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
-        *_speedup_columns(view),
+        *speedup_columns(view),
         *(latency(view, name, percent) for name, percent in LATENCIES_SHOWN),
         Heading("requests/s", shown(view, "requests_s", 2)),
         *goodput_columns(view, rows),
@@ -91,16 +89,15 @@ def category_section(view: View) -> Markup | None:
         Heading("category", lambda row: category_of(row["condition"]), ""),
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
         Heading("tok/s", lambda row: rate(row["tok_s"])),
-        *_speedup_columns(view),
+        *speedup_columns(view),
         Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
         *(latency(view, name, percent) for name, percent in (("ttft", 50), ("tpot", 50))),
         Heading("answer, tokens", shown(view, "answer_tokens", 0)),
         Heading("requests", shown(view, "requests", 0)),
         Heading("verdict", verdict_mark, ""),
     ]
-    content = table("Load by category", columns, fair_share(rows, bench))
-    left_out = more(rows, "results_consolidated")
-    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), content, left_out)
+    content = table("Load by category", columns, rows, "results_consolidated", share=bench)
+    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), content)
 
 
 def _rated(view: View) -> list[Row]:
@@ -121,8 +118,7 @@ def _plots(rows: Sequence[Row], figures: Iterable[Figure], load: Value, loads: s
     """Plots of one bench against its loads; rejected rows are in the table only."""
     made = []
     for title, unit, note, value in figures:
-        lines = [points for each in cells_of(rows) if (points := points_of(each, load, value))]
-        if lines:
+        if lines := lines_of(rows, load, value):
             drawing = against_load(title, unit, lines, loads, has_bound=note == ALL)
             made.append(plot(title, f"{note_of(rows)} {note}".rstrip(), drawing))
     return made
@@ -139,14 +135,6 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
 
 def _category(row: Row) -> str:
     return category_of(row["condition"]) or ""
-
-
-def _speedup_columns(view: View) -> list[Heading]:
-    return [
-        Heading("speedup", lambda row: figure(row["speedup"])),
-        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        Heading("claim", lambda row: claim_cell(view, row), ""),
-    ]
 
 
 def rate_section(view: View) -> Markup | None:
@@ -243,7 +231,7 @@ def goodput_columns(view: View, rows: Sequence[Row]) -> list[Heading]:
         return []
     return [
         Heading("goodput/s", shown(view, "goodput_s", 2)),
-        Heading("good", lambda row: share(value_of(view, "goodput_share")(row), 0)),
+        Heading("good", lambda row: percent(value_of(view, "goodput_share")(row), 0)),
     ]
 
 
@@ -269,12 +257,8 @@ def in_order(rows: Sequence[Row], load: Value) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (
-            row["technique"] != "ar",
-            technique_sign(row),
-            row["precision"],
-            row["run_id"],
-            category_of(row["condition"]) or "",
-            load(row) or 0.0,
+            *(*ar_first(row), row["precision"], row["run_id"]),
+            *(category_of(row["condition"]) or "", load(row) or 0.0),
         ),
     )
 
@@ -283,12 +267,6 @@ def in_flight(row: Row) -> float | None:
     """The load of a closed loop."""
     number: float | None = row["concurrency"]
     return number
-
-
-def note_of(rows: Sequence[Row]) -> str:
-    """What a plot is of."""
-    first = rows[0]
-    return f"{first['model']} {first['precision']}, {first['engine']} on {first['gpu']}."
 
 
 SECTIONS = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from configs.steps.load import category_of
-from warehouse.report.display.curves import points_of
-from warehouse.report.display.drawing import WIDTH, Scale, axis_below, fill, svg, text
+from warehouse.report.display.curves import IN_FLIGHT, against_load, lines_of
 from warehouse.report.display.figures import (
     MINUS,
     NOTHING,
@@ -16,16 +15,11 @@ from warehouse.report.display.figures import (
     rate,
     significant,
     technique_label,
-    technique_sign,
 )
-from warehouse.report.display.load_plots import IN_FLIGHT, against_load
-from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.plots import BAR, GAP, bar_label, room_for_labels, usual_precision
-from warehouse.report.display.rate_columns import CONDITION
-from warehouse.report.display.section import FEWEST_BARS, Section, apart, plot, section
-from warehouse.report.display.speed_sections import plots_of
-from warehouse.report.display.tables import Heading, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, bench, benches_of, cells_of
+from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, Section, apart, plot, plots_of, section, tag
+from warehouse.report.display.plots import cell_bars
+from warehouse.report.display.tables import CONDITION, Heading, naming, table, verdict_mark, without_empty
+from warehouse.report.display.view import LOAD_STEP, MEMORY_STEP, View, ar_first, bench, benches_of, grouped
 
 GIB, KIB = 1024**3, 1024
 
@@ -135,17 +129,12 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     trusted = [row for row in rows if row["verdict"] != "rejected"]
     note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
-    cells = cells_of([row for row in trusted if row["step"] == LOAD_STEP])
-    known = (points_of(each, _in_flight, lambda row: row["energy_j_per_token"]) for each in cells)
-    lines = [points for points in known if points]
-    if lines:
+    suites = [row for row in trusted if row["step"] == LOAD_STEP]
+    if lines := lines_of(suites, _in_flight, lambda row: row["energy_j_per_token"]):
         drawing = against_load("Energy per token against load", "joules per token", lines, IN_FLIGHT)
         made.append(plot("Energy per token against load", note, drawing))
-    shapes: dict[tuple[str, str, str], list[Row]] = {}
-    for row in trusted:
-        if row["step"] != LOAD_STEP:
-            shapes.setdefault((row["step"], row["condition"], row["mode"]), []).append(row)
-    for (_, condition, mode), bars in shapes.items():
+    others = [row for row in trusted if row["step"] != LOAD_STEP]
+    for (_, condition, mode), bars in grouped(others, lambda row: (row["step"], row["condition"], row["mode"])).items():
         name = condition if mode == "fixed" else f"{condition} ({mode})"
         if len(bars) >= FEWEST_BARS:
             said = note + apart(bars, f"{TIMES} AR")
@@ -162,32 +151,16 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (
-            *bench(row),
-            row["run_id"],
-            row["technique"] != "ar",
-            technique_sign(row),
-            row["concurrency"] or 0,
-            row["condition"] or "",
+            *(*bench(row), row["run_id"], *ar_first(row)),
+            *(row["concurrency"] or 0, row["condition"] or ""),
         ),
     )
 
 
 def energy_bars(rows: Sequence[Row]) -> Markup:
     """Joules per token of several cells; shorter is better."""
-    usual = usual_precision(rows)
-    longest = max(row["energy_j_per_token"] for row in rows)
-    scale = Scale(0, longest * 1.04, room_for_labels([bar_label(row, usual) for row in rows]), WIDTH - 44)
-    drawn: list[Child] = [axis_below(scale, len(rows) * (BAR + GAP), 0, "joules per token")]
-    for number, row in enumerate(rows):
-        top, joules = number * (BAR + GAP), row["energy_j_per_token"]
-        width = scale.at(joules) - scale.start
-        drawn += [
-            text(scale.start - 6, top + BAR / 2 + 4, bar_label(row, usual), "end"),
-            tag("rect", x=scale.start, y=top, width=width, height=BAR, rx=2, class_=fill(row)),
-            text(scale.at(joules) + 5, top + BAR / 2 + 4, significant(joules), "value"),
-        ]
     said = "; ".join(f"{technique_label(row)} {significant(row['energy_j_per_token'])} J" for row in rows)
-    return svg("Energy per token", said, len(rows) * (BAR + GAP) + 34, drawn, rows)
+    return cell_bars(rows, "energy_j_per_token", significant, "Energy per token", said, right=44)
 
 
 SECTIONS = (Section("memory", "Memory and energy", memory_section, 65),)

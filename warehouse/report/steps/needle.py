@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from configs.steps.needle import length_name
 from warehouse.report.display import figures
 from warehouse.report.display.figures import NOTHING, technique_label
-from warehouse.report.display.markup import Child, Markup, join, tag
-from warehouse.report.display.section import Section, section
+from warehouse.report.display.markup import Child, Markup, Section, join, section, tag
 from warehouse.report.display.tables import Heading, table
-from warehouse.report.display.view import View, bench
+from warehouse.report.display.view import View, bench, cell_of, grouped
 
 
 def needle_section(view: View) -> Markup | None:
@@ -23,15 +22,8 @@ def needle_section(view: View) -> Markup | None:
         "Found out of asked, with the exact 95 % interval of the share: so few can show that needles are lost, hardly "
         "that none is. A dash: the cell doesn't serve that length."
     )
-    grids = [_grid(rows, shown) for rows in _by_cell(shown)]
+    grids = [_grid(rows, shown) for rows in grouped(shown, cell_of).values()]
     return section("needle", "Needles in long texts", lead, *(child for grid in grids for child in grid))
-
-
-def _by_cell(shown: Sequence[figures.Row]) -> list[list[figures.Row]]:
-    cells: dict[tuple[str, str], list[figures.Row]] = {}
-    for row in shown:
-        cells.setdefault((row["run_id"], row["cell_key"]), []).append(row)
-    return [*cells.values()]
 
 
 def _grid(rows: Sequence[figures.Row], shown: Sequence[figures.Row]) -> tuple[Markup, Markup]:

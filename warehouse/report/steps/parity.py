@@ -5,8 +5,7 @@ from __future__ import annotations
 from warehouse.report.display import figures
 from warehouse.report.display.claims import control_of
 from warehouse.report.display.figures import NOTHING, figure, technique_label
-from warehouse.report.display.markup import Markup, tag
-from warehouse.report.display.section import Section, section
+from warehouse.report.display.markup import Markup, Section, section, tag
 from warehouse.report.display.tables import Heading, naming, table, verdict_mark
 from warehouse.report.display.view import View
 

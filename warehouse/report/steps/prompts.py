@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.prompts import workload_of
-from warehouse.report.display.figures import NOTHING, Row, figure, rate, span, technique_sign
-from warehouse.report.display.load_plots import speedup_plots
-from warehouse.report.display.markup import Markup, tag
-from warehouse.report.display.rate_columns import share
-from warehouse.report.display.section import Section, section
-from warehouse.report.display.speed_sections import claim_cell, plots_of
-from warehouse.report.display.tables import Heading, fair_share, more, naming, table, verdict_mark
-from warehouse.report.display.view import PROMPTS_STEP, View, bench, benches_of
-from warehouse.report.steps.load import note_of
+from warehouse.report.display.claims import speedup_columns
+from warehouse.report.display.figures import NOTHING, Row, figure, rate, span
+from warehouse.report.display.markup import Markup, Section, plots_of, section, tag
+from warehouse.report.display.plots import speedup_plots
+from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
+from warehouse.report.display.view import PROMPTS_STEP, View, ar_first, bench, benches_of, note_of
 
 LEAD = (
     "Named prompts, each asked by itself and several at once: copies of one prompt are sent together, answers end by "
@@ -38,8 +35,7 @@ def workload_section(view: View) -> Markup | None:
         "Workloads",
         LEAD,
         plots_of(drawings),
-        table("Workloads", _columns(view, rows), fair_share(rows, bench)),
-        more(rows, "results_consolidated"),
+        table("Workloads", _columns(view, rows), rows, "results_consolidated", share=bench),
     )
 
 
@@ -56,9 +52,7 @@ def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
         Heading("chars/s", lambda row: rate(row["chars_s"])),
-        Heading("speedup", lambda row: figure(row["speedup"])),
-        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
-        Heading("claim", lambda row: claim_cell(view, row), ""),
+        *speedup_columns(view),
     ]
     if width:
         columns.append(Heading("acceptance length", lambda row: figure(row["acceptance_length"])))
@@ -84,7 +78,7 @@ def _programs(row: Row) -> Markup | str:
 
 
 def _positions(row: Row) -> str:
-    return " / ".join(share(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
+    return " / ".join(percent(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
 
 
 def _bars(rows: Sequence[Row]) -> list[Markup]:
@@ -104,13 +98,8 @@ def _in_order(rows: Sequence[Row]) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (
-            *bench(row),
-            workload_of(row["condition"]),
-            row["concurrency"],
-            row["technique"] != "ar",
-            technique_sign(row),
-            row["precision"],
-            row["run_id"],
+            *(*bench(row), workload_of(row["condition"]), row["concurrency"]),
+            *(*ar_first(row), row["precision"], row["run_id"]),
         ),
     )
 

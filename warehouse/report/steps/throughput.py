@@ -1,22 +1,254 @@
-"""The section about streams: when tokens arrive, of cells and of the AR beside them."""
+"""Sections about speed: AR, speedups, acceptance, and when the tokens of streams arrive.
+
+AR as the control of a cell is no row of the dataset, and yet what the cell is held against; it is drawn here, too.
+"""
 
 from __future__ import annotations
 
-from warehouse.report.display.figures import figure
-from warehouse.report.display.markup import Child, Markup, tag
-from warehouse.report.display.rate_columns import CONDITION
-from warehouse.report.display.section import Section, section
-from warehouse.report.display.speed_sections import (
-    acceptance_section,
-    baseline_section,
-    controls,
-    of_each,
-    speed_section,
-)
-from warehouse.report.display.tables import Heading, naming, table, verdict_mark
-from warehouse.report.display.view import View
+from collections.abc import Callable, Mapping, Sequence
+from math import isclose
+from operator import itemgetter
 
-LEAD = (
+from warehouse.ledger.verdicts import worst
+from warehouse.report.display.claims import speedup_columns
+from warehouse.report.display.curves import acceptance_lines, speedup_scatter
+from warehouse.report.display.figures import NOTHING, Row, figure, lengths, rate
+from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, Section, apart, plot, plots_of, section, tag
+from warehouse.report.display.plots import rate_bars, usual_precision
+from warehouse.report.display.tables import (
+    CONDITION,
+    Heading,
+    beside,
+    fair_share,
+    naming,
+    on_card,
+    rate_columns,
+    table,
+    verdict_mark,
+)
+from warehouse.report.display.view import APART, View, bench, grouped, headline_shape, load_name, load_shape
+
+
+def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -> list[Child]:
+    """A table of AR's starts, one row per cell and condition, and what is said above and below; no starts: nothing.
+
+    Args:
+        view: has the cells that the starts stand beside.
+        title: of the table.
+        starts: rows of `visits`.
+        figures: columns of what each start measured (`of_each`).
+    """
+    if not starts:
+        return []
+    found = _start_by_start(starts)
+    share = itemgetter("run_id")
+    shown = fair_share(found, share)
+    cells, named = beside(view.rows, shown)
+    card = on_card(shown)
+    columns = (
+        Heading("model", lambda control: f"{control['model']} {control['precision']}{card(control)}", ""),
+        Heading("condition", lambda control: control["condition"], ""),
+        *figures,
+        Heading("repeats", lambda control: figure(control["repeats"], 0)),
+        Heading("verdict", verdict_mark, ""),
+        cells,
+    )
+    said = tag("p", "As the control of other cells, each engine start of AR:")
+    return [said, table(title, columns, found, "visits", share=share, named=named)]
+
+
+def of_each(name: str, shown: Callable[[float | None], str]) -> Callable[[Row], str]:
+    """What each start of a control measured, in their order."""
+    return lambda control: ", ".join(shown(start[name]) for start in control["starts"])
+
+
+def _start_by_start(starts: Sequence[Row]) -> list[Row]:
+    """One row per cell and condition: its control's starts in their order, and the worst verdict."""
+    found = grouped(starts, itemgetter("run_id", "cell_key", "condition", "mode"))
+    return [
+        {
+            **each[0],
+            "starts": sorted(each, key=lambda start: int(start["visit"])),
+            "repeats": sum(start["repeats"] or 0 for start in each),
+            "verdict": worst(start["verdict"] for start in each),
+        }
+        for each in found.values()
+    ]
+
+
+def baseline_section(view: View) -> Markup | None:
+    """The AR table: the denominator of every speedup."""
+    if view.is_told_apart():
+        return None
+    rows = _by_load([row for row in view.rates if row["technique"] == "ar" and row["step"] not in APART])
+    lead = (
+        "Plain autoregressive decoding is what every speedup below is divided by: the control that a cell brought, "
+        "else the run's AR cell. Completion tokens over wall clock, not streamed, fixed output length, prefix cache "
+        "off; the engine's own counters had to agree."
+    )
+    verdict, divides = Heading("verdict", verdict_mark, ""), Heading("speedups divided by it", _divided_by(view))
+    columns = [*naming(view.rows), CONDITION, verdict, *rate_columns(rows), divides]
+    tables: list[Child] = [table("AR baseline", columns, rows)] if rows else []
+    timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
+    spoken_for = {_of_run(row): row["tok_s"] for row in rows}
+    starts = [start for start in timed if start["role"] == "control" and not _is_told(view, start, spoken_for)]
+    figures = Heading("tok/s", of_each("tok_s", rate)), Heading("divided by", lambda control: _divisor(view, control))
+    tables += controls(view, "AR as the control of other cells", starts, *figures)
+    return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
+
+
+def _divided_by(view: View) -> Callable[[Row], str]:
+    """How many comparisons of its run have an AR cell's rate for their divisor; where cells bring controls, none."""
+    divisors: dict[tuple[str, str, str], list[float]] = {}
+    for pair in view.pairs:
+        if pair["kind"] == "speed":
+            shape = pair["run_id"], pair["condition"], pair["mode"]
+            divisors.setdefault(shape, []).append(pair["baseline_value"])
+
+    def number(row: Row) -> str:
+        values = divisors.get((row["run_id"], row["condition"], row["mode"]), [])
+        return figure(sum(isclose(value, row["tok_s"], rel_tol=1e-9) for value in values) or None, 0)
+
+    return number
+
+
+def _of_run(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("run_id", "model", "precision", "condition", "mode"))
+
+
+def _is_told(view: View, control: Row, rates: Mapping[tuple[str, ...], float]) -> bool:
+    """Whether AR's own row of the run speaks for a control: nothing is divided by another rate than that."""
+    own, pair = rates.get(_of_run(control)), view.speed_pair(control)
+    return own is not None and (pair is None or isclose(pair["baseline_value"], own, rel_tol=1e-9))
+
+
+def _divisor(view: View, control: Row) -> str:
+    """What the cell's rate is really divided by: all starts of its control together; a dash where there is no pair."""
+    pair = view.speed_pair(control)
+    return NOTHING if pair is None else rate(pair["baseline_value"])
+
+
+SPEED_LEAD = (
+    "Speedup is against AR on the same machine, in the same run and under the same condition. Engine starts differ by "
+    "more than repeats within one do, so the 95 % interval is Student's t on log rates over starts and repeats, and "
+    "is made within a machine, never across. Within one start there is no interval of the speedup, and no claim; "
+    "nor where AR was not held against itself, or differed from itself (Placebo). A claim is corrected for the "
+    "number of cells, so an interval just beside 1 may carry none; it counts only where the verdict is ok."
+)
+
+
+def speed_section(view: View) -> Markup | None:
+    """Bars per bench, and the table of speedups."""
+    if view.is_told_apart():
+        return None
+    timed = [row for row in view.rates if row["step"] not in APART]
+    rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
+    others = _by_load([row for row in timed if row["technique"] != "ar"])
+    drawings = [
+        plot(f"Tokens per second, {name}", _load_note(rows), rate_bars(rows))
+        for name, rows in _by_shape(rates)
+        if len(rows) >= FEWEST_BARS
+    ]
+    if not others:
+        return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), tag("p", "Nothing but AR has been measured."))
+    columns = [
+        *naming(view.rows),
+        CONDITION,
+        *speedup_columns(view),
+        Heading("verdict", verdict_mark, ""),
+        *rate_columns(others),
+    ]
+    return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
+
+
+ACCEPTANCE_LEAD = (
+    "How much of what was drafted the target kept, by the engine's counters. Acceptance length counts verification "
+    "steps, each one token plus the accepted ones; tokens per step counts the steps without a draft too, of which "
+    "lookup has many. A step costs at least one of AR's, so a speedup above tokens per step can't be true and is "
+    "flagged."
+)
+
+
+def acceptance_section(view: View) -> Markup:
+    """What drafts are worth: acceptance length, tokens per step, and acceptance by position."""
+    drafted = _by_load([row for row in view.rates if row["acceptance_length"] is not None])
+    if not drafted:
+        nothing = tag("p", "Nothing that drafts has been measured.")
+        return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, nothing)
+    drawings: list[Markup] = []
+    for rows in _by_bench([row for row in drafted if row["verdict"] != "rejected"]):
+        shape = headline_shape(rows)
+        if shape is None:  # several workloads: their own section has each
+            continue
+        here = [row for row in rows if load_shape(row) == shape]
+        note = f"{_bench_note(here)} {shape.condition}"
+        fast = [row for row in here if row["speedup"] is not None]
+        positions = [row for row in here if row["acceptance_by_position"]]
+        if fast:
+            bound = f"{note}; dashed: tokens per step."
+            drawings.append(plot("Speedup against tokens per step", bound, speedup_scatter(fast)))
+        drawings += [plot("Acceptance by draft position", note, acceptance_lines(positions))] if positions else []
+    width = max(len(row["acceptance_by_position"] or ()) for row in drafted)
+    columns = [
+        *naming(view.rows),
+        CONDITION,
+        Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
+        Heading("tokens per step", lambda row: figure(row["tokens_per_step"])),
+        Heading("source", lambda row: row["acceptance_source"] or NOTHING, ""),
+        *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
+    ]
+    shown = table("Acceptance", columns, drafted)
+    return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, plots_of(drawings), shown)
+
+
+def _position(place: int) -> Callable[[Row], str]:
+    def shown(row: Row) -> str:
+        shares = row["acceptance_by_position"] or ()
+        return figure(shares[place]) if place < len(shares) else ""
+
+    return shown
+
+
+def _by_bench(rows: Sequence[Row]) -> list[list[Row]]:
+    groups = grouped(rows, bench)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _by_shape(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Rows that share a bar plot, with the name of their load shape."""
+    found: list[tuple[str, list[Row]]] = []
+    for group in _by_bench(rows):
+        found += [(load_name(alike[0]), alike) for alike in grouped(group, load_shape).values()]
+    return found
+
+
+def _by_load(rows: Sequence[Row]) -> list[Row]:
+    """By load shape, lightest first; within a shape AR first, then the fastest."""
+    shape = ("concurrency", "context_tokens")
+    return sorted(
+        rows,
+        key=lambda row: (
+            *(row[name] or 0 for name in shape),
+            row["condition"],
+            row["mode"],
+            row["technique"] != "ar",
+            -row["tok_s"],
+        ),
+    )
+
+
+def _bench_note(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return f"{first['model']} {usual_precision(rows)}, {first['engine']} on {first['gpu']}."
+
+
+def _load_note(rows: Sequence[Row]) -> str:
+    """The bench, the lengths that were asked for, and a word where the bars are not of one machine."""
+    asked = lengths(rows[0])
+    return _bench_note(rows) + (f" {asked}." if asked else "") + apart(rows, "speedups")
+
+
+LATENCY_LEAD = (
     "Medians of streamed requests of the same shape. TPOT is computed from token counts, never from chunks, and a "
     "stream that disagrees with the headline rate is rejected. Streaming is never used for tokens per second."
 )
@@ -51,7 +283,7 @@ def latency_section(view: View) -> Markup | None:
     tables += controls(view, "The same of AR as the control of other cells", starts, *figures)
     if any((row["concurrency"] or 1) > 1 for row in rows):
         tables.insert(0, tag("p", IN_STEP))
-    return section("latency", "Latency", LEAD, *(tables or [tag("p", "Nothing was streamed.")]))
+    return section("latency", "Latency", LATENCY_LEAD, *(tables or [tag("p", "Nothing was streamed.")]))
 
 
 SECTIONS = (

@@ -18,7 +18,7 @@ from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import ENGINE_COUNTED
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
-from warehouse.report.display.rate_columns import condition_cell
+from warehouse.report.display.tables import condition_cell
 
 LONG = Condition(name="long", context_tokens=64, output_tokens=512)
 

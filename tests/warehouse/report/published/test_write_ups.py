@@ -11,8 +11,7 @@ from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.load import names
 from warehouse.report.published import read
-from warehouse.report.published.figures import UNITS, PublishedRow
-from warehouse.report.published.read import WriteUp, load_write_up, write_ups
+from warehouse.report.published.read import UNITS, PublishedRow, WriteUp, load_write_up, write_ups
 
 
 def row_of(name: str, **identity: object) -> PublishedRow:

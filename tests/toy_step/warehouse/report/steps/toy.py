@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from warehouse.report.display.figures import figure
-from warehouse.report.display.markup import Markup
-from warehouse.report.display.section import Section, section
+from warehouse.report.display.markup import Markup, Section, section
 from warehouse.report.display.tables import Heading, naming, table
 from warehouse.report.display.view import View
 

@@ -1,0 +1,235 @@
+"""What engines can hold, serve and be told: of a cell that can't be, the plan says so before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from configs.expand import expand
+from configs.load import ConfigError, load_sweep
+
+Write = Callable[..., str]
+
+TECHNIQUE = "name: wide\nmethod: ngram\ntakes_k: true\nengine_args: [{args}]\n"
+ROW = "  - {model: tiny-gemma4, precision: bf16, technique: wide, k: 4}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ("--tensor-parallel-size, '2'", "--tensor-parallel-size"),
+        ("-tp=2", "--tensor-parallel-size"),
+        ("--pipeline_parallel_size=2", "--pipeline-parallel-size"),
+        ("-dp, '4'", "--data-parallel-size"),
+    ],
+)
+def test_cards_belong_to_the_engine_which_the_control_has_too(
+    refused: Write, sweep_text: str, args: str, named: str
+) -> None:
+    message = refused(sweep_text + ROW, {"techniques/wide.yaml": TECHNIQUE.format(args=args)})
+    assert f"cells[2].technique: 'wide' has {named} in its engine_args" in message
+    assert message.endswith("accepted: in `args` of the sweep's engine")
+
+
+def test_other_arguments_are_a_technique_s_own(write: Write, sweep_text: str) -> None:
+    write(TECHNIQUE.format(args="--kv-cache-dtype, fp8"), "techniques/wide.yaml")
+    assert load_sweep(write(sweep_text + ROW)).cells[2].technique == "wide"
+
+
+ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
+
+
+@pytest.mark.parametrize(
+    ("field", "args", "named"),
+    [
+        ("args", "--max-model-len=4096", "'--max-model-len=4096' takes .*; accepted: in `serving`, as max_model_len"),
+        ("args", "--max_num_seqs, '4'", "accepted: in `serving`, as max_num_seqs"),
+        ("args", "--quantization, fp8", "accepted: in the precision's file"),
+        ("args", "-q=fp8", "accepted: in the precision's file"),
+        ("args", "--enable-prefix-caching", "accepted: in `serving`, as prefix_cache"),
+        ("args", "--speculative-config.num_speculative_tokens=7", "accepted: in the technique's file"),
+        ("draft_args", "--revision=main", "accepted: in the model's file, as revision"),
+        ("args", "--port=80", "accepted: none: it is chosen for each start"),
+    ],
+)
+def test_an_engine_takes_no_argument_from_its_cells(
+    write: Write, sweep_text: str, field: str, args: str, named: str
+) -> None:
+    write(ENGINE.format(field=field, args=f"--enforce-eager, {args}"), "engines/own.yaml")
+    with pytest.raises(ConfigError, match=rf"own\.yaml:3: {field}\[1\]: .*{named}"):
+        load_sweep(write(sweep_text.replace("vllm-cpu", "own")))
+
+
+def test_an_engine_has_arguments_of_its_own(write: Write, sweep_text: str) -> None:
+    write(ENGINE.format(field="args", args="--load-format=runai_streamer, --kv-cache-dtype, fp8"), "engines/own.yaml")
+    assert load_sweep(write(sweep_text.replace("vllm-cpu", "own"))).engine == "own"
+
+
+def test_a_technique_takes_no_argument_from_its_cells(write: Write, sweep_text: str) -> None:
+    write(TECHNIQUE.format(args="--max-model-len=4096"), "techniques/wide.yaml")
+    with pytest.raises(ConfigError, match=r"wide\.yaml:4: engine_args\[0\]: .*accepted: in `serving`"):
+        load_sweep(write(sweep_text + ROW))
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("num_speculative_tokens: 7", r"num_speculative_tokens: 7 would be .* label; accepted: in the row, as k"),
+        ("method: eagle", "method: 'eagle' would be .*; accepted: as method of this file"),
+        ("model: me/draft", "model: 'me/draft' would be .*; accepted: in the row, as draft"),
+        ("revision: v2", "revision: 'v2' would be .*; accepted: in the row, as revision of its draft"),
+    ],
+)
+def test_a_technique_says_no_k_and_no_draft_of_its_own_where_rows_do(
+    write: Write, sweep_text: str, config: str, named: str
+) -> None:
+    text = f"name: wide\nmethod: mtp\ntakes_k: true\nneeds_draft: true\nspeculative_config: {{{config}}}\n"
+    write(text, "techniques/wide.yaml")
+    with pytest.raises(ConfigError, match=rf"wide\.yaml:5: speculative_config\.{named}"):
+        load_sweep(write(sweep_text.replace("technique: mtp,", "technique: wide,")))
+
+
+def test_a_technique_without_k_and_draft_may_say_its_own(write: Write, sweep_text: str) -> None:
+    text = "name: fixed\nmethod: eagle\nspeculative_config: {model: me/eagle, num_speculative_tokens: 3}\n"
+    write(text, "techniques/fixed.yaml")
+    row = "  - {model: tiny-gemma4, precision: bf16, technique: fixed}\n"
+    assert load_sweep(write(sweep_text + row)).cells[2].technique == "fixed"
+
+
+SWEEP = """\
+name: mine
+engine: served
+gpu: {gpu}
+suite: tiny-quick
+serving: {{max_model_len: 2048{share}}}
+cells:
+  - {{model: gemma-4-12b, precision: fp8, technique: ar}}
+  - {{model: {model}, precision: {precision}, technique: ar}}
+"""
+SEVENTY = """\
+name: seventy
+family: llama
+hub_id: meta-llama/Llama-3.3-70B-Instruct
+total_params_b: 70.6
+active_params_b: 70.6
+"""
+
+
+@pytest.fixture
+def planned(write: Write) -> Callable[..., str]:
+    """Loads a sweep of two rows, whose second is given, on an engine with these arguments; its name."""
+
+    def load(gpu: str, model: str, precision: str, *args: str, share: float | None = None) -> str:
+        write(SEVENTY, "models/seventy.yaml")
+        write("name: blind\n", "gpus/blind.yaml")
+        write(f"name: served\ncommand: [vllm]\nargs: [{', '.join(args)}]\n", "engines/served.yaml")
+        said = "" if share is None else f", gpu_memory_utilization: {share}"
+        return load_sweep(write(SWEEP.format(gpu=gpu, model=model, precision=precision, share=said))).name
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("row", "figures"),
+    [
+        (("l4", "gemma-4-31b", "bf16"), "61.4 GB of weights a card, and of 'l4' (24 GiB) the engine takes 23.7 GB"),
+        (("l4", "gemma-4-31b-shape", "bf16"), "61.4 GB"),  # dummy weights lie there like any others
+        (("h100", "seventy", "bf16"), "141.2 GB of weights a card, and of 'h100' (80 GiB) the engine takes 79.0 GB"),
+        (("l40s", "seventy", "bf16", "-tp=2"), "70.6 GB of weights a card"),
+        (("h100", "seventy", "bf16", "-dp=2"), "141.2 GB of weights a card"),  # each copy is whole
+    ],
+)
+def test_weights_that_can_not_fit_are_refused_with_the_row_the_figures_and_the_remedy(
+    planned: Callable[..., str], row: tuple[str, ...], figures: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(*row)
+    said = str(caught.value)
+    assert said.startswith(f"mine.yaml:8: cells[1].model: '{row[1]}' in bf16 is ") and figures in said
+    assert "accepted: a narrower precision, a larger gpu, or a larger --tensor-parallel-size" in said
+    assert "\n" not in said
+
+
+def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Callable[..., str]) -> None:
+    assert planned("h100", "seventy", "fp8", share=0.9) == "mine"
+    with pytest.raises(ConfigError, match=r"70\.6 GB of weights a card, .* takes 68\.7 GB"):
+        planned("h100", "seventy", "fp8", share=0.8)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("h100", "gemma-4-31b", "bf16"),
+        ("l4", "gemma-4-31b-int4", "autoround-int4"),
+        ("h100", "seventy", "bf16", "--tensor-parallel-size=2"),
+        ("h100", "seventy", "bf16", "--pipeline-parallel-size=2"),
+        ("h100", "seventy", "bf16", "-dp=2", "--enable-expert-parallel"),
+        ("h100", "seventy", "bf16", "--cpu-offload-gb=80"),
+        ("h100", "seventy", "bf16", "'--hf-overrides={num_hidden_layers: 4}'"),
+        ("blind", "seventy", "bf16"),
+        ("cpu", "seventy", "bf16"),
+        ("auto", "seventy", "bf16"),
+    ],
+)
+def test_what_may_fit_is_planned(planned: Callable[..., str], row: tuple[str, ...]) -> None:
+    assert planned(*row) == "mine"
+
+
+GENERATE = """\
+name: mine
+engine: transformers-cpu
+gpu: cpu
+suite: {suite}
+serving: {{max_model_len: 2048{serving}}}
+cells:
+  - {{model: {model}, precision: {precision}, technique: {technique}}}
+"""
+
+
+def generate(
+    technique: str = "ar",
+    suite: str = "transformers-tiny",
+    serving: str = "",
+    model: str = "tiny-gemma4",
+    precision: str = "bf16",
+) -> str:
+    return GENERATE.format(technique=technique, suite=suite, serving=serving, model=model, precision=precision)
+
+
+@pytest.mark.parametrize(
+    "technique",
+    [
+        "ar",
+        "draft_model, k: 4, draft: {family_member: draft}",
+        "mtp, k: 4, draft: {family_member: mtp}",
+        "prompt-lookup, k: 4",
+    ],
+)
+def test_what_generate_can_serve_is_planned(write: Callable[..., str], technique: str) -> None:
+    plan = expand(load_sweep(write(generate(technique))))
+    assert plan.cells[0].cell.engine.kind == "transformers"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"technique": "dflash, k: 7, draft: {family_member: dflash}"}, "'dflash' is not served by 'transformers-cpu'"),
+        ({"technique": "mtp-embedded, k: 3"}, "accepted: mtp with a draft"),
+        ({"technique": "suffix, k: 8"}, "accepted: techniques of method ar, draft_model, mtp, ngram"),
+        ({"technique": "ngram, k: 4"}, "accepted: prompt-lookup, or another with prompt_lookup_min: 1"),
+        ({"precision": "fp8"}, "'fp8' is made by vLLM while loading; accepted: the checkpoint's own, as bf16"),
+        ({"model": "gemma-4-31b-shape"}, "accepted: real weights"),
+        ({"serving": ", max_num_seqs: 8"}, "max_num_seqs is vLLM's"),
+        ({"serving": ", prefix_cache: true"}, "prefix_cache is vLLM's"),
+        ({"suite": "speed-bench-tiny"}, "step 'load' times 88 requests at once, and 'transformers-cpu' answers one"),
+    ],
+)
+def test_what_it_cannot_is_refused_with_what_would_be_accepted(refused: Write, row: dict[str, str], said: str) -> None:
+    message = refused(generate(**row))
+    assert message.startswith("mine.yaml:") and said in message and "accepted: " in message
+
+
+def test_requests_may_queue_where_nothing_is_timed(write: Callable[..., str]) -> None:
+    steps = {step.step for step in expand(load_sweep(write(generate()))).cells[0].steps}
+    assert "eval-tiny" in steps, "two at a time"

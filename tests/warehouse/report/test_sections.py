@@ -1,0 +1,189 @@
+"""Sections of the page: what they say, and of what; columns and words that point at something are there where it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.warehouse.report.rows import AR, MTP, row, seen, visit
+from tests.warehouse.report.started import speed_pair
+from tests.warehouse.synthetic import StepWriter, only, streamed, window
+from tests.warehouse.visited import SHORT, VisitedRun
+from warehouse.ledger.store import Store
+from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
+from warehouse.report.accuracy_section import TITLE, accuracy_section
+from warehouse.report.answer import caveats
+from warehouse.report.display.figures import NOTHING, Row, significant
+from warehouse.report.display.view import View
+from warehouse.report.steps.depth import depth_section
+from warehouse.report.steps.memory import memory_section
+from warehouse.report.steps.parity import parity_section
+from warehouse.report.steps.throughput import acceptance_section, baseline_section, latency_section
+
+TINY, ON_CPU = {"family": "tiny-gemma4"}, {"gpu": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("of_ar", "of_mtp", "said"),
+    [
+        (TINY | ON_CPU, TINY | ON_CPU, "All of these numbers come from a tiny demonstration model on a CPU."),
+        (TINY, TINY, "All of these numbers come from a tiny demonstration model."),
+        (ON_CPU, ON_CPU, "All of these numbers come from a CPU."),
+        ({}, TINY, "Some of these numbers come from a tiny demonstration model."),
+        (TINY, ON_CPU, "All of these numbers come from a tiny demonstration model or from a CPU."),
+    ],
+)
+def test_small_numbers_are_called_what_they_are_and_nothing_else(of_ar: Row, of_mtp: Row, said: str) -> None:
+    assert caveats(seen(AR | of_ar, MTP | of_mtp))[0].startswith(f"{said} They were really measured")
+
+
+def test_large_numbers_of_a_gpu_are_not_called_small() -> None:
+    assert not any("really measured" in said for said in caveats(seen(AR, MTP)))
+
+
+def test_a_comparison_is_pointed_at_by_its_title_and_only_where_there_is_one() -> None:
+    score = row("ar", step="eval-gpqa", condition=None, mode=None, score=0.75, n=4, samples=1, extractor="last-letter")
+    assert TITLE not in (accuracy_section(seen(score)) or "")
+    assert TITLE not in (accuracy_section(seen(AR)) or "")
+    pair = {
+        "kind": "accuracy", "model": "m", "step": "eval-gpqa", "technique": "mtp", "k": 4, "run_id": "r1",
+        "cell_key": "mtp", "delta": 0.0, "delta_lo": -0.1, "delta_hi": 0.1, "margin": 0.05, "mde": 0.1, "n": 4,
+        "gained": 0, "lost": 0, "wording": "equal", "conclusion": "inconclusive", "look": None, "truncated_delta": 0.0,
+        "mcnemar_p_holm": 1.0, "ni_p_holm": 0.5, "served_differently": [], "bound_lo": -0.1,
+    }  # fmt: skip
+    compared = accuracy_section(seen(score, pairs=(pair,)))
+    assert f"below (“{TITLE}”)" in compared and f"<h3>{TITLE}</h3>" in compared
+
+
+def test_a_dashed_line_is_explained_where_it_is_drawn() -> None:
+    drafted = MTP | {"acceptance_length": 3.1, "tokens_per_step": 3.1}
+    assert "; dashed: tokens per step." in acceptance_section(seen(AR, drafted))
+    assert "ashed" not in acceptance_section(seen(AR, drafted | {"speedup": None}))
+
+
+def table_of(view: View, label: str) -> list[str]:
+    """Text of the cells of a table of the section, behind its head."""
+    text = baseline_section(view) or ""
+    body = text.partition(f'aria-label="{label}"')[2].partition("</table>")[0].partition("<tbody>")[2]
+    return [cell.partition(">")[2].partition("<")[0] for cell in body.split("<t")[2:]]
+
+
+def controls() -> tuple[Row, Row]:
+    named = {"role": "control", "cell_key": "mtp", "model": "m", "precision": "bf16", "run_id": "r2"}
+    return visit(1, tok_s=79.0, **named), visit(2, tok_s=81.0, **named)
+
+
+def test_an_ar_cell_of_another_run_hides_no_control_and_divides_nothing() -> None:
+    bracketed = MTP | {"run_id": "r2"}
+    view = seen(AR, bracketed, pairs=(speed_pair(bracketed, baseline_value=80.0),), visits=controls())
+    assert table_of(view, "AR baseline")[-1] == "–", "no speedup has it for a divisor"  # noqa: RUF001
+    assert table_of(view, "AR as the control of other cells")[2:] == ["79.0, 81.0", "80.0", "6", "", "mtp K=4"]
+
+
+def test_an_ar_cell_says_how_many_speedups_it_divides() -> None:
+    assert table_of(seen(AR, MTP, pairs=(speed_pair(MTP),)), "AR baseline")[-1] == "1"
+
+
+STREAM = MTP | {"mode": "stream", "tok_s": None, "ttft_ms": 52.0, "tpot_ms": 5.0}
+
+
+def streams(run: VisitedRun, visit: str, ttft_ms: float, tpot_ms: float) -> None:
+    """A committed visit of mtp's: a window, and three streamed requests around these."""
+    step = StepWriter(run.ledger, run.key("mtp", 4), f"throughput{visit}")
+    step.provenance(machine="node-1 card-1")
+    step.write(WINDOWS, [window(SHORT, 0, 80.0)])
+    step.write(REQUESTS, [streamed(SHORT, at, ttft_ms + off, tpot_ms) for at, off in enumerate((0.0, 1.0, 90.0))])
+    step.judge(*((SHORT.name, mode, "ok", [], []) for mode in ("fixed", "stream")))
+    step.commit("ok", [])
+
+
+def test_a_start_of_the_control_says_when_its_tokens_came(local: Store) -> None:
+    run = VisitedRun(local, "bracketed")
+    streams(run, "@control-1", 40.0, 12.0)
+    streams(run, "", 51.0, 5.0)
+    built = run.built()
+    control, cell = (only(built.visits, role=role, mode="stream") for role in ("control", "cell"))
+    assert (control["ttft_ms"], control["tpot_ms"], control["technique"]) == (41.0, 12.0, "ar"), "medians"
+    assert (cell["ttft_ms"], cell["tok_s"]) == (52.0, None)
+    assert only(built.results, technique="mtp", mode="stream")["ttft_ms"] == 52.0
+
+
+def test_the_page_has_them_below_the_cells() -> None:
+    named = {"role": "control", "cell_key": "mtp", "model": "m", "precision": "bf16", "mode": "stream"}
+    starts = visit(1, ttft_ms=41.0, tpot_ms=12.0, **named), visit(2, ttft_ms=43.0, tpot_ms=12.5, **named)
+    shown = latency_section(seen(STREAM, visits=starts)) or ""
+    cells, _, controls = shown.partition("As the control of other cells")
+    assert "52.0" in cells and "41.0" not in cells
+    assert "41.0, 43.0" in controls and "12.00, 12.50" in controls and "mtp K=4" in controls
+    assert "As the control" not in (latency_section(seen(STREAM)) or "")
+
+
+def test_controls_of_several_cards_say_of_which_each_is() -> None:
+    named = {"role": "control", "model": "m", "precision": "bf16", "mode": "stream"}
+    here = visit(1, ttft_ms=41.0, gpu="h100", run_id="r1", cell_key="mtp", **named)
+    there = visit(1, ttft_ms=30.0, gpu="h200", run_id="r2", cell_key="mtp", **named)
+    shown = latency_section(seen(STREAM, visits=(here, there))) or ""
+    assert "m bf16 on h100" in shown and "m bf16 on h200" in shown
+    assert "m bf16 on" not in (latency_section(seen(STREAM, visits=(here,))) or ""), "the head says it"
+
+
+def test_the_page_says_where_the_requests_of_ar_wait_for_one_another() -> None:
+    assert "TTFT is the one to compare" in (latency_section(seen(STREAM | {"concurrency": 8})) or "")
+    assert "to compare" not in (latency_section(seen(STREAM | {"concurrency": 1})) or "")
+
+
+def depth(**columns: Any) -> str:
+    told = {"step": "depth", "condition": "tg128", "mode": "decode", "depth_tokens": 0, "tok_s_mean": 80.0} | columns
+    return depth_section(seen(row("ar", 80.0, **told))) or ""
+
+
+def test_a_peak_that_no_run_was_long_enough_for_has_no_column() -> None:
+    assert ">peak</th>" in depth(peak_tok_s=90.0) and ">peak</th>" not in depth()
+
+
+def test_tokens_per_watt_are_the_quotient_of_what_stands_beside_them() -> None:
+    told = row("ar", 4400.0, power_w=250.0, energy_j_per_token=0.0625, throttle_reasons=[])
+    shown = memory_section(seen(told)) or ""
+    cells = re.findall(r'<td class="n">([^<]*)', shown.partition("Energy of each load")[2])
+    assert cells == ["4\N{NARROW NO-BREAK SPACE}000", "250", "0.0625", "16.0"], "of the steady state it is 4400"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0625, "0.0625"),
+        (0.4567, "0.457"),
+        (4.567, "4.57"),
+        (45.67, "45.7"),
+        (4567.8, "4\N{NARROW NO-BREAK SPACE}568"),
+        (None, NOTHING),
+    ],
+)
+def test_a_figure_has_three_digits_however_small_it_is(value: float | None, said: str) -> None:
+    assert significant(value) == said
+
+
+def parity(technique: str, equal: int, near: int | None = None, margin: float | None = None) -> Row:
+    told = {"parity_n": 12, "parity_equal": equal, "parity_near_ties": near, "divergence_margin": margin}
+    return row(technique, step="parity", condition=None, mode=None, first_divergence=40, **told)
+
+
+@pytest.mark.parametrize(
+    ("technique", "said"),
+    [
+        (parity("mtp", 7, 5, 0.06), "all 5 parted at a near tie (gap at most 0.06 nats): floating-point ties"),
+        (parity("mtp", 11, 1, 0.0), "the one that parted did so at a near tie"),
+        (parity("mtp", 7, 3, 3.1), "2 of 5 parted where the model was sure (gap 3.1 nats): not a tie, look at it"),
+    ],
+)
+def test_the_page_says_where_outputs_parted(technique: Row, said: str) -> None:
+    page = parity_section(seen(parity("ar", 12), technique))
+    assert page.count(said) == 2, "in the finding above the table, and in the table"
+
+
+def test_rows_without_gaps_are_told_as_they_always_were() -> None:
+    page = parity_section(seen(parity("ar", 12), parity("mtp", 7)))
+    assert "mtp (7 of 12 equal, first difference at token 40)." in page
+    assert "parted at" not in page and "was sure (" not in page
