@@ -19,12 +19,11 @@ from contextlib import suppress
 from configs import secrets
 from configs.errors import SpecsweepError, leave
 from configs.secrets import guard_streams
-from tasks.attended import keep_alive
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import EngineFailed
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import file_of
-from tasks.notice import heed
+from tasks.notice import heed, keep_alive
 from tasks.outbox import outbox_folder, send_left
 from tasks.runner import Runner, todo
 from warehouse.ledger.claims import Claims

@@ -19,7 +19,8 @@ from configs.secrets import TOKEN, secret
 from tasks.engine import container
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.log import cause, without_prefix
-from tasks.host import autogroup, process_group
+from tasks.engine.machine import give_way, shares_processors
+from tasks.host import process_group
 from tasks.host.hub import token_variables
 
 POLL_S = 0.25
@@ -95,8 +96,8 @@ class Engine:
                 )
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
-        if autogroup.shares_processors(self.command.on_cpu):
-            self.nice = await autogroup.give_way(self._process.pid)
+        if shares_processors(self.command.on_cpu):
+            self.nice = await give_way(self._process.pid)
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
             while not await _healthy(client, self.command.served_name):
                 self.raise_if_dead()

@@ -110,19 +110,24 @@ if TYPE_CHECKING:  # they need torch
     from tasks.transformers_engine.loading import Memory
 
 
-class Engine:
-    """The engine behind the door: generator, counters and the queue."""
+class Server(ThreadingHTTPServer):
+    """Generator, counters and queue behind a thread per connection; those only read, write and wait."""
+
+    daemon_threads = True
+    request_queue_size = 1024
 
     def __init__(
         self, arguments: Arguments, generator: Generator, memory: Memory, counters: Counters, turns: Turns, version: str
     ) -> None:
+        """Listen; raises OSError where somebody else has the port."""
         self.arguments, self.generator, self.version = arguments, generator, version
-        self.counters, self.turns, self._memory = counters, turns, memory
+        self.counters, self.turns, self.memory = counters, turns, memory
+        super().__init__((arguments.host, arguments.port), _Handler)
 
     def page(self) -> str:
         """The metrics page."""
         waiting = {"vllm:num_requests_waiting": float(self.turns.waiting)}
-        return self.counters.page(waiting | self._memory.gauges())
+        return self.counters.page(waiting | self.memory.gauges())
 
     def job(self, wanted: Asked, connection: socket.socket) -> Job:
         """A request, its prompt rendered and found to fit.
@@ -153,19 +158,6 @@ def has_hung_up(connection: socket.socket) -> bool:
         return True
 
 
-class Server(ThreadingHTTPServer):
-    """A thread per connection; they only read, write and wait."""
-
-    daemon_threads = True
-    request_queue_size = 1024
-    engine: Engine
-
-    def __init__(self, engine: Engine) -> None:
-        """Listen; raises OSError where somebody else has the port."""
-        self.engine = engine
-        super().__init__((engine.arguments.host, engine.arguments.port), _Handler)
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm: ClassVar[bool] = True
@@ -176,15 +168,15 @@ class _Handler(BaseHTTPRequestHandler):
         """The log is for what the engine does, not for who asked."""
 
     def do_GET(self) -> None:
-        engine, name = self.server.engine, self.server.engine.arguments.served_model_name
+        server, name = self.server, self.server.arguments.served_model_name
         if self.path == "/health":
             self._reply(200, "")
         elif self.path == "/version":
-            self._json(200, {"version": engine.version})
+            self._json(200, {"version": server.version})
         elif self.path == "/metrics":
-            self._reply(200, engine.page())
+            self._reply(200, server.page())
         elif self.path == "/v1/models":
-            model = {"id": name, "object": "model", "max_model_len": engine.arguments.max_model_len}
+            model = {"id": name, "object": "model", "max_model_len": server.arguments.max_model_len}
             self._json(200, {"object": "list", "data": [model]})
         else:
             self._error(404, f"no {self.path} here")
@@ -209,15 +201,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _tokenize(self, wanted: Asked) -> None:
-        tokens = self.server.engine.generator.tokens_of(wanted)
-        most = self.server.engine.arguments.max_model_len
+        tokens = self.server.generator.tokens_of(wanted)
+        most = self.server.arguments.max_model_len
         self._json(200, {"count": len(tokens), "tokens": tokens, "max_model_len": most})
 
     def _chat(self, wanted: Asked) -> None:
-        engine = self.server.engine
-        job = engine.job(wanted, self.connection)
-        answer = Answer(engine.arguments.served_model_name, len(job.prompt))
-        engine.turns.add(job)
+        server = self.server
+        job = server.job(wanted, self.connection)
+        answer = Answer(server.arguments.served_model_name, len(job.prompt))
+        server.turns.add(job)
         if wanted.streams:
             self._stream(job, answer)
             return
@@ -228,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             self._error(500, f"{type(error).__name__}: {error}")
             return
-        self._json(200, answer.whole(done, engine.generator.token_text, token_ids=wanted.token_ids))
+        self._json(200, answer.whole(done, server.generator.token_text, token_ids=wanted.token_ids))
 
     def _stream(self, job: Job, answer: Answer) -> None:
         """Chunks as they come. Once the head is out, an error is an event, too."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs.cell import Cell, Precision
-from tasks.place.checkpoint import unlike_its_label
+from tasks.place.provenance import unlike_its_label
 from tests.fake_run import FakeRun
 
 COMMIT = "0" * 40
@@ -42,41 +42,26 @@ def test_a_checkpoint_without_a_word_of_quantisation_is_not_in_four_bits(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("precision", "files"),
     [
-        {"quantization_config": {"quant_method": "awq"}},
-        {"compression_config": {"quant_method": "compressed-tensors"}},
-        {"text_config": {"quantization_config": {"quant_method": "modelopt"}}},
+        ({"bytes_per_param": 0.52}, {"config.json": {"quantization_config": {"quant_method": "awq"}}}),
+        ({"bytes_per_param": 0.52}, {"config.json": {"compression_config": {"quant_method": "compressed-tensors"}}}),
+        ({"bytes_per_param": 0.52}, {"config.json": {"text_config": {"quantization_config": {"quant_method": "x"}}}}),
+        ({"bytes_per_param": 0.52}, {"config.json": {}, "hf_quant_config.json": {"quantization": "NVFP4"}}),
+        ({"bytes_per_param": 0.52}, {"config.json": "no JSON"}),
+        ({"bytes_per_param": 0.52}, {}),
+        ({"bytes_per_param": 2, "dtype": "bfloat16"}, {"config.json": {}}),
+        ({"bytes_per_param": 2}, {"config.json": {}}),
+        ({"bytes_per_param": 1, "quantization": "fp8"}, {"config.json": {}}),
     ],
+    ids=["awq", "compressed", "of its text", "ModelOpt's file", "odd", "not here", "dtype", "16 bits", "made at load"],
 )
-def test_one_that_says_how_its_weights_are_kept_is_measured(tmp_path: Path, cell: Cell, config: object) -> None:
-    keep(tmp_path, json.dumps(config))
-    assert unlike_its_label(in_precision(cell, bytes_per_param=0.52), COMMIT, {"HF_HOME": str(tmp_path)}) is None
-
-
-@pytest.mark.parametrize(
-    "precision",
-    [
-        {"bytes_per_param": 2, "dtype": "bfloat16"},
-        {"bytes_per_param": 2},
-        {"bytes_per_param": 1, "quantization": "fp8"},
-    ],
-)
-def test_what_is_made_while_loading_or_has_16_bits_is_not_asked(
-    tmp_path: Path, cell: Cell, precision: dict[str, object]
+def test_one_that_says_its_format_or_that_nobody_can_tell_of_is_measured(
+    tmp_path: Path, cell: Cell, precision: dict[str, object], files: dict[str, object]
 ) -> None:
-    keep(tmp_path, "{}")
+    for name, content in files.items():
+        keep(tmp_path, content if isinstance(content, str) else json.dumps(content), name)
     assert unlike_its_label(in_precision(cell, **precision), COMMIT, {"HF_HOME": str(tmp_path)}) is None
-
-
-def test_nothing_is_said_of_a_checkpoint_that_nobody_can_look_at(tmp_path: Path, cell: Cell) -> None:
-    awq, env = in_precision(cell, bytes_per_param=0.52), {"HF_HOME": str(tmp_path)}
-    assert unlike_its_label(awq, None, env) is None
-    keep(tmp_path, "no JSON")
-    assert unlike_its_label(awq, COMMIT, env) is None
-    keep(tmp_path, "{}")
-    keep(tmp_path, '{"quantization": {"quant_algo": "NVFP4"}}', "hf_quant_config.json")
-    assert unlike_its_label(awq, COMMIT, env) is None, "ModelOpt's older word stands in a file of its own"
 
 
 def test_a_folder_of_ones_own_is_looked_at_too(tmp_path: Path, cell: Cell) -> None:

@@ -21,8 +21,7 @@ from tasks.client import Client
 from tasks.engine.command import EngineCommand, engine_command, full_environment
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.place import gpu, provenance
-from tasks.place.checkpoint import resolved_commit
-from tasks.place.provenance import price_usd_h
+from tasks.place.provenance import price_usd_h, resolved_commit
 from tests.fake_run import FakeRun
 
 COMMIT, OTHER = "a" * 40, "b" * 40

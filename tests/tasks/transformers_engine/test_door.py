@@ -21,7 +21,7 @@ from tasks.guards.drafting import acceptance_mismatch, acceptance_out_of_range, 
 from tasks.guards.tokens import counters_vanished, prefix_cache_hit, token_mismatch
 from tasks.prompts import Prompt
 from tasks.transformers_engine.arguments import Arguments, parse
-from tasks.transformers_engine.door import Engine, Server
+from tasks.transformers_engine.door import Server
 from tasks.transformers_engine.turns import Counters, Turns
 from tests.tasks.transformers_engine.fake_generator import FakeGenerator, FakeMemory, ask
 
@@ -53,7 +53,7 @@ def serve() -> Iterator[Serve]:
         generator, died = FakeGenerator(said.k), threading.Event()
         counters = Counters(said.served_model_name, said.k)
         turns = Turns(generator, counters, said.k, die=died.set)
-        server = Server(Engine(said, generator, FakeMemory(), counters, turns, "5.19.0"))  # type: ignore[arg-type]
+        server = Server(said, generator, FakeMemory(), counters, turns, "5.19.0")  # type: ignore[arg-type]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         turns.start()
         thread.start()

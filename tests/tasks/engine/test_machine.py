@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.load import load_engine
-from tasks.host.autogroup import NICE, give_way, shares_processors
+from tasks.engine.machine import NICE, give_way, shares_processors
 
 OWN_GROUP = Path("/proc/self/autogroup")
 
