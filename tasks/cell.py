@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 
 from configs import secrets
 from configs.errors import SpecsweepError, leave
@@ -87,7 +88,11 @@ async def run(
         stop()
 
     beating = asyncio.create_task(heartbeat.run(give_up, stop))
-    heeding = asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, _told)) if metadata_url else None
+    heeding = (
+        asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, partial(print, flush=True)))
+        if metadata_url
+        else None
+    )
     attended = asyncio.create_task(keep_alive(Claims(ledger, cell_key), heartbeat.line))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,10 +139,6 @@ def _stopped(runner: Runner) -> Ended:
     runner.close(how, why)
     print(f"{why}; finished items are kept", file=sys.stderr, flush=True)
     return how
-
-
-def _told(line: str) -> None:
-    print(line, flush=True)
 
 
 def _allow_many_connections() -> None:

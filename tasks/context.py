@@ -121,7 +121,11 @@ class StepContext:
         orphans = self._ledger.orphan_parts(self._key, self.step, but=taken)
         left = await asyncio.to_thread(lambda: [part for part, _ in orphans])
         carriers = {part.attempt: part.key for part in reversed(self.parts) if part.table == PROVENANCE.name}
-        return [_carrying(part, left) if part.key == carriers.get(part.attempt) else part for part in self.parts]
+        for number, part in enumerate(self.parts):
+            if part.key == carriers.get(part.attempt):
+                further_s = fsum(other.spent_s or 0.0 for other in left if other.attempt == part.attempt)
+                self.parts[number] = part.model_copy(update={"spent_s": (part.spent_s or 0.0) + further_s})
+        return self.parts
 
     @property
     def _is_counted(self) -> bool:
@@ -210,9 +214,3 @@ class StepContext:
             if settled or asyncio.get_running_loop().time() > deadline:
                 return counted
             await asyncio.sleep(0.05)
-
-
-def _carrying(part: Part, left: Sequence[Part]) -> Part:
-    """The part with the seconds of others of its attempt."""
-    further_s = fsum(other.spent_s or 0.0 for other in left if other.attempt == part.attempt)
-    return part.model_copy(update={"spent_s": (part.spent_s or 0.0) + further_s})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tasks.transformers_engine.arguments import Arguments
 from tasks.transformers_engine.asked import Asked, BadRequest, asked
 from tasks.transformers_engine.turns import Counters, Done, HungUp, Job, Logprob, Step, Turns
-from tasks.transformers_engine.writing import CHANNELS, Channel, Writer
+from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
 
 TokenText = Callable[[int], str]
 """A single token as text."""
@@ -46,31 +46,33 @@ class Answer:
             "metrics": metrics(done),
         }
 
-    def chunk(self, step: Step, *, with_usage: bool) -> dict[str, Any]:
-        """The event of one step."""
-        delta: dict[str, Any] = {}
-        if step.text.reasoning:
-            delta["reasoning"] = step.text.reasoning
-        if step.text.content:
-            delta["content"] = step.text.content
-        return self._event([_delta(delta, None)], step.tokens if with_usage else None)
-
     def begin(self, *, with_usage: bool) -> dict[str, Any]:
         """The event before any token, which says whose turn it is."""
-        return self._event([_delta({"role": "assistant", "content": ""}, None)], 0 if with_usage else None)
+        return self._chunk({"role": "assistant", "content": ""}, None, 0 if with_usage else None)
+
+    def step(self, step: Step, *, with_usage: bool) -> dict[str, Any]:
+        """The event of one step."""
+        return self._chunk(_written(step.text), None, step.tokens if with_usage else None)
 
     def last(self, done: Done, *, with_usage: bool) -> dict[str, Any]:
         """The event that says how it ended, with what had been held back."""
-        delta = {name: text for name, text in done.rest._asdict().items() if text}
-        return self._event([_delta(delta, done.finish_reason)], len(done.token_ids) if with_usage else None)
+        return self._chunk(_written(done.rest), done.finish_reason, len(done.token_ids) if with_usage else None)
 
     def account(self, done: Done) -> dict[str, Any]:
         """The event behind the last one: usage, and the engine's own account."""
-        return self._event([], len(done.token_ids)) | {"metrics": metrics(done)}
+        usage = self._usage(len(done.token_ids))
+        return {
+            **self._head,
+            "object": "chat.completion.chunk",
+            "choices": [],
+            "usage": usage,
+            "metrics": metrics(done),
+        }
 
-    def _event(self, choices: list[dict[str, Any]], tokens: int | None) -> dict[str, Any]:
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None, tokens: int | None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
         usage = {} if tokens is None else {"usage": self._usage(tokens)}
-        return {**self._head, "object": "chat.completion.chunk", "choices": choices, **usage}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage}
 
     def _usage(self, tokens: int) -> dict[str, Any]:
         """Nothing of a prompt is ever cached: each request computes all of it."""
@@ -101,8 +103,8 @@ def logprobs(tokens: Sequence[Logprob], token_text: TokenText) -> dict[str, Any]
     return {"content": content}
 
 
-def _delta(delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "finish_reason": finish_reason}
+def _written(text: Text) -> dict[str, Any]:
+    return {name: said for name, said in text._asdict().items() if said}
 
 
 if TYPE_CHECKING:  # they need torch
@@ -237,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
                     if job.asked.include_usage:
                         self._event(answer.account(event))
                 else:
-                    self._event(answer.chunk(event, with_usage=running))
+                    self._event(answer.step(event, with_usage=running))
         except (HungUp, ConnectionError):
             raise
         except Exception as error:
