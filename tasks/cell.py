@@ -88,11 +88,8 @@ async def run(
         stop()
 
     beating = asyncio.create_task(heartbeat.run(give_up, stop))
-    heeding = (
-        asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, partial(print, flush=True)))
-        if metadata_url
-        else None
-    )
+    told = partial(print, flush=True)
+    heeding = asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, told)) if metadata_url else None
     attended = asyncio.create_task(keep_alive(Claims(ledger, cell_key), heartbeat.line))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -60,14 +60,8 @@ class Answer:
 
     def account(self, done: Done) -> dict[str, Any]:
         """The event behind the last one: usage, and the engine's own account."""
-        usage = self._usage(len(done.token_ids))
-        return {
-            **self._head,
-            "object": "chat.completion.chunk",
-            "choices": [],
-            "usage": usage,
-            "metrics": metrics(done),
-        }
+        account = {"usage": self._usage(len(done.token_ids)), "metrics": metrics(done)}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [], **account}
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None, tokens: int | None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}

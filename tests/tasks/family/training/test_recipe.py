@@ -19,15 +19,11 @@ def test_every_member_is_shipped_or_trained_on_request() -> None:
     assert sorted(MEMBERS) == sorted((*SHIPPED, *ON_REQUEST))
 
 
-def test_a_complete_member_is_not_missing(tmp_path: Path) -> None:
+def test_what_is_whole_and_of_this_recipe_is_not_missing(tmp_path: Path) -> None:
     put(tmp_path, "target")
-    assert missing(tmp_path, ["target", "mtp"]) == ["mtp"]
-
-
-def test_a_member_of_another_recipe_is_missing(tmp_path: Path) -> None:
-    put(tmp_path, "target", recipe="0123456789abcdef")
+    put(tmp_path, "draft", recipe="0123456789abcdef")
     put(tmp_path, "mtp", recipe=recipe_hash(0.01))
-    assert missing(tmp_path, ["target", "mtp"]) == ["target", "mtp"]
+    assert missing(tmp_path, ["target", "draft", "dflash", "mtp"]) == ["draft", "dflash", "mtp"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
