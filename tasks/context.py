@@ -17,7 +17,7 @@ from tasks.client import Client, RequestFailed
 from tasks.engine.server import Engine
 from tasks.frameworks.process import Frameworks
 from tasks.power import Cards
-from tasks.prompts import PROSE_KEPT_AS, Prompt, PromptSource, build_prompt, paragraphs_here, prose_from_json
+from tasks.prompts import PROSE_KEPT_AS, Prompt, build_prompt, paragraphs_here, prose_from_json
 from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.parts import Row
 from warehouse.ledger.tables import ENGINE_COUNTED, PROVENANCE, Table
@@ -159,8 +159,7 @@ class StepContext:
 
     async def prompt(self, kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
         """`build_prompt` with the run's prose, counted by this cell's engine: call it before the clock starts."""
-        source = PromptSource(self.prose, self.client.count_tokens)
-        return await build_prompt(kind, seed, context_tokens, output_tokens, source)
+        return await build_prompt(kind, seed, context_tokens, output_tokens, self.prose, self.client.count_tokens)
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
         """Store rows as a part of this step, off the event loop. From then on they survive this attempt."""

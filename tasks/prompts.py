@@ -222,23 +222,23 @@ class Prompt(NamedTuple):
     template_kwargs: dict[str, JsonValue] = {}  # noqa: RUF012 - never written to
 
 
-class PromptSource(NamedTuple):
-    """What prompts are made of on a node: the run's prose, and the engine that counts tokens."""
-
-    prose: Callable[[], Awaitable[Sequence[str]]]
-    count_tokens: Callable[[Prompt], Awaitable[int]]
-
-
-async def build_prompt(kind: str, seed: int, context_tokens: int, output_tokens: int, source: PromptSource) -> Prompt:
-    """The prompt of one request.
+async def build_prompt(
+    kind: str,
+    seed: int,
+    context_tokens: int,
+    output_tokens: int,
+    prose: Callable[[], Awaitable[Sequence[str]]],
+    count_tokens: Callable[[Prompt], Awaitable[int]],
+) -> Prompt:
+    """The prompt of one request, from the run's prose and with its tokens counted by the engine.
 
     `context_tokens` includes the chat template. Prose stays at most 0.1 % below, and is longer only where its request
     alone is.
     """
     if kind != PROSE:
         return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)
-    essay = essay_of(await source.prose(), seed, context_tokens, output_tokens)
-    return Prompt(await cut_essay(essay, context_tokens, lambda text: source.count_tokens(Prompt(text))))
+    essay = essay_of(await prose(), seed, context_tokens, output_tokens)
+    return Prompt(await cut_essay(essay, context_tokens, lambda text: count_tokens(Prompt(text))))
 
 
 def prompt_again(

@@ -86,11 +86,10 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
                 (folder / SUFFIX).write_text(installer.addon_missing or "", encoding="utf-8")
             facts = {"installer": how, "seconds": round(time.monotonic() - installer.started, 1)}
             (folder / READY).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-        except InstallError as error:
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise InstallError(f"the {name} environment cannot be made: {error}") from None
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, InstallError):
+                raise InstallError(f"the {name} environment cannot be made: {error}") from None
             raise
     return folder if base else folder / "bin" / "python"
 

@@ -109,24 +109,20 @@ def test_steps_of_k_and_one_tokens_that_are_counted_as_one_token_are_rejected_in
         assert {row["verdict"] for row in judged} == {"rejected"}
 
 
-@pytest.mark.slow(9)
-def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(tmp_path: Path, node_python: Path) -> None:
-    """A client that slept says so instead: what it heard late is no fault of the engine's."""
+@pytest.mark.slow(19)
+@pytest.mark.parametrize(("lie", "token_s"), [("hides_first", "0.01"), ("holds_back", "")])
+def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(
+    tmp_path: Path, node_python: Path, lie: str, token_s: str
+) -> None:
+    """A client that slept says so instead: what it heard late is no fault of the engine's.
+
+    An answer that is held back has one token in its first chunk, and its rate is true: the engine's own clock tells.
+    """
     run = FakeRun(tmp_path, suite=suite(*STREAMED.values()))
-    run.measured(node_python, "hides_first", FAKE_ENGINE_TOKEN_S="0.01")
+    run.measured(node_python, lie, **({"FAKE_ENGINE_TOKEN_S": token_s} if token_s else {}))
     for step, table in (("throughput", "requests"), ("load", "load_requests"), ("depth", "depth_requests")):
         first = [row["first_chunk_tokens"] for row in run.rows(step, table) if row["first_chunk_tokens"]]
-        assert first and min(first) == 4
-        streamed = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
-        assert streamed and all({"late_first_token", "client_starved"} & {*row["reasons"]} for row in streamed)
-
-
-@pytest.mark.slow(19)
-def test_an_answer_that_is_held_back_is_seen_by_the_engines_own_clock(tmp_path: Path, node_python: Path) -> None:
-    """Its first chunk has one token, and its rate is true."""
-    run = FakeRun(tmp_path, suite=suite(*STREAMED.values()))
-    run.measured(node_python, "holds_back")
-    for step in STREAMED:
+        assert first and (lie == "holds_back" or min(first) == 4)
         streamed = [row for row in run.rows(step, "verdicts") if row["mode"] != "fixed"]
         assert streamed and all({"late_first_token", "client_starved"} & {*row["reasons"]} for row in streamed)
 

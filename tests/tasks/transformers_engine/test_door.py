@@ -225,18 +225,6 @@ BASE = ("--model", "m", "--served-model-name", "n", "--max-model-len", "64")
 
 
 @pytest.mark.parametrize(
-    ("more", "k"),
-    [
-        ((), None),
-        (("--assistant-model", "d", "--num-assistant-tokens", "4"), 4),
-        (("--prompt-lookup-num-tokens", "10"), 10),
-    ],
-)
-def test_k_is_that_of_whatever_drafts(more: tuple[str, ...], k: int | None) -> None:
-    assert parse([*BASE, *more]).k == k
-
-
-@pytest.mark.parametrize(
     "more",
     [
         ("--assistant-model", "d"),
