@@ -25,8 +25,8 @@ if not __package__:  # run as a script: python3 tasks/host/environments.py
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.errors import SpecsweepError, leave
-from tasks.host.environment_install import Installer, InstallError, Tell, alone, check_machine
-from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
+from tasks.host.environment_install import Installer, Tell, alone
+from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, InstallError, Name, check_machine, folder_of
 
 __all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
 
