@@ -76,9 +76,7 @@ class Engine:
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
         env |= self._hub_token(self._group.scratch)
         started = time.monotonic()
-        if (
-            self.log_path.exists()
-        ):  # `engine.log` is the newest start's; those before are engine-1.log, engine-2.log, ...
+        if self.log_path.exists():  # it is the newest start's; those before are engine-1.log, engine-2.log, ...
             number = 1 + len(list(self._workdir.glob("engine-*.log")))
             self.log_path.rename(self._workdir / f"engine-{number}.log")
         with self.log_path.open("wb") as log:

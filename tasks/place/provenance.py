@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import platform
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from configs.schema import PlannedCell
 from tasks.client import CLIENT_VERSION, Client, RequestFailed
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.server import Engine
-from tasks.host.hub import hub_cache
+from tasks.host.hub import repository, resolved_commit
 from tasks.place import gpu
 from tasks.prompts import Prompt
 
@@ -161,32 +160,6 @@ async def _engine_version(client: Client) -> str | None:
 def _revision(source: Model | Draft, planned: str | None, env: Mapping[str, str]) -> str | None:
     """Hub commit of what was served; of the demo family, what the plan says."""
     return planned if source.hub_id is None else resolved_commit(source.hub_id, planned, env)
-
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -> str | None:
-    """The commit behind a revision; None where the cache doesn't tell.
-
-    Layout of the cache: huggingface_hub, "Understand caching": `models--ORG--NAME/refs/REVISION` holds the commit that
-    a branch or tag was resolved to, `snapshots/COMMIT/` its files.
-
-    `revision` is a branch, tag or commit; None: the default branch. `env` is the engine's.
-    """
-    if revision is not None and _COMMIT.fullmatch(revision):
-        return revision
-    folder = repository(hub_id, env)
-    ref = folder / "refs" / (revision or "main")
-    if ref.is_file():
-        return ref.read_text(encoding="ascii").strip()
-    snapshots = [path.name for path in folder.glob("snapshots/*")]
-    return snapshots[0] if len(snapshots) == 1 else None
-
-
-def repository(hub_id: str, env: Mapping[str, str]) -> Path:
-    """The folder of a model's repository in that cache."""
-    return hub_cache(env) / f"models--{hub_id.replace('/', '--')}"
 
 
 FORMAT_KEYS = ("quantization_config", "compression_config")

@@ -21,8 +21,9 @@ from configs.load import load_sweep
 from tasks.client import Client
 from tasks.engine.command import EngineCommand, engine_command, full_environment
 from tasks.engine.server import Engine, EngineFailed, free_port
+from tasks.host.hub import resolved_commit
 from tasks.place import gpu, provenance
-from tasks.place.provenance import price_usd_h, resolved_commit, unlike_its_label
+from tasks.place.provenance import price_usd_h, unlike_its_label
 from tests.fake_run import FakeRun
 
 COMMIT, OTHER = "a" * 40, "b" * 40
