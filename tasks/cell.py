@@ -162,15 +162,9 @@ def main() -> int:
     guard_streams()
     _allow_many_connections()
     work = run(
-        args.store,
-        args.run,
-        args.cell,
-        args.heartbeat_s,
-        args.deadline_s,
-        leg=args.leg,
-        with_parent=args.with_parent,
-        metadata_url=args.metadata,
-    )
+        args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s,
+        leg=args.leg, with_parent=args.with_parent, metadata_url=args.metadata,
+    )  # fmt: skip
     try:
         return asyncio.run(work).exit_code
     except SpecsweepError as error:

@@ -148,17 +148,9 @@ class Runner:
         self.heartbeat.phase("waiting", name)
         async with Client(engine.base_url, served.model, served.technique) as client:
             ctx = StepContext(
-                self.planned,
-                served,
-                client,
-                self.ledger,
-                measurement,
-                self.lease.epoch,
-                self.heartbeat.tell,
-                frameworks,
-                engine,
-                cards,
-            )
+                self.planned, served, client, self.ledger, measurement, self.lease.epoch,
+                self.heartbeat.tell, frameworks, engine, cards,
+            )  # fmt: skip
             try:
                 async with undisturbed(spec, self.heartbeat.line):
                     self.heartbeat.phase("measuring", name)

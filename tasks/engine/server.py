@@ -189,7 +189,5 @@ async def _healthy(client: httpx.AsyncClient, name: str) -> bool:
             return False
         models = await client.get("/v1/models")
         return models.status_code == 200 and name in {model["id"] for model in models.json()["data"]}
-    except httpx.TransportError:
-        return False
-    except (ValueError, KeyError, TypeError):
-        return False  # whoever answers like this is no OpenAI-compatible server
+    except (httpx.TransportError, ValueError, KeyError, TypeError):
+        return False  # nobody is there yet, or whoever answers like this is no OpenAI-compatible server
