@@ -157,10 +157,6 @@ class Essay(NamedTuple):
         """The message with the first so many characters of the supply."""
         return f"{self.heading}\n\n{self.supply[:characters].rstrip()}{CUT_HERE}\n\n{self.request}"
 
-    def again(self, text_characters: int) -> str:
-        """The message of this length in characters: a prompt that was sent, without the engine that counted it."""
-        return self.text(text_characters - len(self.text(0)))
-
 
 def essay_of(paragraphs: Sequence[str], seed: int, context_tokens: int, output_tokens: int) -> Essay:
     """The message of a seed.
@@ -247,7 +243,8 @@ def prompt_again(
     """A prompt that was sent, by its length in characters: no engine is there to count its tokens."""
     if kind != PROSE:
         return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)
-    return Prompt(essay_of(paragraphs, seed, context_tokens, output_tokens).again(characters))
+    essay = essay_of(paragraphs, seed, context_tokens, output_tokens)
+    return Prompt(essay.text(characters - len(essay.text(0))))
 
 
 def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
