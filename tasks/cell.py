@@ -15,16 +15,16 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 
 from configs import secrets
 from configs.errors import SpecsweepError, leave
 from configs.secrets import guard_streams
-from tasks.attended import keep_alive
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import EngineFailed
 from tasks.heartbeat import INTERVAL_S, HeartbeatSender
 from tasks.known_steps import file_of
-from tasks.notice import heed
+from tasks.notice import heed, keep_alive
 from tasks.outbox import outbox_folder, send_left
 from tasks.runner import Runner, todo
 from warehouse.ledger.claims import Claims
@@ -88,7 +88,8 @@ async def run(
         stop()
 
     beating = asyncio.create_task(heartbeat.run(give_up, stop))
-    heeding = asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, _told)) if metadata_url else None
+    told = partial(print, flush=True)
+    heeding = asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, told)) if metadata_url else None
     attended = asyncio.create_task(keep_alive(Claims(ledger, cell_key), heartbeat.line))
     watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -137,10 +138,6 @@ def _stopped(runner: Runner) -> Ended:
     return how
 
 
-def _told(line: str) -> None:
-    print(line, flush=True)
-
-
 def _allow_many_connections() -> None:
     """Each request in flight is an open file, and a schedule that an engine doesn't follow has no most of them."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -165,15 +162,9 @@ def main() -> int:
     guard_streams()
     _allow_many_connections()
     work = run(
-        args.store,
-        args.run,
-        args.cell,
-        args.heartbeat_s,
-        args.deadline_s,
-        leg=args.leg,
-        with_parent=args.with_parent,
-        metadata_url=args.metadata,
-    )
+        args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s,
+        leg=args.leg, with_parent=args.with_parent, metadata_url=args.metadata,
+    )  # fmt: skip
     try:
         return asyncio.run(work).exit_code
     except SpecsweepError as error:

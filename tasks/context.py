@@ -17,7 +17,7 @@ from tasks.client import Client, RequestFailed
 from tasks.engine.server import Engine
 from tasks.frameworks.process import Frameworks
 from tasks.power import Cards
-from tasks.prompts import PROSE_KEPT_AS, Prompt, PromptSource, build_prompt, paragraphs_here, prose_from_json
+from tasks.prompts import PROSE_KEPT_AS, Prompt, build_prompt, paragraphs_here, prose_from_json
 from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.parts import Row
 from warehouse.ledger.tables import ENGINE_COUNTED, PROVENANCE, Table
@@ -121,7 +121,11 @@ class StepContext:
         orphans = self._ledger.orphan_parts(self._key, self.step, but=taken)
         left = await asyncio.to_thread(lambda: [part for part, _ in orphans])
         carriers = {part.attempt: part.key for part in reversed(self.parts) if part.table == PROVENANCE.name}
-        return [_carrying(part, left) if part.key == carriers.get(part.attempt) else part for part in self.parts]
+        for number, part in enumerate(self.parts):
+            if part.key == carriers.get(part.attempt):
+                further_s = fsum(other.spent_s or 0.0 for other in left if other.attempt == part.attempt)
+                self.parts[number] = part.model_copy(update={"spent_s": (part.spent_s or 0.0) + further_s})
+        return self.parts
 
     @property
     def _is_counted(self) -> bool:
@@ -155,8 +159,7 @@ class StepContext:
 
     async def prompt(self, kind: str, seed: int, context_tokens: int, output_tokens: int) -> Prompt:
         """`build_prompt` with the run's prose, counted by this cell's engine: call it before the clock starts."""
-        source = PromptSource(self.prose, self.client.count_tokens)
-        return await build_prompt(kind, seed, context_tokens, output_tokens, source)
+        return await build_prompt(kind, seed, context_tokens, output_tokens, self.prose, self.client.count_tokens)
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
         """Store rows as a part of this step, off the event loop. From then on they survive this attempt."""
@@ -210,9 +213,3 @@ class StepContext:
             if settled or asyncio.get_running_loop().time() > deadline:
                 return counted
             await asyncio.sleep(0.05)
-
-
-def _carrying(part: Part, left: Sequence[Part]) -> Part:
-    """The part with the seconds of others of its attempt."""
-    further_s = fsum(other.spent_s or 0.0 for other in left if other.attempt == part.attempt)
-    return part.model_copy(update={"spent_s": (part.spent_s or 0.0) + further_s})

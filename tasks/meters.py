@@ -49,24 +49,24 @@ class Counters(NamedTuple):
         """What was counted between `before` and now; None where either reading lacks the counter."""
         positions, now, then = None, self.accepted_by_position, before.accepted_by_position
         if now is not None and then is not None and len(now) >= len(then):
-            pairs = zip_longest(now, then, fillvalue=0.0)
-            positions = tuple(after - earlier for after, earlier in pairs)
-        plain = {
-            field: _difference(getattr(self, field), getattr(before, field))
-            for field in self._fields
-            if field != "accepted_by_position"
-        }
-        return Counters(**plain, accepted_by_position=positions)
+            positions = tuple(after - earlier for after, earlier in zip_longest(now, then, fillvalue=0.0))
+        counted: dict[str, float | None] = {}
+        for field in NAMES:
+            after, earlier = getattr(self, field), getattr(before, field)
+            counted[field] = None if after is None or earlier is None else after - earlier
+        return Counters(**counted, accepted_by_position=positions)
 
     def columns(self) -> dict[str, int | list[int] | None]:
         """As `ENGINE_COLUMNS` of the warehouse names them."""
-        counted = {field: _whole(getattr(self, field)) for field in self._fields if field != "accepted_by_position"}
-        del counted["requests_finished"]
-        positions = None if self.accepted_by_position is None else [int(value) for value in self.accepted_by_position]
-        return {
-            **{f"engine_{field}": value for field, value in counted.items()},
-            "engine_accepted_by_position": positions,
+        positions = self.accepted_by_position
+        columns: dict[str, int | list[int] | None] = {
+            "engine_accepted_by_position": None if positions is None else [int(value) for value in positions]
         }
+        for field in NAMES:
+            if field != "requests_finished":
+                value = getattr(self, field)
+                columns[f"engine_{field}"] = None if value is None else int(value)
+        return columns
 
 
 def parse(text: str) -> Counters:
@@ -89,11 +89,3 @@ def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
         found = None if line.startswith("#") else _SAMPLE.match(line)
         if found:
             yield found["name"], dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from configs.errors import SpecsweepError
@@ -19,7 +19,6 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.store import Store, StoreAway
 from warehouse.ledger.store.local import LocalStore
-from warehouse.ledger.store.protocol import Seen
 
 BOUND_VARIABLE = "SPECSWEEP_OUTBOX_MB"
 """Environment variable: how much may wait on the node's disk, 10^6 bytes. With more, measuring waits for the store."""
@@ -107,6 +106,9 @@ class Outbox:
         the store has the steps' rows.
         """
         self._store, self._folder, self._is_ours, self._kept = store, folder, is_ours, kept
+        self.url, self.storage_options = store.url, store.storage_options
+        self.uri, self.put, self.seen, self.delete = store.uri, store.put, store.seen, store.delete  # at once
+        self.age_s, self.silence_s = store.age_s, store.silence_s
         self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()
         self._root = f"{ledger.cell_root(cell_key)}/steps/"
         self._known = set(store.list(self._root.rstrip("/")))
@@ -262,37 +264,3 @@ class Outbox:
             return self._store.list(prefix)
         with self._guard:
             return sorted(key for key in self._known if key.startswith(folder))
-
-    def seen(self, prefix: str) -> Iterator[Seen]:
-        """See `Store.seen`: what the store has."""
-        return self._store.seen(prefix)
-
-    @property
-    def url(self) -> str:
-        """The store's."""
-        return self._store.url
-
-    @property
-    def storage_options(self) -> dict[str, str] | None:
-        """The store's."""
-        return self._store.storage_options
-
-    def uri(self, key: str) -> str:
-        """Where `key` is or will be."""
-        return self._store.uri(key)
-
-    def put(self, key: str, data: bytes) -> None:
-        """See `Store.put`: at once."""
-        self._store.put(key, data)
-
-    def age_s(self, key: str) -> float | None:
-        """See `Store.age_s`."""
-        return self._store.age_s(key)
-
-    def silence_s(self, key: str) -> float | None:
-        """See `Store.silence_s`."""
-        return self._store.silence_s(key)
-
-    def delete(self, key: str) -> None:
-        """See `Store.delete`."""
-        self._store.delete(key)

@@ -157,10 +157,6 @@ class Essay(NamedTuple):
         """The message with the first so many characters of the supply."""
         return f"{self.heading}\n\n{self.supply[:characters].rstrip()}{CUT_HERE}\n\n{self.request}"
 
-    def again(self, text_characters: int) -> str:
-        """The message of this length in characters: a prompt that was sent, without the engine that counted it."""
-        return self.text(text_characters - len(self.text(0)))
-
 
 def essay_of(paragraphs: Sequence[str], seed: int, context_tokens: int, output_tokens: int) -> Essay:
     """The message of a seed.
@@ -222,23 +218,23 @@ class Prompt(NamedTuple):
     template_kwargs: dict[str, JsonValue] = {}  # noqa: RUF012 - never written to
 
 
-class PromptSource(NamedTuple):
-    """What prompts are made of on a node: the run's prose, and the engine that counts tokens."""
-
-    prose: Callable[[], Awaitable[Sequence[str]]]
-    count_tokens: Callable[[Prompt], Awaitable[int]]
-
-
-async def build_prompt(kind: str, seed: int, context_tokens: int, output_tokens: int, source: PromptSource) -> Prompt:
-    """The prompt of one request.
+async def build_prompt(
+    kind: str,
+    seed: int,
+    context_tokens: int,
+    output_tokens: int,
+    prose: Callable[[], Awaitable[Sequence[str]]],
+    count_tokens: Callable[[Prompt], Awaitable[int]],
+) -> Prompt:
+    """The prompt of one request, from the run's prose and with its tokens counted by the engine.
 
     `context_tokens` includes the chat template. Prose stays at most 0.1 % below, and is longer only where its request
     alone is.
     """
     if kind != PROSE:
         return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)
-    essay = essay_of(await source.prose(), seed, context_tokens, output_tokens)
-    return Prompt(await cut_essay(essay, context_tokens, lambda text: source.count_tokens(Prompt(text))))
+    essay = essay_of(await prose(), seed, context_tokens, output_tokens)
+    return Prompt(await cut_essay(essay, context_tokens, lambda text: count_tokens(Prompt(text))))
 
 
 def prompt_again(
@@ -247,7 +243,8 @@ def prompt_again(
     """A prompt that was sent, by its length in characters: no engine is there to count its tokens."""
     if kind != PROSE:
         return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)
-    return Prompt(essay_of(paragraphs, seed, context_tokens, output_tokens).again(characters))
+    essay = essay_of(paragraphs, seed, context_tokens, output_tokens)
+    return Prompt(essay.text(characters - len(essay.text(0))))
 
 
 def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:

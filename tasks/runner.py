@@ -25,7 +25,6 @@ from tasks.heartbeat import HeartbeatSender
 from tasks.known_steps import file_of, make_ready
 from tasks.outbox import Outbox, outbox_folder
 from tasks.place import provenance
-from tasks.place.checkpoint import unlike_its_label
 from warehouse.ledger.commits import Ledger, Part, said
 from warehouse.ledger.lease import Attempt, Lease, Leases, kept_s
 from warehouse.ledger.outcomes import Ended
@@ -116,7 +115,7 @@ class Runner:
             print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
             async with Client(engine.base_url, start.served.model, start.served.technique) as client:
                 place = await provenance.gather(self.planned, start.served, command, client, self.config_hash, engine)
-            if unlike := unlike_its_label(start.served, place["model_revision"], full_environment(command)):
+            if unlike := provenance.unlike_its_label(start.served, place["model_revision"], full_environment(command)):
                 raise CellRejected(unlike)
             uuids = (place.get("gpu_uuid") or "").split(",")
             with power.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
@@ -149,17 +148,9 @@ class Runner:
         self.heartbeat.phase("waiting", name)
         async with Client(engine.base_url, served.model, served.technique) as client:
             ctx = StepContext(
-                self.planned,
-                served,
-                client,
-                self.ledger,
-                measurement,
-                self.lease.epoch,
-                self.heartbeat.tell,
-                frameworks,
-                engine,
-                cards,
-            )
+                self.planned, served, client, self.ledger, measurement, self.lease.epoch,
+                self.heartbeat.tell, frameworks, engine, cards,
+            )  # fmt: skip
             try:
                 async with undisturbed(spec, self.heartbeat.line):
                     self.heartbeat.phase("measuring", name)

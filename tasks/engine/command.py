@@ -24,43 +24,10 @@ from tasks.host import environments, process_group
 from tasks.host.environment_spec import engine_cache, user_cache
 from tasks.host.hub import hub_cache, hub_home
 
-MODULE = "tasks.transformers_engine"
-
 GENERATE_VARIABLES: Mapping[str, str] = {"DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(ROOT)}
-"""Its variables. The server starts in its cell's folder, and is found in the checkout."""
+"""Of our server around `generate`. The server starts in its cell's folder, and is found in the checkout."""
 
 PACKAGES = ("torch", "transformers")
-
-
-def generate_arguments(cell: Cell, weights: str, draft: str | None, port: int) -> list[str]:
-    """The whole command for a cell.
-
-    `draft`: hub id or folder of what drafts; None: nothing, or the text so far.
-
-    Raises:
-        EngineUnavailable: the environment is missing, or the engine's command starts a container.
-    """
-    argv = [
-        *_python(cell.engine), "-m", MODULE, "--model", weights,
-        "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
-        "--max-model-len", str(cell.serving.max_model_len),
-    ]  # fmt: skip
-    looks_up = cell.technique.method == "ngram"
-    options: list[tuple[str, object]] = [
-        ("--revision", cell.model.revision if cell.model.hub_id else None),
-        ("--dtype", cell.precision.dtype),
-        ("--reasoning-parser", cell.model.reasoning_parser),
-        ("--assistant-model", draft),
-        ("--assistant-revision", cell.draft.revision if cell.draft and cell.draft.hub_id else None),
-        ("--num-assistant-tokens", cell.k if draft is not None else None),
-        ("--prompt-lookup-num-tokens", cell.k if looks_up else None),
-        ("--max-matching-ngram-size", cell.technique.speculative_config.get(LONGEST_LOOKUP) if looks_up else None),
-        ("--device", "cpu" if cell.engine.on_cpu else None),
-    ]
-    for flag, value in options:
-        if value is not None:
-            argv += [flag, str(value)]
-    return [*argv, *cell.engine.args, *(cell.engine.draft_args if cell.technique.drafts else ())]
 
 
 def require_packages(engine: Engine) -> None:
@@ -132,7 +99,20 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
     if cell.engine.kind == "transformers":
         draft = _checkpoint(cell, cell.draft) if cell.draft else None
-        return _command(cell, generate_arguments(cell, weights, draft, port), env)
+        argv = _generate_words(cell, weights, draft, port)
+    else:
+        argv = _vllm_words(cell, weights, port, env, workdir)
+    return EngineCommand(
+        argv=tuple(argv),
+        env=env,
+        model_revision=_revision(cell, cell.model),
+        draft_revision=_revision(cell, cell.draft) if cell.draft else None,
+        on_cpu=cell.engine.on_cpu,
+        reads_hub=any(source is not None and source.hub_id is not None for source in (cell.model, cell.draft)),
+    )
+
+
+def _vllm_words(cell: Cell, weights: str, port: int, env: Mapping[str, str], workdir: Path) -> list[str]:
     words = program(cell.engine)
     if container.is_container(words):
         words = container.words_inside(words, (*env, *FROM_THE_SHELL), _folders(cell, env), workdir)
@@ -142,7 +122,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
         "--max-model-len", str(cell.serving.max_model_len),
         "--enable-prefix-caching" if cell.serving.prefix_cache else "--no-enable-prefix-caching",
     ]  # fmt: skip
-    options: list[tuple[str, str | int | float | None]] = [
+    argv += _options(
         ("--revision", cell.model.revision if cell.model.hub_id else None),
         ("--max-num-seqs", cell.serving.max_num_seqs),
         ("--gpu-memory-utilization", cell.serving.gpu_memory_utilization),
@@ -150,10 +130,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
         ("--dtype", cell.precision.dtype),
         ("--reasoning-parser", cell.model.reasoning_parser),
         ("--load-format", "dummy" if cell.model.weights == "dummy" else None),
-    ]
-    for flag, value in options:
-        if value is not None:
-            argv += [flag, str(value)]
+    )
     argv += [*cell.engine.args, *cell.technique.engine_args]
     speculative = speculative_config(cell)
     if speculative is not None:
@@ -162,18 +139,34 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     if cell.denoising_steps is not None or cell.canvas_length is not None:
         diffusion = {"canvas_length": cell.canvas, "max_denoising_steps": cell.denoising_steps}
         argv += ["--diffusion-config", json.dumps(diffusion, sort_keys=True)]
-    return _command(cell, argv, env)
+    return argv
 
 
-def _command(cell: Cell, argv: Sequence[str], env: dict[str, str]) -> EngineCommand:
-    return EngineCommand(
-        argv=tuple(argv),
-        env=env,
-        model_revision=_revision(cell, cell.model),
-        draft_revision=_revision(cell, cell.draft) if cell.draft else None,
-        on_cpu=cell.engine.on_cpu,
-        reads_hub=any(source is not None and source.hub_id is not None for source in (cell.model, cell.draft)),
+def _generate_words(cell: Cell, weights: str, draft: str | None, port: int) -> list[str]:
+    """Our server around `generate`. `draft`: hub id or folder of what drafts; None: nothing, or the text so far."""
+    argv = [
+        *_python(cell.engine), "-m", "tasks.transformers_engine", "--model", weights,
+        "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
+        "--max-model-len", str(cell.serving.max_model_len),
+    ]  # fmt: skip
+    looks_up = cell.technique.method == "ngram"
+    argv += _options(
+        ("--revision", cell.model.revision if cell.model.hub_id else None),
+        ("--dtype", cell.precision.dtype),
+        ("--reasoning-parser", cell.model.reasoning_parser),
+        ("--assistant-model", draft),
+        ("--assistant-revision", cell.draft.revision if cell.draft and cell.draft.hub_id else None),
+        ("--num-assistant-tokens", cell.k if draft is not None else None),
+        ("--prompt-lookup-num-tokens", cell.k if looks_up else None),
+        ("--max-matching-ngram-size", cell.technique.speculative_config.get(LONGEST_LOOKUP) if looks_up else None),
+        ("--device", "cpu" if cell.engine.on_cpu else None),
     )
+    return [*argv, *cell.engine.args, *(cell.engine.draft_args if cell.technique.drafts else ())]
+
+
+def _options(*options: tuple[str, object]) -> list[str]:
+    """Flags with their values, but for those without one."""
+    return [word for flag, value in options if value is not None for word in (flag, str(value))]
 
 
 def speculative_config(cell: Cell) -> dict[str, JsonValue] | None:

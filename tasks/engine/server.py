@@ -19,7 +19,8 @@ from configs.secrets import TOKEN, secret
 from tasks.engine import container
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.log import cause, without_prefix
-from tasks.host import autogroup, process_group
+from tasks.engine.machine import give_way, shares_processors
+from tasks.host import process_group
 from tasks.host.hub import token_variables
 
 POLL_S = 0.25
@@ -75,9 +76,7 @@ class Engine:
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
         env |= self._hub_token(self._group.scratch)
         started = time.monotonic()
-        if (
-            self.log_path.exists()
-        ):  # `engine.log` is the newest start's; those before are engine-1.log, engine-2.log, ...
+        if self.log_path.exists():  # it is the newest start's; those before are engine-1.log, engine-2.log, ...
             number = 1 + len(list(self._workdir.glob("engine-*.log")))
             self.log_path.rename(self._workdir / f"engine-{number}.log")
         with self.log_path.open("wb") as log:
@@ -95,8 +94,8 @@ class Engine:
                 )
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
-        if autogroup.shares_processors(self.command.on_cpu):
-            self.nice = await autogroup.give_way(self._process.pid)
+        if shares_processors(self.command.on_cpu):
+            self.nice = await give_way(self._process.pid)
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
             while not await _healthy(client, self.command.served_name):
                 self.raise_if_dead()
@@ -190,7 +189,5 @@ async def _healthy(client: httpx.AsyncClient, name: str) -> bool:
             return False
         models = await client.get("/v1/models")
         return models.status_code == 200 and name in {model["id"] for model in models.json()["data"]}
-    except httpx.TransportError:
-        return False
-    except (ValueError, KeyError, TypeError):
-        return False  # whoever answers like this is no OpenAI-compatible server
+    except (httpx.TransportError, ValueError, KeyError, TypeError):
+        return False  # nobody is there yet, or whoever answers like this is no OpenAI-compatible server

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import ctypes
 import fcntl
 import os
 import re
@@ -14,10 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from configs.errors import SpecsweepError
 from configs.secrets import without_secrets
-from tasks.host.environment_spec import REQUIREMENTS, TORCH_CPU, Environment, engine_cache, pins_in, user_cache
-from tasks.host.pip_settings import UntoldError, for_uv
+from tasks.host.environment_spec import (
+    REQUIREMENTS,
+    TORCH_CPU,
+    Environment,
+    InstallError,
+    engine_cache,
+    pins_in,
+    user_cache,
+)
 
 Tell = Callable[[str], None]
 """Takes a line of text for people."""
@@ -56,25 +62,6 @@ _STEP = re.compile(r"^\s*(Collecting|Download\w+|Using cached|Building|Prepar\w+
 _CAUSE = re.compile(r"^\s*(ERROR:|error:|cause:|×|╰─▶|├─▶|[A-Za-z_.]+(Error|Exception|NotFound)\b)")  # noqa: RUF001
 
 
-class InstallError(SpecsweepError):
-    """An environment could not be made; the text is one line with reason, log and remedy."""
-
-
-def check_machine(spec: Environment, folder: Path) -> None:
-    """Raise InstallError when the machine lacks a library, a command or the disk space that `spec` needs."""
-    missing = [(lib, deb) for lib, deb in spec.libraries if not has_library(lib)]
-    missing += [(cmd, deb) for cmd, deb in spec.commands if shutil.which(cmd) is None]
-    if missing:
-        what, packages = ", ".join(m[0] for m in missing), " ".join(m[1] for m in missing)
-        raise InstallError(f"this machine lacks {what}. Remedy: apt-get install {packages}")
-    free = shutil.disk_usage(folder).free
-    if free < spec.disk_gb * 1e9:
-        raise InstallError(
-            f"{folder} has {free} bytes free, {spec.disk_gb:g} GB are needed. "
-            "Remedy: free space there, or set XDG_CACHE_HOME to a folder on a larger disk"
-        )
-
-
 def make_importable(torchvision: Path) -> None:
     """Let a torchvision built for CUDA be imported beside a CPU torch, where its compiled ops do not load.
 
@@ -88,15 +75,6 @@ def make_importable(torchvision: Path) -> None:
     text = re.sub(r"^@(torch\.library\.register_fake\(.*\))$", only_with_ops, text, flags=re.MULTILINE)
     file.unlink()  # it may be one file with that of other environments
     file.write_text(text, encoding="utf-8")
-
-
-def has_library(name: str) -> bool:
-    """Whether the dynamic linker finds a shared library."""
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -351,3 +329,58 @@ def _remedy(causes: list[str], spec: Environment) -> str:
             f"{sys.version_info[1]}; another Python: PYTHON=python3.11 make demo"
         )
     return "check that the package index can be reached (pip config list), then run the same command again"
+
+
+SAID = {
+    "index-url": ("UV_DEFAULT_INDEX",),
+    "extra-index-url": ("UV_INDEX",),
+    "find-links": ("UV_FIND_LINKS",),
+    "constraint": ("UV_CONSTRAINT", "UV_BUILD_CONSTRAINT"),
+    "trusted-host": ("UV_INSECURE_HOST",),
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTP_PROXY", "HTTPS_PROXY"),
+    "timeout": ("UV_HTTP_TIMEOUT",),
+    "default-timeout": ("UV_HTTP_TIMEOUT",),
+    "retries": ("UV_HTTP_RETRIES",),
+}
+"""A setting of pip -> uv's variables for it; no arguments, which others may read: an index may name a password."""
+
+LISTS = ("extra-index-url", "find-links", "constraint", "trusted-host")
+PATHS = ("find-links", "constraint", "cert", "client-cert")
+
+WITHOUT_EFFECT = frozenset(
+    "disable-pip-version-check no-input quiet verbose progress-bar no-color log cache-dir no-cache-dir compile "
+    "no-compile exists-action no-warn-script-location no-warn-conflicts root-user-action break-system-packages "
+    "no-deps prefer-binary".split()
+)
+"""They change nothing of what is installed from complete, exact pins, or where it comes from."""
+
+
+class UntoldError(ValueError):
+    """Pip is configured with something that uv can't be told; the text names it, without its value."""
+
+
+def for_uv(listed: str) -> tuple[dict[str, str], list[str]]:
+    """Variables and arguments that tell uv what `pip config list` printed; raises UntoldError if it can't be told."""
+    settings: dict[str, str] = {}
+    for section in ("global", "install", ":env:"):  # each goes before those in front of it, as for `pip install`
+        for key, value in re.findall(rf"^{section}\.(\S+?)=(.*)$", listed, re.MULTILINE):
+            if text := str(ast.literal_eval(value)).strip():
+                settings[key] = text
+    variables, arguments = {"UV_INDEX_STRATEGY": "unsafe-best-match"}, []  # to pip, all indexes are equal
+    for key, text in settings.items():
+        if key == "no-index":
+            arguments += ["--no-index"] if text.lower() in ("1", "true", "yes", "on", "y", "t") else []
+        elif key in SAID:
+            each = text.split() if key in LISTS else [text]
+            value = ("," if key == "find-links" else " ").join(map(_whole, each) if key in PATHS else each)
+            variables |= dict.fromkeys(SAID[key], value.split(".")[0] if key.endswith("timeout") else value)
+        elif key not in WITHOUT_EFFECT:
+            raise UntoldError(f"pip is configured with {key}, which uv can't be told")
+    return variables, arguments
+
+
+def _whole(place: str) -> str:
+    """A path from the root: uv runs in another folder than pip. An address stays."""
+    return place if "://" in place else os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111

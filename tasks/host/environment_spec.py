@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 
 Name = Literal[
     "uv", "control", "node", "dev", "s3servers", "engine-cpu", "engine-diffusion", "lab", "lm-eval", "inspect", "hret"
@@ -142,6 +145,34 @@ def engine_cache(engine: str, environment: str | None, command: Sequence[str] | 
     """
     digest = hashlib.sha256(json.dumps([engine, environment, command, image]).encode()).hexdigest()
     return user_cache() / "vllm-cache" / f"{engine}-{digest[:8]}"
+
+
+class InstallError(SpecsweepError):
+    """An environment could not be made; the text is one line with reason, log and remedy."""
+
+
+def check_machine(spec: Environment, folder: Path) -> None:
+    """Raise InstallError when the machine lacks a library, a command or the disk space that `spec` needs."""
+    missing = [(lib, deb) for lib, deb in spec.libraries if not has_library(lib)]
+    missing += [(cmd, deb) for cmd, deb in spec.commands if shutil.which(cmd) is None]
+    if missing:
+        what, packages = ", ".join(m[0] for m in missing), " ".join(m[1] for m in missing)
+        raise InstallError(f"this machine lacks {what}. Remedy: apt-get install {packages}")
+    free = shutil.disk_usage(folder).free
+    if free < spec.disk_gb * 1e9:
+        raise InstallError(
+            f"{folder} has {free} bytes free, {spec.disk_gb:g} GB are needed. "
+            "Remedy: free space there, or set XDG_CACHE_HOME to a folder on a larger disk"
+        )
+
+
+def has_library(name: str) -> bool:
+    """Whether the dynamic linker finds a shared library."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
 
 
 def folder_of(name: Name) -> Path:

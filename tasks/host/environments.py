@@ -25,8 +25,8 @@ if not __package__:  # run as a script: python3 tasks/host/environments.py
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.errors import SpecsweepError, leave
-from tasks.host.environment_install import Installer, InstallError, Tell, alone, check_machine
-from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Name, folder_of
+from tasks.host.environment_install import Installer, Tell, alone
+from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, InstallError, Name, check_machine, folder_of
 
 __all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
 
@@ -86,11 +86,10 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
                 (folder / SUFFIX).write_text(installer.addon_missing or "", encoding="utf-8")
             facts = {"installer": how, "seconds": round(time.monotonic() - installer.started, 1)}
             (folder / READY).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-        except InstallError as error:
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise InstallError(f"the {name} environment cannot be made: {error}") from None
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, InstallError):
+                raise InstallError(f"the {name} environment cannot be made: {error}") from None
             raise
     return folder if base else folder / "bin" / "python"
 

@@ -1,4 +1,4 @@
-"""The hub on this machine: where its files are kept, and its token for a child that reads the hub.
+"""The hub on this machine: where its files are kept, of which commit, and its token for a child that reads the hub.
 
 As in huggingface_hub, "Environment variables". It takes HF_TOKEN, else the file that HF_TOKEN_PATH names; only the file
 is hidden from others who can see the process.
@@ -7,10 +7,13 @@ is hidden from others who can see the process.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from configs.secrets import TOKEN, secret
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def hub_home(env: Mapping[str, str]) -> Path:
@@ -23,6 +26,29 @@ def hub_cache(env: Mapping[str, str]) -> Path:
     """HF_HUB_CACHE, else `hub` in the hub's home."""
     said = env.get("HF_HUB_CACHE")
     return Path(said).expanduser() if said else hub_home(env) / "hub"
+
+
+def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -> str | None:
+    """The commit behind a revision; None where the cache doesn't tell.
+
+    Layout of the cache: huggingface_hub, "Understand caching": `models--ORG--NAME/refs/REVISION` holds the commit that
+    a branch or tag was resolved to, `snapshots/COMMIT/` its files.
+
+    `revision` is a branch, tag or commit; None: the default branch. `env` is the engine's.
+    """
+    if revision is not None and _COMMIT.fullmatch(revision):
+        return revision
+    folder = repository(hub_id, env)
+    ref = folder / "refs" / (revision or "main")
+    if ref.is_file():
+        return ref.read_text(encoding="ascii").strip()
+    snapshots = [path.name for path in folder.glob("snapshots/*")]
+    return snapshots[0] if len(snapshots) == 1 else None
+
+
+def repository(hub_id: str, env: Mapping[str, str]) -> Path:
+    """The folder of a model's repository in that cache."""
+    return hub_cache(env) / f"models--{hub_id.replace('/', '--')}"
 
 
 def token_variables(folder: Path) -> dict[str, str]:

@@ -141,10 +141,10 @@ def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S
         time.sleep(0.05)
 
 
-def ask_to_leave(pids: Sequence[int], grace_s: float = GRACE_S) -> None:
-    """SIGTERM to each process, then wait until all are gone or `grace_s` is over; kills nothing."""
+def ask_to_leave(pids: Sequence[int]) -> None:
+    """SIGTERM to each process, then wait until all are gone or `GRACE_S` is over; kills nothing."""
     _signal(pids, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
+    deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline and any(_is_alive(Path(f"/proc/{pid}")) for pid in pids):
         time.sleep(0.05)
 

@@ -1,4 +1,7 @@
-"""Where and with what a step was measured: the columns that make a row believable a year later."""
+"""Where and with what a step was measured: the columns that make a row believable a year later.
+
+And whether the checkpoint that was really served has the format of its row's label.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from configs.cell import Cell, Draft, Model
+from configs.cell import Cell, Draft, Model, argument
 from configs.checkout import git_head, has_changes
 from configs.schema import PlannedCell
 from tasks.client import CLIENT_VERSION, Client, RequestFailed
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.server import Engine
+from tasks.host.hub import repository, resolved_commit
 from tasks.place import gpu
-from tasks.place.checkpoint import resolved_commit
 from tasks.prompts import Prompt
 
 LOAD_TOKENS = 256
@@ -157,3 +160,44 @@ async def _engine_version(client: Client) -> str | None:
 def _revision(source: Model | Draft, planned: str | None, env: Mapping[str, str]) -> str | None:
     """Hub commit of what was served; of the demo family, what the plan says."""
     return planned if source.hub_id is None else resolved_commit(source.hub_id, planned, env)
+
+
+FORMAT_KEYS = ("quantization_config", "compression_config")
+"""Where `config.json`, or its part for text, says how weights are kept (vLLM 0.32.0, transformers_utils/); the second
+is older."""
+
+BESIDE = "hf_quant_config.json"
+"""Where ModelOpt said it before 0.31."""
+
+PLAIN_BYTES = 2.0
+"""Of a parameter in 16 bits."""
+
+
+def unlike_its_label(cell: Cell, commit: str | None, env: Mapping[str, str]) -> str | None:
+    """Why a served checkpoint isn't in its cell's precision; None: it is, or nobody can tell.
+
+    A precision below 16 bits that is not made while loading (awq, gptq, nvfp4 ...) is the checkpoint's own. From a
+    checkpoint in 16 bits an engine serves 16 bits without a word.
+
+    `commit` is of its model on the hub, as far as it is known; `env` is the engine's, which has read it by now.
+    """
+    precision, model = cell.precision, cell.model
+    made_while_loading = precision.quantization is not None or precision.dtype is not None
+    is_overridden = argument(cell.engine_words, "--hf-overrides") is not None
+    if made_while_loading or is_overridden or precision.bytes_per_param >= PLAIN_BYTES or model.hub_id is None:
+        return None
+    is_local = model.hub_id.startswith("/")
+    folder = Path(model.hub_id) if is_local else repository(model.hub_id, env) / f"snapshots/{commit}"
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # it isn't there, or is something else
+    if not isinstance(config, dict) or (folder / BESIDE).is_file():
+        return None
+    parts = [part for part in (config, config.get("text_config")) if isinstance(part, dict)]
+    if any(part.get(key) for part in parts for key in FORMAT_KEYS):
+        return None
+    return (
+        f"{cell.label}: {model.hub_id} is no checkpoint in {precision.name}: its config.json has no {FORMAT_KEYS[0]}, "
+        f"and 16 bits would have that label: name one in {precision.name} in the model's file, or the one that it has"
+    )

@@ -6,7 +6,7 @@ import os
 import sys
 
 from tasks.transformers_engine.arguments import parse
-from tasks.transformers_engine.door import Engine, Server
+from tasks.transformers_engine.door import Server
 from tasks.transformers_engine.turns import Counters, Turns
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     generator.warm_up()
     counters = Counters(arguments.served_model_name, arguments.k)
     turns = Turns(generator, counters, arguments.k, die=lambda: os._exit(1))
-    server = Server(Engine(arguments, generator, memory, counters, turns, versions()))
+    server = Server(arguments, generator, memory, counters, turns, versions())
     turns.start()
     print(f"transformers {versions()} serves {arguments.served_model_name} on {loaded.device}", flush=True)
     server.serve_forever()

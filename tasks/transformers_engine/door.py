@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tasks.transformers_engine.arguments import Arguments
 from tasks.transformers_engine.asked import Asked, BadRequest, asked
 from tasks.transformers_engine.turns import Counters, Done, HungUp, Job, Logprob, Step, Turns
-from tasks.transformers_engine.writing import CHANNELS, Channel, Writer
+from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
 
 TokenText = Callable[[int], str]
 """A single token as text."""
@@ -46,31 +46,27 @@ class Answer:
             "metrics": metrics(done),
         }
 
-    def chunk(self, step: Step, *, with_usage: bool) -> dict[str, Any]:
-        """The event of one step."""
-        delta: dict[str, Any] = {}
-        if step.text.reasoning:
-            delta["reasoning"] = step.text.reasoning
-        if step.text.content:
-            delta["content"] = step.text.content
-        return self._event([_delta(delta, None)], step.tokens if with_usage else None)
-
     def begin(self, *, with_usage: bool) -> dict[str, Any]:
         """The event before any token, which says whose turn it is."""
-        return self._event([_delta({"role": "assistant", "content": ""}, None)], 0 if with_usage else None)
+        return self._chunk({"role": "assistant", "content": ""}, None, 0 if with_usage else None)
+
+    def step(self, step: Step, *, with_usage: bool) -> dict[str, Any]:
+        """The event of one step."""
+        return self._chunk(_written(step.text), None, step.tokens if with_usage else None)
 
     def last(self, done: Done, *, with_usage: bool) -> dict[str, Any]:
         """The event that says how it ended, with what had been held back."""
-        delta = {name: text for name, text in done.rest._asdict().items() if text}
-        return self._event([_delta(delta, done.finish_reason)], len(done.token_ids) if with_usage else None)
+        return self._chunk(_written(done.rest), done.finish_reason, len(done.token_ids) if with_usage else None)
 
     def account(self, done: Done) -> dict[str, Any]:
         """The event behind the last one: usage, and the engine's own account."""
-        return self._event([], len(done.token_ids)) | {"metrics": metrics(done)}
+        account = {"usage": self._usage(len(done.token_ids)), "metrics": metrics(done)}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [], **account}
 
-    def _event(self, choices: list[dict[str, Any]], tokens: int | None) -> dict[str, Any]:
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None, tokens: int | None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
         usage = {} if tokens is None else {"usage": self._usage(tokens)}
-        return {**self._head, "object": "chat.completion.chunk", "choices": choices, **usage}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage}
 
     def _usage(self, tokens: int) -> dict[str, Any]:
         """Nothing of a prompt is ever cached: each request computes all of it."""
@@ -101,8 +97,8 @@ def logprobs(tokens: Sequence[Logprob], token_text: TokenText) -> dict[str, Any]
     return {"content": content}
 
 
-def _delta(delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "finish_reason": finish_reason}
+def _written(text: Text) -> dict[str, Any]:
+    return {name: said for name, said in text._asdict().items() if said}
 
 
 if TYPE_CHECKING:  # they need torch
@@ -110,19 +106,24 @@ if TYPE_CHECKING:  # they need torch
     from tasks.transformers_engine.loading import Memory
 
 
-class Engine:
-    """The engine behind the door: generator, counters and the queue."""
+class Server(ThreadingHTTPServer):
+    """Generator, counters and queue behind a thread per connection; those only read, write and wait."""
+
+    daemon_threads = True
+    request_queue_size = 1024
 
     def __init__(
         self, arguments: Arguments, generator: Generator, memory: Memory, counters: Counters, turns: Turns, version: str
     ) -> None:
+        """Listen; raises OSError where somebody else has the port."""
         self.arguments, self.generator, self.version = arguments, generator, version
-        self.counters, self.turns, self._memory = counters, turns, memory
+        self.counters, self.turns, self.memory = counters, turns, memory
+        super().__init__((arguments.host, arguments.port), _Handler)
 
     def page(self) -> str:
         """The metrics page."""
         waiting = {"vllm:num_requests_waiting": float(self.turns.waiting)}
-        return self.counters.page(waiting | self._memory.gauges())
+        return self.counters.page(waiting | self.memory.gauges())
 
     def job(self, wanted: Asked, connection: socket.socket) -> Job:
         """A request, its prompt rendered and found to fit.
@@ -153,19 +154,6 @@ def has_hung_up(connection: socket.socket) -> bool:
         return True
 
 
-class Server(ThreadingHTTPServer):
-    """A thread per connection; they only read, write and wait."""
-
-    daemon_threads = True
-    request_queue_size = 1024
-    engine: Engine
-
-    def __init__(self, engine: Engine) -> None:
-        """Listen; raises OSError where somebody else has the port."""
-        self.engine = engine
-        super().__init__((engine.arguments.host, engine.arguments.port), _Handler)
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm: ClassVar[bool] = True
@@ -176,15 +164,15 @@ class _Handler(BaseHTTPRequestHandler):
         """The log is for what the engine does, not for who asked."""
 
     def do_GET(self) -> None:
-        engine, name = self.server.engine, self.server.engine.arguments.served_model_name
+        server, name = self.server, self.server.arguments.served_model_name
         if self.path == "/health":
             self._reply(200, "")
         elif self.path == "/version":
-            self._json(200, {"version": engine.version})
+            self._json(200, {"version": server.version})
         elif self.path == "/metrics":
-            self._reply(200, engine.page())
+            self._reply(200, server.page())
         elif self.path == "/v1/models":
-            model = {"id": name, "object": "model", "max_model_len": engine.arguments.max_model_len}
+            model = {"id": name, "object": "model", "max_model_len": server.arguments.max_model_len}
             self._json(200, {"object": "list", "data": [model]})
         else:
             self._error(404, f"no {self.path} here")
@@ -209,15 +197,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _tokenize(self, wanted: Asked) -> None:
-        tokens = self.server.engine.generator.tokens_of(wanted)
-        most = self.server.engine.arguments.max_model_len
+        tokens = self.server.generator.tokens_of(wanted)
+        most = self.server.arguments.max_model_len
         self._json(200, {"count": len(tokens), "tokens": tokens, "max_model_len": most})
 
     def _chat(self, wanted: Asked) -> None:
-        engine = self.server.engine
-        job = engine.job(wanted, self.connection)
-        answer = Answer(engine.arguments.served_model_name, len(job.prompt))
-        engine.turns.add(job)
+        server = self.server
+        job = server.job(wanted, self.connection)
+        answer = Answer(server.arguments.served_model_name, len(job.prompt))
+        server.turns.add(job)
         if wanted.streams:
             self._stream(job, answer)
             return
@@ -228,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             self._error(500, f"{type(error).__name__}: {error}")
             return
-        self._json(200, answer.whole(done, engine.generator.token_text, token_ids=wanted.token_ids))
+        self._json(200, answer.whole(done, server.generator.token_text, token_ids=wanted.token_ids))
 
     def _stream(self, job: Job, answer: Answer) -> None:
         """Chunks as they come. Once the head is out, an error is an event, too."""
@@ -245,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
                     if job.asked.include_usage:
                         self._event(answer.account(event))
                 else:
-                    self._event(answer.chunk(event, with_usage=running))
+                    self._event(answer.step(event, with_usage=running))
         except (HungUp, ConnectionError):
             raise
         except Exception as error:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from flows.clusters.skypilot.carried import LOG, timer_command
-from tasks.attended import TIME_TO_LIVE_VARIABLE, keep_alive
 from tasks.host.time_to_live import TimeToLive, renew
+from tasks.notice import TIME_TO_LIVE_VARIABLE, keep_alive
 from tests.fake_run import FakeRun
 from warehouse.ledger.claims import Claims, beat
 
@@ -125,7 +125,7 @@ def test_a_machine_lives_as_long_as_its_flow_is_heard_of(run: FakeRun, monkeypat
 
 def test_neither_a_store_that_was_away_nor_an_odd_error_decides(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TIME_TO_LIVE_VARIABLE, str(LONGEST_S))
-    monkeypatch.setattr("tasks.attended.ANXIOUS_S", 0.01)
+    monkeypatch.setattr("tasks.notice.ANXIOUS_S", 0.01)
     heard(run, 600.0)
     door, real, troubles = Door(), run.ledger.store.get, [ValueError("a field that we don't know")]
 

@@ -65,6 +65,9 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
     assert seeds == [None, None, None, 7], "only an evaluation's items are drawn with one"
     assert [(attempt.attempt, attempt.outcome) for attempt in run.attempts()] == [(1, "completed")]
     assert processes_with(str(tmp_path)) == []
+    sent = len(run.prompts_sent())
+    assert run.finish(node_python) == (0, "everything is measured\n"), "what is measured is not measured again"
+    assert len(run.prompts_sent()) == sent
 
 
 @pytest.mark.slow(22)
@@ -78,16 +81,6 @@ def test_several_in_flight_are_timed_while_all_slots_are_busy(tmp_path: Path, no
         assert row["steady_s"] < row["wall_s"]
         assert whole < steady, "one slot is idle while the slow one ends"
         assert row["client_late_ms"] is not None
-
-
-@pytest.mark.slow(16)
-def test_what_is_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
-    assert run.finish(node_python)[0] == 0
-    sent = len(run.prompts_sent())
-    code, said = run.finish(node_python)
-    assert (code, said.strip()) == (0, "everything is measured")
-    assert len(run.prompts_sent()) == sent
 
 
 @pytest.mark.slow(6)
@@ -198,40 +191,36 @@ def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, 
     assert set(items.values()) == {1}
 
 
-@pytest.mark.slow(5)
-def test_a_spot_notice_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
-    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
-    runner.send_signal(signal.SIGTERM)
-    runner.communicate(timeout=240)
-    assert runner.returncode == 143
-    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
-    assert processes_with(str(run.counts)) == []
-
-
-def test_a_runner_whose_words_nobody_hears_any_more_still_ends_its_engine(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
-    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
+def nobody_hears_it(run: FakeRun, runner: subprocess.Popen[str]) -> None:
+    """From now on a printed line is an error."""
     assert runner.stdout
-    runner.stdout.close()  # from now on a printed line is an error
-    runner.send_signal(signal.SIGTERM)
-    runner.wait(timeout=240)
-    assert processes_with(str(run.counts)) == []
+    runner.stdout.close()
 
 
-def test_a_node_whose_engine_leaves_first_was_asked_to_stop_too(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
-    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
-    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
+def its_engine_leaves_first(run: FakeRun, runner: subprocess.Popen[str]) -> None:
     for engine in set(processes_with(str(run.counts))) - {runner.pid}:
         os.kill(engine, signal.SIGTERM)
-    wait_until(lambda: not list((tmp_path / "state").rglob(ENGINE_RECORD)), "the runner to see that its engine is gone")
+    wait_until(lambda: not list(run.state.rglob(ENGINE_RECORD)), "the runner to see that its engine is gone")
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("meanwhile", [None, nobody_hears_it, its_engine_leaves_first])
+def test_a_runner_that_is_asked_to_stop_does_and_keeps_what_is_finished(
+    tmp_path: Path, node_python: Path, meanwhile: Callable[[FakeRun, subprocess.Popen[str]], None] | None
+) -> None:
+    run = FakeRun(tmp_path)
+    runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
+    wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
+    if meanwhile is not None:
+        meanwhile(run, runner)
     runner.send_signal(signal.SIGTERM)
-    runner.communicate(timeout=240)
-    assert runner.returncode == 143
-    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+    runner.wait(timeout=240)
+    assert runner.stdout
+    runner.stdout.close()
+    assert processes_with(str(run.counts)) == []
+    if meanwhile is not nobody_hears_it:
+        assert runner.returncode == 143
+        assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
 
 @pytest.mark.slow(11)

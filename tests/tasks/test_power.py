@@ -97,17 +97,14 @@ def test_why_nothing_is_measured_is_one_line(
     assert told == [said]
 
 
-def test_sensors_that_a_card_lacks_are_null(fake_nvml: pytest.MonkeyPatch) -> None:
-    fake_nvml.setenv("FAKE_NVML", "deaf")
+@pytest.mark.parametrize("kind", ["honest", "deaf"])
+def test_memory_of_processes_that_the_driver_does_not_show_and_sensors_that_a_card_lacks_are_null(
+    fake_nvml: pytest.MonkeyPatch, kind: str
+) -> None:
+    fake_nvml.setenv("FAKE_NVML", kind)
     with opened(["GPU-aaaa"], pytest.fail) as cards:
         assert cards is not None
-        assert set(cards.look()[0][1:]) == {None}
-        assert cards.most_bytes_of([1]) is None
-
-
-def test_memory_of_processes_that_the_driver_numbers_otherwise_is_unknown(fake_nvml: pytest.MonkeyPatch) -> None:
-    with opened(["GPU-aaaa"], pytest.fail) as cards:
-        assert cards is not None
+        assert (set(cards.look()[0][1:]) == {None}) is (kind == "deaf")
         assert cards.most_bytes_of([1]) is None
 
 
@@ -159,13 +156,12 @@ def test_nothing_is_null_and_never_zero() -> None:
     assert card_columns([]) == dict.fromkeys(names)
     silent = dict.fromkeys(("energy_mj", "power_mw", "used_bytes", "clock_mhz", "temperature_c", "reasons"))
     assert card_columns(looks([100] * 11, **silent)) == dict.fromkeys(names)
-    stands_still = card_columns(looks([100] * 11, energy_mj=7, power_mw=None))
-    assert stands_still["energy_j"] is None
-
-
-def test_a_window_of_a_fraction_of_a_second_has_no_energy() -> None:
-    assert card_columns(looks([100] * 4))["energy_j"] is None
-    assert card_columns(looks([100] * 9, energy_mj=None))["energy_j"] is None, "too few samples for an integral"
+    for unknown in (
+        looks([100] * 11, energy_mj=7, power_mw=None),  # a counter that stands still
+        looks([100] * 4),  # a window of a fraction of a second
+        looks([100] * 9, energy_mj=None),  # too few samples for an integral
+    ):
+        assert card_columns(unknown)["energy_j"] is None
 
 
 def test_clocks_are_those_of_the_work_not_of_the_idle_card_around_it() -> None:

@@ -23,7 +23,7 @@ from flows.clusters.names import LABEL, store_hash
 from flows.clusters.protocol import CellJob, LaunchFailed
 from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
-from tasks.attended import TIME_TO_LIVE_VARIABLE
+from tasks.notice import TIME_TO_LIVE_VARIABLE
 from warehouse.ledger.placement import Offer
 
 FOLDER = ROOT / "sky"

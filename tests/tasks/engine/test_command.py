@@ -107,7 +107,7 @@ def parsed(cell: Cell, folder: Path) -> Arguments:
 def test_the_server_understands_the_command_of_every_shipped_cell(tmp_path: Path) -> None:
     ar, mtp = (parsed(cell, tmp_path) for cell in cells())
     assert (ar.model, ar.k, ar.assistant_model) == ("google/gemma-4-31B-it", None, None)
-    assert (mtp.assistant_model, mtp.num_assistant_tokens) == ("google/gemma-4-31B-it-assistant", 4)
+    assert (mtp.assistant_model, mtp.num_assistant_tokens, mtp.k) == ("google/gemma-4-31B-it-assistant", 4, 4)
     assert (mtp.served_model_name, mtp.reasoning_parser, mtp.port) == ("gemma-4-31b", "gemma4", 8123)
     assert ar._replace(assistant_model=mtp.assistant_model, num_assistant_tokens=4) == mtp, "and nothing else differs"
 

@@ -23,25 +23,18 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "weights" / "target"
 
 
-def test_what_is_shipped_is_whole_and_small() -> None:
+def test_what_is_shipped_is_whole_and_small_for_any_user_and_tells_of_no_machine() -> None:
     assert [members.why_not(name) for name in members.SHIPPED] == [None] * 4
-    files = {file: file.stat().st_size for file in members.WEIGHTS.rglob("*") if file.is_file()}
-    assert {file.parent.name for file in files} == {"weights", *members.SHIPPED}
-    assert sum(files.values()) < SHIPPED_BYTES
-    assert all(size < FILE_BYTES for file, size in files.items() if file.suffix != ".safetensors")
-
-
-def test_another_user_can_read_what_is_shipped() -> None:
-    for path in (members.WEIGHTS, *members.WEIGHTS.rglob("*")):
+    paths = [members.WEIGHTS, *members.WEIGHTS.rglob("*")]
+    for path in paths:
         wanted = 0o005 if path.is_dir() else 0o004
         assert path.stat().st_mode & wanted == wanted, f"{path} is not for others: a node is another user"
-
-
-def test_no_shipped_file_tells_of_the_machine_that_trained_it() -> None:
-    for file in members.WEIGHTS.rglob("*"):
-        if file.is_file():
-            data = file.read_bytes()
-            assert not [word for word in (b"/root", b"/home", b".cache", b"/tmp") if word in data], file
+    files = {file: file.read_bytes() for file in paths if file.is_file()}
+    assert {file.parent.name for file in files} == {"weights", *members.SHIPPED}
+    assert sum(map(len, files.values())) < SHIPPED_BYTES
+    for file, data in files.items():
+        assert len(data) < FILE_BYTES or file.suffix == ".safetensors"
+        assert not [word for word in (b"/root", b"/home", b".cache", b"/tmp") if word in data], file
 
 
 def test_one_other_byte_is_another_revision(tmp_path: Path) -> None:
@@ -132,22 +125,13 @@ def test_a_member_that_there_is_not_is_told_with_those_that_there_are() -> None:
         members.revision_of("drafter")
 
 
-def test_the_backend_is_found_as_an_entry_point(tmp_path: Path) -> None:
-    write_backend(tmp_path)
+def test_the_triton_plug_in_is_found_in_its_folder_and_compiles(tmp_path: Path) -> None:
+    environment = write_backend(tmp_path)
+    assert (environment["PYTHONPATH"], environment["TRITON_INTERPRET"]) == (str(tmp_path), "1")
     (found,) = importlib.metadata.distributions(path=[str(tmp_path)])
     (entry,) = found.entry_points.select(group="triton.backends")
     assert (entry.name, entry.value) == ("cpu", "triton_cpu_interpreter")
     (plugin,) = found.entry_points.select(group="vllm.general_plugins")
     assert plugin.value == "triton_cpu_interpreter.empty_rows:register"
-
-
-def test_its_sources_compile(tmp_path: Path) -> None:
-    write_backend(tmp_path)
     for file in tmp_path.rglob("*.py"):
         compile(file.read_text(), str(file), "exec")
-
-
-def test_the_environment_points_at_the_folder(tmp_path: Path) -> None:
-    environment = write_backend(tmp_path / "plug-in")
-    assert environment["PYTHONPATH"] == str(tmp_path / "plug-in")
-    assert environment["TRITON_INTERPRET"] == "1"

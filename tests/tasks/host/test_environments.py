@@ -16,9 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks.host import environment_install, environments
-from tasks.host.environment_install import Installer, InstallError, check_machine, make_importable
-from tasks.host.environment_spec import ENVIRONMENTS, pins_in
+from tasks.host import environment_spec, environments
+from tasks.host.environment_install import Installer, UntoldError, for_uv, make_importable
+from tasks.host.environment_spec import ENVIRONMENTS, InstallError, check_machine, pins_in
 from tests.tasks.test_cell import wait_until
 
 BACKEND = """
@@ -160,7 +160,7 @@ def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
 def test_missing_system_libraries_are_named_with_their_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(environment_install, "has_library", lambda _: False)
+    monkeypatch.setattr(environment_spec, "has_library", lambda _: False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InstallError, match="apt-get install libnuma1 libgomp1 util-linux"):
         check_machine(ENVIRONMENTS["engine-cpu"], tmp_path)
@@ -201,6 +201,16 @@ def laid_over(folder: Path, pins: str, tools: Path | None = None) -> str:
     return installer.lay_over(Path(sys.executable))
 
 
+def installer_of(
+    folder: Path, wheel: Path, like: environments.Name, tools: Path | None, imports: str = "laid"
+) -> Installer:
+    """What makes an environment of the wheel alone."""
+    pins = folder.with_suffix(".txt")
+    pins.write_text(f"laid @ {wheel.as_uri()}\n")
+    spec = replace(ENVIRONMENTS[like], pins=str(pins), imports=imports)
+    return Installer(like, spec, folder, folder.with_suffix(".log"), lambda _: None, tools)
+
+
 def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path, wheel: Path) -> None:
     folder = tmp_path / "overlay"
     assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}") == "pip"
@@ -212,9 +222,7 @@ def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path,
 
 @pytest.mark.slow(11)
 def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: Path) -> None:
-    (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
-    spec = replace(ENVIRONMENTS["dev"], pins=str(tmp_path / "pins.txt"), imports="laid")
-    installer = Installer("dev", spec, tmp_path / "made", tmp_path / "log", lambda _: None, None)
+    installer = installer_of(tmp_path / "made", wheel, "dev", None)
     installer.build()
     threshold = "import gc, sys; sys.exit(gc.get_threshold()[0] < 100_000)"
     assert subprocess.run([installer.python, "-c", threshold], check=False).returncode == 0
@@ -250,9 +258,7 @@ def broken(tmp_path: Path) -> Path:
 
 def test_what_uv_can_not_install_pip_does(tmp_path: Path, wheel: Path, broken: Path) -> None:
     assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip; uv: error: no such luck"
-    (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
-    spec = replace(ENVIRONMENTS["node"], pins=str(tmp_path / "pins.txt"), imports="laid")
-    installer = Installer("node", spec, tmp_path / "made", tmp_path / "log", lambda _: None, broken)
+    installer = installer_of(tmp_path / "made", wheel, "node", broken)
     assert installer.build() == "pip; uv: error: no such luck"
     assert not list(installer.folder.glob("lib/*/site-packages/pip")), "lent by the tools"
 
@@ -268,10 +274,8 @@ def test_byte_code_is_shared_by_environments_that_have_the_same_files(tmp_path: 
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("whole/__init__.py", "")
         archive.writestr("whole/tests/test_it.py", "")
-    (tmp_path / "pins.txt").write_text(f"laid @ {wheel.as_uri()}\n")
-    spec = replace(ENVIRONMENTS["node"], pins=str(tmp_path / "pins.txt"), imports="whole")
     for name in ("one", "two"):
-        Installer("node", spec, tmp_path / name, tmp_path / "log", lambda _: None, environments.ensure("uv")).build()
+        installer_of(tmp_path / name, wheel, "node", environments.ensure("uv"), imports="whole").build()
     one, two = (sorted(tmp_path.glob(f"{name}/lib/*/site-packages/whole/**/*.pyc")) for name in ("one", "two"))
     assert [code.name.split(".")[0] for code in two] == ["__init__"], "tests are compiled when they are imported"
     assert one[0].samefile(two[0])
@@ -301,10 +305,6 @@ def refused(repo: Path, python: Path) -> str:
     return done.stderr
 
 
-def test_no_python_is_said_in_one_line(repo_root: Path) -> None:
-    assert "(/nowhere/python3)" in refused(repo_root, Path("/nowhere/python3"))
-
-
 def pretending(python: Path, what: str) -> Path:
     """A Python that answers `-I -c` as if `what` were so, and otherwise says its own name."""
     answer = f'exec {sys.executable} -I -c "{what}; $3"'
@@ -313,11 +313,12 @@ def pretending(python: Path, what: str) -> Path:
     return python
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.14"])
-def test_a_python_that_was_not_tried_is_refused_by_its_version(repo_root: Path, tmp_path: Path, version: str) -> None:
-    pretend = f"import sys; sys.version_info = ({version.replace('.', ', ')}, 0, 'final', 0)"
-    python = pretending(tmp_path / "python3", pretend)
-    assert f"{python} is {version}" in refused(repo_root, python)
+def test_a_python_that_is_not_there_or_was_not_tried_is_refused_in_one_line(repo_root: Path, tmp_path: Path) -> None:
+    assert "(/nowhere/python3)" in refused(repo_root, Path("/nowhere/python3"))
+    for version in ("3.10", "3.14"):
+        pretend = f"import sys; sys.version_info = ({version.replace('.', ', ')}, 0, 'final', 0)"
+        python = pretending(tmp_path / "python3", pretend)
+        assert f"{python} is {version}" in refused(repo_root, python)
 
 
 BUILT = "import sys, sysconfig; sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '{}'"
@@ -337,14 +338,47 @@ UNHASHED = {"engine-suffix.txt", "hret-overrides.txt", "lab-runtime.txt", "torch
 """Why: requirements/compile.sh."""
 
 
-def test_every_pin_has_its_hashes_and_a_new_hash_reinstalls_nothing(repo_root: Path) -> None:
+def test_every_pin_has_its_hashes_and_names_no_host_and_a_new_hash_reinstalls_nothing(repo_root: Path) -> None:
     for file in (repo_root / "requirements").glob("*.txt"):
-        lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+        text = file.read_text()
+        assert "://" not in text and "file:" not in text and "-index" not in text, file
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         assert all(" --hash=sha256:" in line for line in lines) == (file.name not in UNHASHED), file
         assert not any("--hash" in pin for pin in pins_in(file)), file
 
 
-def test_pin_files_name_no_host_and_no_folder(repo_root: Path) -> None:
-    for file in (repo_root / "requirements").glob("*.txt"):
-        text = file.read_text()
-        assert "://" not in text and "file:" not in text and "-index" not in text, file
+BEST = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "variables", "arguments"),
+    [
+        ("", {}, []),
+        ("global.index-url='https://u:p@a/root'", {"UV_DEFAULT_INDEX": "https://u:p@a/root"}, []),
+        ("global.extra-index-url='\\nfile:///b\\nhttps://c'", {"UV_INDEX": "file:///b https://c"}, []),
+        (":env:.find-links='/wheels https://d'", {"UV_FIND_LINKS": "/wheels,https://d"}, []),
+        (":env:.find-links='wheels'", {"UV_FIND_LINKS": str(Path.cwd() / "wheels")}, []),
+        ("user.index-url='https://a'\nwheel.no-binary=':all:'", {}, []),
+        ("global.cert='/ca.pem'\nglobal.client-cert='/me'", {"SSL_CERT_FILE": "/ca.pem", "SSL_CLIENT_CERT": "/me"}, []),
+        ("global.constraint='/c'", {"UV_CONSTRAINT": "/c", "UV_BUILD_CONSTRAINT": "/c"}, []),
+        ("global.trusted-host='a:8080 b'", {"UV_INSECURE_HOST": "a:8080 b"}, []),
+        ("global.proxy='http://p:1'", {"HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://p:1"}, []),
+        ("global.timeout='15'\n:env:.default-timeout='180.5'", {"UV_HTTP_TIMEOUT": "180"}, []),
+        ("global.retries='9'", {"UV_HTTP_RETRIES": "9"}, []),
+        ("global.no-index='true'\nglobal.find-links='/w'", {"UV_FIND_LINKS": "/w"}, ["--no-index"]),
+        ("global.no-index='false'", {}, []),
+        (":env:.index-url='https://e'\nglobal.index-url='https://g'", {"UV_DEFAULT_INDEX": "https://e"}, []),
+        (":env:.index-url='https://e'\ninstall.index-url='https://i'", {"UV_DEFAULT_INDEX": "https://e"}, []),
+        ("install.index-url='https://i'\nglobal.index-url='https://g'", {"UV_DEFAULT_INDEX": "https://i"}, []),
+        (":env:.disable-pip-version-check='1'\nglobal.progress-bar='off'", {}, []),
+    ],
+)
+def test_uv_is_told_what_pip_was_told(listed: str, variables: dict[str, str], arguments: list[str]) -> None:
+    assert for_uv(listed) == (BEST | variables, arguments)
+
+
+@pytest.mark.parametrize("key", ["only-binary", "no-binary", "target", "use-feature", "never-heard-of"])
+def test_what_uv_can_not_be_told_is_named_without_its_value(key: str) -> None:
+    with pytest.raises(UntoldError) as error:
+        for_uv(f"global.index-url='https://a'\ninstall.{key}='secret'")
+    assert key in str(error.value) and "secret" not in str(error.value)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import httpx
@@ -21,12 +21,81 @@ from tasks.guards.drafting import acceptance_mismatch, acceptance_out_of_range, 
 from tasks.guards.tokens import counters_vanished, prefix_cache_hit, token_mismatch
 from tasks.prompts import Prompt
 from tasks.transformers_engine.arguments import Arguments, parse
-from tasks.transformers_engine.door import Engine, Server
-from tasks.transformers_engine.turns import Counters, Turns
-from tests.tasks.transformers_engine.fake_generator import FakeGenerator, FakeMemory, ask
+from tasks.transformers_engine.asked import Asked
+from tasks.transformers_engine.door import Server
+from tasks.transformers_engine.turns import Counters, Logprob, Turns
 
 K = 4
 MODEL, TECHNIQUE, AR = load_model("tiny-gemma4"), load_technique("draft_model"), load_technique("ar")
+
+
+END_OF_TURN, START, END = 3, 1, 2
+MARKS = {"<|channel>": START, "<channel|>": END}
+
+
+class FakeGenerator:
+    """Answers with the last message's words in capitals, a letter being a token; every step accepts all but one."""
+
+    def __init__(self, k: int | None) -> None:
+        self.k = k
+        self.began: list[str] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.fails: Exception | None = None
+
+    def tokens_of(self, wanted: Asked) -> list[int]:
+        return [9, *wanted.messages[-1]["content"].encode()]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return bytes(each for each in token_ids if each >= 10).decode(errors="replace")
+
+    def token_text(self, token: int) -> str:
+        return chr(token)
+
+    def id_of(self, token: str) -> int:
+        return MARKS[token]
+
+    def ends(self, token: int) -> bool:
+        return token == END_OF_TURN
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        asked: Asked,
+        max_tokens: int,
+        on_draft: Callable[[int, int], None],
+        on_tokens: Callable[[list[int]], bool],
+    ) -> list[Logprob] | None:
+        words = bytes(prompt[1:]).upper()
+        self.began.append(words.decode())
+        answer = [START, *b"thought\nhm", END, *words, END_OF_TURN]
+        if asked.ignore_eos:
+            answer += [*words] * max_tokens
+        answer = answer[:max_tokens]
+        written: list[int] = []
+        while len(written) < len(answer):
+            assert self.may_go_on.wait(30)
+            if self.fails is not None:
+                raise self.fails
+            drafted = min(self.k or 0, len(answer) - len(written) - 1)
+            accepted = max(0, drafted - 1)
+            new = answer[len(written) : len(written) + accepted + 1]
+            on_draft(drafted, accepted)
+            written += new
+            if on_tokens(new):
+                break
+        return (
+            None if asked.top_logprobs is None else [Logprob(each, -0.5, [(each, -0.5), (7, -2.0)]) for each in written]
+        )
+
+
+class FakeMemory:
+    def gauges(self) -> dict[str, float]:
+        return {'transformers:weights_bytes{of="target"}': 12.0}
+
+
+def ask(text: str, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
 
 
 class Served(NamedTuple):
@@ -53,7 +122,7 @@ def serve() -> Iterator[Serve]:
         generator, died = FakeGenerator(said.k), threading.Event()
         counters = Counters(said.served_model_name, said.k)
         turns = Turns(generator, counters, said.k, die=died.set)
-        server = Server(Engine(said, generator, FakeMemory(), counters, turns, "5.19.0"))  # type: ignore[arg-type]
+        server = Server(said, generator, FakeMemory(), counters, turns, "5.19.0")  # type: ignore[arg-type]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         turns.start()
         thread.start()
@@ -222,18 +291,6 @@ def test_it_says_who_it_is_and_what_it_holds(serve: Serve) -> None:
 
 
 BASE = ("--model", "m", "--served-model-name", "n", "--max-model-len", "64")
-
-
-@pytest.mark.parametrize(
-    ("more", "k"),
-    [
-        ((), None),
-        (("--assistant-model", "d", "--num-assistant-tokens", "4"), 4),
-        (("--prompt-lookup-num-tokens", "10"), 10),
-    ],
-)
-def test_k_is_that_of_whatever_drafts(more: tuple[str, ...], k: int | None) -> None:
-    assert parse([*BASE, *more]).k == k
 
 
 @pytest.mark.parametrize(

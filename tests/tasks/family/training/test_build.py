@@ -21,21 +21,13 @@ TIMEOUT_S = 120
 
 
 def command(python: Path, out: Path, *options: str, scale: float = SCALE) -> list[str]:
-    return [
-        str(python),
-        "-m",
-        "tasks.family.training.build",
-        "--out",
-        str(out),
-        "--json",
-        "--steps-scale",
-        str(scale),
-        *options,
-    ]
+    module = [str(python), "-m", "tasks.family.training.build"]
+    return [*module, "--out", str(out), "--json", "--steps-scale", str(scale), *options]
 
 
-def run(python: Path, out: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(python, out, *options), cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+def run(python: Path, out: Path, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    argv = command(python, out, *options)
+    return subprocess.run(argv, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
 def processes_about(out: Path) -> list[int]:
@@ -73,7 +65,9 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     return out, [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_all_default_members_are_complete(family: tuple[Path, list[dict[str, object]]]) -> None:
+def test_all_default_members_are_complete_and_nothing_else_is_left(
+    family: tuple[Path, list[dict[str, object]]],
+) -> None:
     out, lines = family
     members = ["target", "draft", "dflash", "mtp"]
     last = dict(lines[-1])
@@ -82,24 +76,14 @@ def test_all_default_members_are_complete(family: tuple[Path, list[dict[str, obj
     assert isinstance(beside, dict)
     assert {figure["member"] for figure in beside["figures"]} == set(members)
     assert "not as good as shipped" in beside["verdict"], "after a hundredth of the training"
-    assert missing(out, members, SCALE) == []
-    done = json.loads((out / "mtp" / DONE_FILE).read_text())
-    assert done["name"] == "mtp"
-    assert done["parameters"] > 0
-
-
-def test_a_scaled_build_is_not_taken_for_a_full_one(family: tuple[Path, list[dict[str, object]]]) -> None:
-    assert missing(family[0], ["target"]) == ["target"]
-
-
-def test_progress_lines_count_up_to_the_last_step(family: tuple[Path, list[dict[str, object]]]) -> None:
-    reports = [line for line in family[1] if line.get("member") == "target"]
+    reports = [line for line in lines if line.get("member") == "target"]
     assert all({"member", "step", "steps", "elapsed_s", "eta_s"} <= set(report) for report in reports)
     assert reports[-1]["step"] == reports[-1]["steps"]
-
-
-def test_nothing_hidden_remains(family: tuple[Path, list[dict[str, object]]]) -> None:
-    assert {entry.name for entry in family[0].iterdir()} == {".lock", "target", "draft", "dflash", "mtp"}
+    assert {entry.name for entry in out.iterdir()} == {".lock", *members}
+    assert missing(out, members, SCALE) == []
+    assert missing(out, ["target"]) == ["target"], "a scaled build is not taken for a full one"
+    done = json.loads((out / "mtp" / DONE_FILE).read_text())
+    assert done["name"] == "mtp" and done["parameters"] > 0
 
 
 def test_a_second_build_trains_nothing(engine_python: Path, family: tuple[Path, list[dict[str, object]]]) -> None:
@@ -136,12 +120,8 @@ def test_children_of_a_killed_builder_end_by_themselves(training: "subprocess.Po
 
 
 def test_two_builders_take_turns(engine_python: Path, tmp_path: Path) -> None:
-    both = [
-        subprocess.Popen(
-            command(engine_python, tmp_path, "--only", "draft"), cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
+    argv = command(engine_python, tmp_path, "--only", "draft")
+    both = [subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert sorted('"step"' in output for output in outputs) == [False, True]
@@ -151,14 +131,7 @@ def test_a_failed_training_shows_its_error(engine_python: Path, tmp_path: Path) 
     package = tmp_path / "broken"
     package.mkdir()
     (package / "torch.py").write_text("raise RuntimeError('no such wheel')\n")
-    result = subprocess.run(
-        command(engine_python, tmp_path / "out", "--only", "draft"),
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(package)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    result = run(engine_python, tmp_path / "out", "--only", "draft", PYTHONPATH=str(package))
     assert result.returncode == 1
     assert "no such wheel" in result.stderr
     assert "done" not in result.stdout

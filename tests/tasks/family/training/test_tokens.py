@@ -1,5 +1,6 @@
-"""The tokenizer and the training rows, in the engine environment."""
+"""The tokenizer, the training rows and the training loop, in the engine environment."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -14,8 +15,8 @@ ROUND_TRIP = """
 from transformers import AutoTokenizer
 from tasks.family import words
 from tasks.family.training import tokens
-tokens.build_tokenizer().save_pretrained({folder!r})
-tokenizer = AutoTokenizer.from_pretrained({folder!r})
+tokens.build_tokenizer().save_pretrained("tokenizer")
+tokenizer = AutoTokenizer.from_pretrained("tokenizer")
 """
 
 CHAT = """
@@ -56,8 +57,43 @@ for step in range(40):
 """
 
 
-@pytest.mark.parametrize("check", [CHAT, LENGTHS, WORDS, BATCHES], ids=["chat", "lengths", "words", "batches"])
-def test_tokenizer(engine_python: Path, tmp_path: Path, check: str) -> None:
-    script = ROUND_TRIP.format(folder=str(tmp_path)) + check
-    result = subprocess.run([str(engine_python), "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
+FIT = """
+import contextlib, pathlib
+import torch
+from tasks.family.training import fit
+fit.CHECKPOINT_STEPS = 5
+plan = fit.Plan(steps=20, learning_rate=0.1, matrix_learning_rate=0.1, warmup_steps=3)
+
+def train(checkpoint, interrupted_at, seen):
+    torch.manual_seed(0)
+    weights = {"matrix": torch.randn(4, 4).requires_grad_(), "bias": torch.zeros(4).requires_grad_()}
+    def loss_of_step(step):
+        if step == interrupted_at:
+            raise KeyboardInterrupt
+        seen.append(step)
+        rows = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
+        return (rows @ weights["matrix"] + weights["bias"] - rows.flip(1)).square().mean()
+    with contextlib.suppress(KeyboardInterrupt):
+        fit.fit(weights, plan, loss_of_step, lambda step, steps, loss: None, checkpoint)
+    return weights
+
+checkpoint = pathlib.Path("state")
+seen = []
+train(checkpoint, 13, [])
+resumed = train(checkpoint, None, seen)
+straight = train(None, None, [])
+assert seen[0] == 10, seen
+assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+"""
+"""An interrupted training ends as an uninterrupted one does."""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [*(ROUND_TRIP + check for check in (CHAT, LENGTHS, WORDS, BATCHES)), FIT],
+    ids=["chat", "lengths", "words", "batches", "fit"],
+)
+def test_what_is_trained_with(engine_python: Path, tmp_path: Path, script: str) -> None:
+    argv, env = [str(engine_python), "-c", script], {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.load import load_engine
-from tasks.host.autogroup import NICE, give_way, shares_processors
+from tasks.engine.machine import NICE, give_way, shares_processors
 
 OWN_GROUP = Path("/proc/self/autogroup")
 
@@ -46,18 +46,14 @@ def test_where_the_kernel_has_no_groups_that_is_said_and_no_error(capsys: pytest
     assert "does not give way" in capsys.readouterr().out
 
 
-def test_a_machine_without_a_card_shares_its_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert shares_processors(on_cpu=False)
-    card = tmp_path / "nvidia-smi"
-    card.touch(0o755)
-    assert not shares_processors(on_cpu=False)
-
-
-@pytest.mark.parametrize(("name", "shares"), [("vllm-cpu", True), ("vllm-own", False)])
-def test_our_engine_for_cpus_uses_no_card_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shares: bool
+@pytest.mark.parametrize(
+    ("engine", "has_card", "shares"),
+    [("vllm-own", False, True), ("vllm-own", True, False), ("vllm-cpu", True, True)],
+)
+def test_processors_are_shared_without_a_card_and_by_our_engine_for_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, has_card: bool, shares: bool
 ) -> None:
-    (tmp_path / "nvidia-smi").touch(0o755)
+    if has_card:
+        (tmp_path / "nvidia-smi").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert shares_processors(load_engine(name).on_cpu) is shares
+    assert shares_processors(load_engine(engine).on_cpu) is shares
