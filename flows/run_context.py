@@ -13,8 +13,7 @@ from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
 from flows.clock import StoppableClock
 from flows.clusters.local import LocalSite
-from flows.clusters.names import cluster_name
-from flows.clusters.protocol import Site
+from flows.clusters.protocol import Site, cluster_name
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import Purse
 from warehouse.ledger.clock import HOUR_S

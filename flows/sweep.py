@@ -33,9 +33,8 @@ from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import FlowHeartbeatSender
-from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run, store_url
-from flows.preflight import require_datasets
+from flows.preflight import require_datasets, require_machine
 from flows.renting.expiry import expiry_renewed
 from flows.results import result_rows
 from flows.run_context import RunContext, run_context_for

@@ -1,11 +1,13 @@
 """What the flow asks of a place to run: where next, launch, look, take down.
 
 A `Site` knows what can be rented and remembers where it failed; a `Cluster` is one rented place that runs one cell's
-node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches.
+node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches. A cluster's name follows from store, run
+and cell: so a flow that starts again finds what an earlier one rented, and the reaper knows whose a cluster is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple, Protocol, Self
 
 from configs.errors import SpecsweepError
@@ -126,3 +128,24 @@ class Site(Protocol):
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
         """Remember how a placement ended (`Ended.loss`; None: nothing is held against the place), and what was said."""
+
+
+PREFIX = "specsweep-"
+"""Beginning of every cluster's name."""
+
+LABEL = "specsweep"
+"""Label of everything rented: its value is the store's hash."""
+
+
+def store_hash(store_url: str) -> str:
+    """Five hex digits that tell clusters of one store from those of another in the same account."""
+    return _hex(store_url.rstrip("/"))[:5]
+
+
+def cluster_name(store_url: str, run_id: str, cell_key: str) -> str:
+    """`specsweep-<store>-<run and cell>`, 26 characters: GCP has room for 35, SkyPilot's user hash included."""
+    return f"{PREFIX}{store_hash(store_url)}-{_hex(f'{run_id}/{cell_key}')[:10]}"
+
+
+def _hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flows.clusters.names import PREFIX, cluster_name, store_hash
+from flows.clusters.protocol import PREFIX, cluster_name, store_hash
 from warehouse.ledger.claims import Claims, estimated_end_s
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger

@@ -10,8 +10,7 @@ from flows.clusters.clouds.account import Account, CloudError, Instance, NotAske
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
 from flows.reaper.books import Books, CellOfRun
-from flows.reaper.found import STRAY, Fate, Found, fate_of, put_together, seen_again
-from flows.reaper.report import Reaped, ReapReport
+from flows.reaper.found import STRAY, Fate, Found, Reaped, ReapReport, fate_of, put_together, seen_again
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import Store

@@ -108,7 +108,7 @@ def demo(
 
     Exit code 4 as of `sweep run`.
     """
-    from flows.terminal.demo import demo as run_demo
+    from flows.terminal.run import demo as run_demo
 
     raise typer.Exit(run_demo(sweep, store_url(store), run_id, terminal()))
 
@@ -121,8 +121,7 @@ def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) ->
     """
     import time
 
-    from flows.terminal.prepare import prepare
-    from flows.terminal.run import code_of_rows, open_run, run_here, show_if_measured, show_results
+    from flows.terminal.run import code_of_rows, open_run, prepare, run_here, show_if_measured, show_results
 
     started, console = time.monotonic(), terminal()
     ledger, planned = open_run(name, store_url(store), run_id)
@@ -143,8 +142,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show where runs stand: cells x steps, who measures what now, attempts."""
-    from flows.terminal.live_view import progress_table
-    from flows.terminal.progress import ProgressReader
+    from flows.terminal.progress import ProgressReader, progress_table
 
     opened = open_store(store_url(store))
     chosen = [run_id] if run_id else _runs_in(opened)
@@ -187,15 +185,15 @@ def published(
     as_json: JsonOption = False,
 ) -> None:
     """Show what others measured and published, and what in it contradicts itself. Needs no store and no network."""
-    from flows.terminal.published_table import document, render
+    from flows.results import published_document, published_tables
     from warehouse.report.published.read import load_write_up, published_rows
 
     only = None if name is None else load_write_up(name)
     judged = [each for each in published_rows() if only in (None, each.write_up)]
     if as_json:
-        print_json(document(judged))
+        print_json(published_document(judged))
     else:
-        terminal().print(render(judged), highlight=False)
+        terminal().print(published_tables(judged), highlight=False)
 
 
 @app.command(epilog="Examples: sweep doctor    sweep doctor --store s3://bucket/prefix --json")
@@ -204,7 +202,7 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     Exit code 1 if a line says problem. What the next command makes by itself, or only some sweeps need, is a remark.
     """
-    from flows.terminal.doctor.examine import examine
+    from flows.terminal.doctor import examine
 
     checks = examine(store_url(store))
     if as_json:
@@ -226,7 +224,7 @@ def reap(
     """Take down every cluster of ours that nobody owns, also those that SkyPilot has forgotten."""
     import time
 
-    from flows.clusters.clouds.accounts import accounts
+    from flows.clusters.clouds import accounts
     from flows.clusters.skypilot import api as sky_api
     from flows.clusters.skypilot import home as sky_home
     from flows.reaper.reap import reap_store

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from configs.checkout import ROOT
 from configs.secrets import guard_streams
-from flows.terminal.prefect_server.session import lay_database, our_environment
+from flows.terminal.prefect_session import lay_database, our_environment
 from tasks.host import process_group
 from tasks.host.process_group import ProcessGroup
 

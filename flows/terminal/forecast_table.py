@@ -12,8 +12,7 @@ from rich.text import Text
 
 from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
-from flows.forecast.evaluations import Cost, EvalForecast
-from flows.forecast.forecast import CellForecast, Forecast
+from flows.forecast.forecast import CellForecast, Cost, EvalForecast, Forecast
 from warehouse.ledger.clock import HOUR_S, duration
 from warehouse.ledger.price import dollars
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from configs.checkout import ROOT
-from flows.clusters.names import cluster_name
+from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.home import HOME_VARIABLE
 from flows.plans import make_plan
 from lab.cloud import Instance, Lab

@@ -10,7 +10,7 @@ import time
 
 import yaml
 
-from flows.clusters.names import cluster_name
+from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
 from tests.cloud.night import CANARY
 from tests.fake_run import MODEL, ROOT, SUITE

@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
-from flows.clusters.names import PREFIX
+from flows.clusters.protocol import PREFIX
 from warehouse.ledger.placement import MachineEnd, Offer
 
 BILLED_STATES = ("pending", "running", "stopping", "stopped")

@@ -19,8 +19,7 @@ import yaml
 
 from configs.checkout import ROOT
 from configs.secrets import hold, redacted
-from flows.clusters.names import LABEL, store_hash
-from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.protocol import LABEL, CellJob, LaunchFailed, store_hash
 from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
 from tasks.attended import TIME_TO_LIVE_VARIABLE

@@ -12,10 +12,8 @@ from configs.expand import expand
 from configs.load import load_gpu, load_precision, load_sweep
 from configs.schema import Plan
 from configs.steps.eval import EvalStep
-from flows.forecast.decoding import at_once, carried_requests, decode_tok_s, gain_at
-from flows.forecast.estimates import step_s
-from flows.forecast.evaluations import EvalForecast
-from flows.forecast.forecast import Forecast, forecast
+from flows.forecast.estimates import at_once, carried_requests, decode_tok_s, gain_at, step_s
+from flows.forecast.forecast import EvalForecast, Forecast, forecast
 from flows.terminal.forecast_table import render
 from tests.flows.conftest import Finish, with_steps
 

@@ -12,8 +12,16 @@ from configs.cell import Cell
 from configs.expand import expand
 from configs.load import load_gpu, load_sweep
 from configs.schema import Plan
-from flows.forecast.decoding import BATCH_EFFICIENCY, GAIN_BY_METHOD, at_once, carried_requests, decode_tok_s
-from flows.forecast.estimates import CPU_START_S, load_s, start_s
+from flows.forecast.estimates import (
+    BATCH_EFFICIENCY,
+    CPU_START_S,
+    GAIN_BY_METHOD,
+    at_once,
+    carried_requests,
+    decode_tok_s,
+    load_s,
+    start_s,
+)
 from flows.forecast.forecast import Forecast, forecast
 from flows.terminal.forecast_table import render
 from warehouse.ledger.clock import duration

@@ -23,13 +23,13 @@ from configs.checkout import ROOT
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject, Login
-from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
+from flows.clusters.protocol import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.reaper.found import Reaped, ReapReport
 from flows.reaper.reap import SECOND_LOOK_S, reap_store
-from flows.reaper.report import Reaped, ReapReport
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
-from flows.terminal.prefect_server.session import our_environment
+from flows.terminal.prefect_session import our_environment
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Launch, Wait
-from flows.renting.policy import BACKOFF, Backoff
 from flows.renting.site import PolicySite
 from tests.fake_cloud import OFFER
 from warehouse.ledger.outcomes import Ended
@@ -55,7 +54,6 @@ def site_of(
     hands: Hands,
     settings: Cloud | None = None,
     seed: int = 1,
-    backoff: Backoff = BACKOFF,
     **more: object,
 ) -> PolicySite:
     """A site whose clusters nobody launches."""
@@ -70,7 +68,6 @@ def site_of(
         [],
         hands.now_s,
         random.Random(seed),
-        backoff=backoff,
         **more,  # type: ignore[arg-type]
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.terminal.prefect_server.session import DATABASE, CommandFailed, lay_database, our_environment
+from flows.terminal.prefect_session import DATABASE, CommandFailed, lay_database, our_environment
 
 
 def laid(home: Path) -> Path:

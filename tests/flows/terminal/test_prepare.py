@@ -11,7 +11,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from flows.plans import make_plan
 from flows.terminal import prepare as preparing
-from flows.terminal.prepare import prepare
+from flows.terminal.run import prepare
 from tasks.host import environments
 
 

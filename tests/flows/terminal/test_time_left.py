@@ -8,8 +8,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
-from flows.terminal.progress import CellProgress, RunProgress, StepState
-from flows.terminal.time_left import FLOW_START_S, PUBLISH_S, TimeLeft
+from flows.terminal.progress import FLOW_START_S, PUBLISH_S, CellProgress, RunProgress, StepState, TimeLeft
 from warehouse.ledger.lease import Heartbeat
 
 PLAN = expand(load_sweep("demo"))

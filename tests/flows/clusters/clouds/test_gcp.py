@@ -11,7 +11,7 @@ import pytest
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked
 from flows.clusters.clouds.gcp import GcpProject, Login
-from flows.clusters.names import PREFIX
+from flows.clusters.protocol import PREFIX
 from tests.loopback import serving
 
 ZONE = "us-central1-a"

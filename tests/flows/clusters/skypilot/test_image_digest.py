@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from flows.clusters.skypilot.images import ImageNotFound, parse_image, pinned_image
+from flows.renting.sky_site import ImageNotFound, parse_image, pinned_image
 from tests.loopback import serving
 
 DIGEST = "sha256:" + "5c" * 32

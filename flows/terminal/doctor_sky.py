@@ -16,7 +16,7 @@ import httpx
 
 from configs.evals.suites import SUITES
 from flows.clusters.skypilot import server as sky_server
-from flows.clusters.skypilot.offers import enabled_clouds, offers
+from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import load_task, sky_task
 from tasks.host.hub import hub_home
