@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
 from rich import box
@@ -235,30 +236,21 @@ class RunWatcher:
 
     def watch(self, ended: Callable[[], bool]) -> RunProgress:
         """Show the run until `ended()` is true; returns where it stands then."""
-        if not self._console.is_terminal:
-            return self._watch_lines(ended)
-        with Live(console=self._console, auto_refresh=False, transient=False) as live:
+        is_live = self._console.is_terminal
+        with Live(console=self._console, auto_refresh=False) if is_live else nullcontext() as live:
             while True:
                 over = ended()
                 progress = self._read(must=over)
-                if progress is not None:
+                if progress is not None and live is not None:
                     live.update(Group(progress_table(progress), Text(self._summary(progress))), refresh=True)
-                    if over:
-                        return progress
+                elif progress is not None:
+                    self._say_changes(progress)
+                if progress is not None and over:
+                    return progress
                 time.sleep(POLL_S)
 
-    def _watch_lines(self, ended: Callable[[], bool]) -> RunProgress:
-        while True:
-            over = ended()
-            progress = self._read(must=over)
-            if progress is not None:
-                self._say_changes(progress)
-                self._say_now(progress)
-                if over:
-                    return progress
-            time.sleep(POLL_S)
-
     def _say_changes(self, progress: RunProgress) -> None:
+        """Say what is new; if that is nothing, now and then what is going on and how long it all still takes."""
         for cell in progress.cells:
             if cell.failure and cell.failure not in self._said:
                 self._said.add(cell.failure)
@@ -269,9 +261,6 @@ class RunWatcher:
                 if state in (*VERDICTS, "running", "dropped") and line not in self._said:
                     self._said.add(line)
                     self._say(f"{line}  ({self._summary(progress)})")
-
-    def _say_now(self, progress: RunProgress) -> None:
-        """Say what is going on and how long it all still takes, if no line said it lately."""
         if time.monotonic() - self._line_at >= LINE_EVERY_S:
             doing = [f"{cell.label}: {_now(cell)}" for cell in progress.cells if cell.heartbeat is not None]
             self._say("; ".join([self._summary(progress), *doing]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -37,6 +37,173 @@ from warehouse.report.page import write_report
 
 LINE_EVERY_S = 20.0
 """Pause between two lines of progress where no terminal can show a moving one."""
+
+
+DEPLOYED = ("demo", "full", "nightly")
+"""Sweeps with a deployment of their own in `prefect.yaml`."""
+
+SERVER_SILENCE_S = 300.0
+"""Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""
+
+FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
+
+CLOUD_STOP_S = 300.0
+"""How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
+
+NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
+         bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
+         bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
+"""After a sweep of the tiny family: what else there is."""
+
+UNANSWERED_CODE = 4
+"""Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
+
+
+Way = Callable[[Ledger, Plan, str, Console], int]
+"""How a flow is run, `run_here` or `through_prefect`: shows it until it ends, and returns its exit code."""
+
+
+def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, way: Way) -> int:
+    """Make what a sweep needs, run its flow, and print the results, which are all if nothing is left to measure.
+
+    Returns:
+        The exit code: of the flow, or `UNANSWERED_CODE`.
+
+    Raises:
+        ConfigError: the sweep is wrong.
+        StoreError: the store can't be trusted, or the run exists with another plan.
+        BudgetExceeded: what is left of it would cost more than it may.
+        DatasetUnreachable: an evaluation's items could not be read where it runs.
+        OtherMachine, EngineUnavailable, ContainerUnavailable: this machine can't measure what it would have to.
+    """
+    started, plan = time.monotonic(), make_plan(name)
+    store = open_store(store_url)
+    require_create_only(store)
+    ledger = Ledger(store, run_id or default_run_id(plan))
+    require_datasets(plan, ledger)
+    require_machine(plan, ledger)
+    record_run(ledger, plan)
+    require_budget(ledger, plan)
+    if ProgressReader(ledger, plan).read().complete:
+        publish(store)
+        write_report(store)
+        remark = f"everything of run {ledger.run_id} is measured already: nothing was run"
+    else:
+        prepare(plan, console)
+        if (code := way(ledger, plan, name, console)) != 0:
+            return code
+        remark = f"took {time.monotonic() - started:.0f} s"
+    _show_results(ledger, console, remark)
+    return _code_of_rows(ledger, console)
+
+
+def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
+    """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
+    started = FlowProcess(default_home() / "ephemeral", [named_anywhere(name), ledger.store.url, ledger.run_id])
+    flow, log_path = started.process, started.log_path
+    try:
+        RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
+    finally:
+        if plan.cloud is not None:  # Prefect's server ends after the flow, which would otherwise wait for it
+            flow.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                flow.wait(CLOUD_STOP_S)
+        started.end(asks_first=plan.cloud is None)
+    if flow.returncode != 0:
+        tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+        console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
+        console.print("\n".join(tail), highlight=False, markup=False)
+    return flow.returncode
+
+
+def _show_results(ledger: Ledger, console: Console, remark: str) -> None:
+    """Print the consolidated table and a remark; last the answer in words, dataset and page, and what to try next."""
+    store = ledger.store
+    console.print(results_table(store, ledger.run_id))
+    if (which_k := recommendations_table(store, ledger.run_id)) is not None:
+        console.print(which_k)
+    console.print(remark)
+    for answer in answers_of(store, ledger.run_id):
+        about = f"{answer.about}: " if answer.about else ""
+        console.print(f"\n{about}{answer.verdict}", style="bold", soft_wrap=True, highlight=False, markup=False)
+        console.print(answer.evidence, highlight=False, markup=False)
+    dataset = store.uri("results_consolidated.parquet")
+    console.print(f'\ndataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
+    console.print(f"page:    {store.uri('report.html')}", soft_wrap=True, highlight=False)
+    if all(planned.cell.model.family_member is not None for planned in ledger.plan().cells):
+        console.print(NEXT, highlight=False, markup=False)
+
+
+def _code_of_rows(ledger: Ledger, console: Console) -> int:
+    """The exit code of a measured, published run by its rows as they stand; names those that make it no 0."""
+    named = unanswered_rows(ledger.store, ledger.run_id)
+    if not named:
+        return 0
+    words = f"requests failed or came back short: {'; '.join(named)}"
+    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
+    return UNANSWERED_CODE
+
+
+def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
+    """Run the sweep's deployment on a Prefect server and worker of our own and show it; returns the exit code."""
+    settings = {"SPECSWEEP_STORE": ledger.store.url}
+    with PrefectSession(default_home() / "demo", settings) as session:
+        with console.status("starting Prefect") as status:
+            session.start(status.update)
+            status.update(f"prefect deployment run sweep/{deployment_of(name)}")
+            flow_run_id = _start_run(session, name, ledger.run_id)
+        console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
+        follower = _FlowRun(session, flow_run_id)
+        RunWatcher(ledger, plan, console).watch(follower.ended)
+        if follower.state != "COMPLETED":
+            console.print(f"the flow run ended {follower.state}: {follower.message}", style="red")
+            return 1
+    return 0
+
+
+def deployment_of(name: str) -> str:
+    """The deployment that runs a sweep: its own, else `demo`, which takes any name."""
+    return name if name in DEPLOYED else "demo"
+
+
+def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
+    parameters = ["--param", f"name={json.dumps(named_anywhere(name))}", "--param", f"run_id={json.dumps(run_id)}"]
+    said = session.prefect(["deployment", "run", f"sweep/{deployment_of(name)}", *parameters])
+    for line in said.splitlines():
+        if "UUID:" in line:
+            return line.split("UUID:")[1].strip()
+    raise SessionFailed(f"`prefect deployment run` named no flow run: {said.strip()[-300:]}")
+
+
+class _FlowRun:
+    """The flow run, as the server sees it."""
+
+    def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
+        self._session = session
+        self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
+        self._heard = time.monotonic()
+        self.state = "SCHEDULED"
+        self.message = ""
+
+    def ended(self) -> bool:
+        """Whether the run is over.
+
+        Raises:
+            SessionFailed: the server or the worker is gone, or the server has not answered for `SERVER_SILENCE_S`.
+        """
+        self._session.raise_if_dead()
+        try:
+            answer = httpx.get(self._url, timeout=10, trust_env=False).raise_for_status().json()
+        except httpx.HTTPError as error:
+            # a server whose database is locked for a while stops nothing: the flow and the ledger go on without it
+            silent_s = time.monotonic() - self._heard
+            if silent_s > SERVER_SILENCE_S:
+                raise SessionFailed(f"the Prefect server has not answered for {silent_s:.0f} s: {error!r}") from error
+            return False
+        self._heard = time.monotonic()
+        self.state = answer["state"]["type"]
+        self.message = answer["state"].get("message") or ""
+        return self.state in FINAL_STATES
 
 
 class PreparationFailed(SpecsweepError):
@@ -98,176 +265,3 @@ def _training_line(line: str) -> str:
         )
     except (ValueError, KeyError, TypeError):
         return line[:120]
-
-
-CLOUD_STOP_S = 300.0
-"""How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
-
-NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
-         bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
-         bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
-"""After a sweep of the tiny family: what else there is."""
-
-UNANSWERED_CODE = 4
-"""Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
-
-
-def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
-    """The run that a sweep starts or continues; its plan is recorded.
-
-    Raises:
-        ConfigError: the sweep is wrong.
-        StoreError: the store can't be trusted, or the run exists with another plan.
-        BudgetExceeded: what is left of it would cost more than it may.
-        DatasetUnreachable: an evaluation's items could not be read where it runs.
-        OtherMachine, EngineUnavailable, ContainerUnavailable: this machine can't measure what it would have to.
-    """
-    plan = make_plan(name)
-    store = open_store(store_url)
-    require_create_only(store)
-    ledger = Ledger(store, run_id or default_run_id(plan))
-    require_datasets(plan, ledger)
-    require_machine(plan, ledger)
-    record_run(ledger, plan)
-    require_budget(ledger, plan)
-    return ledger, plan
-
-
-def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
-    """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
-    started = FlowProcess(default_home() / "ephemeral", [named_anywhere(name), ledger.store.url, ledger.run_id])
-    flow, log_path = started.process, started.log_path
-    try:
-        RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
-    finally:
-        if plan.cloud is not None:  # Prefect's server ends after the flow, which would otherwise wait for it
-            flow.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                flow.wait(CLOUD_STOP_S)
-        started.end(asks_first=plan.cloud is None)
-    if flow.returncode != 0:
-        tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
-        console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
-        console.print("\n".join(tail), highlight=False, markup=False)
-    return flow.returncode
-
-
-def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
-    """Show the results of a run that is fully measured; if it is not, show nothing and return False."""
-    if not ProgressReader(ledger, plan).read().complete:
-        return False
-    publish(ledger.store)
-    write_report(ledger.store)
-    show_results(ledger, console, f"everything of run {ledger.run_id} is measured already: nothing was run")
-    return True
-
-
-def show_results(ledger: Ledger, console: Console, remark: str) -> None:
-    """Print the consolidated table and a remark; last the answer in words, dataset and page, and what to try next."""
-    store = ledger.store
-    console.print(results_table(store, ledger.run_id))
-    if (which_k := recommendations_table(store, ledger.run_id)) is not None:
-        console.print(which_k)
-    console.print(remark)
-    for answer in answers_of(store, ledger.run_id):
-        about = f"{answer.about}: " if answer.about else ""
-        console.print(f"\n{about}{answer.verdict}", style="bold", soft_wrap=True, highlight=False, markup=False)
-        console.print(answer.evidence, highlight=False, markup=False)
-    dataset = store.uri("results_consolidated.parquet")
-    console.print(f'\ndataset: polars.read_parquet("{dataset}")', soft_wrap=True, highlight=False)
-    console.print(f"page:    {store.uri('report.html')}", soft_wrap=True, highlight=False)
-    if all(planned.cell.model.family_member is not None for planned in ledger.plan().cells):
-        console.print(NEXT, highlight=False, markup=False)
-
-
-def code_of_rows(ledger: Ledger, console: Console) -> int:
-    """The exit code of a measured, published run by its rows as they stand; names those that make it no 0."""
-    named = unanswered_rows(ledger.store, ledger.run_id)
-    if not named:
-        return 0
-    words = f"requests failed or came back short: {'; '.join(named)}"
-    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
-    return UNANSWERED_CODE
-
-
-DEPLOYED = ("demo", "full", "nightly")
-"""Sweeps with a deployment of their own in `prefect.yaml`."""
-
-SERVER_SILENCE_S = 300.0
-"""Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""
-
-FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
-
-
-def demo(name: str, store_url: str, run_id: str | None, console: Console) -> int:
-    """Prepare, deploy, run the sweep's deployment, show it live, print table and report; returns the exit code."""
-    started = time.monotonic()
-    ledger, plan = open_run(name, store_url, run_id)
-    if show_if_measured(ledger, plan, console):
-        return code_of_rows(ledger, console)
-    prepare(plan, console)
-    code = _through_prefect(ledger, plan, name, console)
-    if code == 0:
-        show_results(ledger, console, f"took {time.monotonic() - started:.0f} s")
-    return code or code_of_rows(ledger, console)
-
-
-def _through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
-    settings = {"SPECSWEEP_STORE": ledger.store.url}
-    with PrefectSession(default_home() / "demo", settings) as session:
-        with console.status("starting Prefect") as status:
-            session.start(status.update)
-            status.update(f"prefect deployment run sweep/{deployment_of(name)}")
-            flow_run_id = _start_run(session, name, ledger.run_id)
-        console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
-        follower = _FlowRun(session, flow_run_id)
-        RunWatcher(ledger, plan, console).watch(follower.ended)
-        if follower.state != "COMPLETED":
-            console.print(f"the flow run ended {follower.state}: {follower.message}", style="red")
-            return 1
-    return 0
-
-
-def deployment_of(name: str) -> str:
-    """The deployment that runs a sweep: its own, else `demo`, which takes any name."""
-    return name if name in DEPLOYED else "demo"
-
-
-def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
-    parameters = ["--param", f"name={json.dumps(named_anywhere(name))}", "--param", f"run_id={json.dumps(run_id)}"]
-    said = session.prefect(["deployment", "run", f"sweep/{deployment_of(name)}", *parameters])
-    for line in said.splitlines():
-        if "UUID:" in line:
-            return line.split("UUID:")[1].strip()
-    raise SessionFailed(f"`prefect deployment run` named no flow run: {said.strip()[-300:]}")
-
-
-class _FlowRun:
-    """The flow run, as the server sees it."""
-
-    def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
-        self._session = session
-        self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
-        self._heard = time.monotonic()
-        self.state = "SCHEDULED"
-        self.message = ""
-
-    def ended(self) -> bool:
-        """Whether the run is over.
-
-        Raises:
-            SessionFailed: the server or the worker is gone, or the server has not answered for `SERVER_SILENCE_S`.
-        """
-        self._session.raise_if_dead()
-        try:
-            answer = httpx.get(self._url, timeout=10, trust_env=False).raise_for_status().json()
-        except httpx.HTTPError as error:
-            # a server whose database is locked for a while stops nothing: the flow and the ledger go on without it
-            silent_s = time.monotonic() - self._heard
-            if silent_s > SERVER_SILENCE_S:
-                raise SessionFailed(f"the Prefect server has not answered for {silent_s:.0f} s: {error!r}") from error
-            return False
-        self._heard = time.monotonic()
-        self.state = answer["state"]["type"]
-        self.message = answer["state"].get("message") or ""
-        return self.state in FINAL_STATES

@@ -10,7 +10,7 @@ from rich.console import Console
 from configs.expand import expand
 from configs.load import load_sweep
 from flows.plans import make_plan
-from flows.terminal import prepare as preparing
+from flows.terminal import run as preparing
 from flows.terminal.run import prepare
 from tasks.host import environments
 
