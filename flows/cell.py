@@ -53,7 +53,7 @@ def measure_cell(
 
 
 class CellRun:
-    """One cell in the hands of one flow."""
+    """One cell in the hands of one flow (see `measure_cell`)."""
 
     def __init__(
         self,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
@@ -62,65 +61,38 @@ def require_datasets(plan: Plan, ledger: Ledger) -> None:
         DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
         TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
     """
-    lacking = dict.fromkeys(_Preflight(plan, ledger).lacking())
+    committed, lacking = ledger.committed_steps(), dict[str, None]()
+    for planned in plan.cells:
+        done = committed.get(planned.cell.cell_key, ())
+        left = [each.spec for each in planned.measurements if each.name not in done]
+        found = [said for step in left for said in _lacking_of(step, plan)]
+        if found and not is_rejected(ledger, planned, done):
+            lacking |= dict.fromkeys(found)
     if lacking:
         raise DatasetUnreachable("; ".join(lacking))
 
 
-class _Preflight:
-    def __init__(self, plan: Plan, ledger: Ledger) -> None:
-        self._plan, self._ledger = plan, ledger
-        self._committed = ledger.committed_steps()
-
-    def lacking(self) -> Iterator[str]:
-        """What each step that is still to be measured lacks."""
-        for planned in self._plan.cells:
-            done = self._committed.get(planned.cell.cell_key, ())
-            left = [each.spec for each in planned.measurements if each.name not in done]
-            lacking = [said for step in left for said in self._lacking_of(step)]
-            if lacking and not is_rejected(self._ledger, planned, done):
-                yield from lacking
-
-    @cached_property
-    def _takes_token(self) -> bool:
-        """Whether the token comes from this process; nodes of a task that doesn't list it have one of their own."""
-        return self._plan.cloud is None or TOKEN in load_task(self._plan.cloud.task).secret_names
-
-    def _lacking_of(self, step: MeasuredStep) -> Iterator[str]:
-        if isinstance(step, EvalStep):
-            yield from self._without_token(step)
-        if isinstance(step, LoadStep):
-            yield from _with_holes(step)
-        if isinstance(step, _WithDataset):
-            yield from self._without_file(step)
-
-    def _without_token(self, step: EvalStep) -> Iterator[str]:
-        is_gated = step.dataset == HUB and step.suite.gated
-        if is_gated and not os.environ.get(TOKEN) and self._takes_token:
+def _lacking_of(step: MeasuredStep, plan: Plan) -> Iterator[str]:
+    if isinstance(step, EvalStep) and step.dataset == HUB and step.suite.gated and not os.environ.get(TOKEN):
+        # nodes of a task that doesn't list the token have one of their own
+        if plan.cloud is None or TOKEN in load_task(plan.cloud.task).secret_names:
             yield (
                 f"{step.step}: {step.suite.hub_id} is gated and {TOKEN} isn't set: accept its terms on the hub and "
                 f"export {TOKEN}, or name a local file (`dataset: FILE`) in the suite"
             )
-
-    def _without_file(self, step: _WithDataset) -> Iterator[str]:
-        file = step.dataset_file
-        if file is None:
-            return
-        named = f"{step.step}: dataset file {step.dataset!r}"
-        if not file.is_file():
-            yield f"{named} is gone: put it there, or change `dataset` in the suite"
-        elif self._plan.cloud is not None and (why := _why_not_copied(file, step.dataset)):
-            yield f"{named} {why}"
-
-
-def _with_holes(step: LoadStep) -> Iterator[str]:
-    """Where any prompt is missing, a node refuses to ask for all of them."""
-    if step.dataset == SPEED_BENCH and step.requests_per_category is None:
+    if isinstance(step, LoadStep) and step.dataset == SPEED_BENCH and step.requests_per_category is None:
+        # where any prompt is missing, a node refuses to ask for all of them
         yield (
             f"{step.step}: about half of the prompts of {step.dataset!r} are placeholders that their owners let nobody "
             f"copy: {PREPARE}, or ask for no more than each category has (`requests_per_category`), or set "
             f"`dataset: {OURS}`"
         )
+    if isinstance(step, _WithDataset) and (file := step.dataset_file) is not None:
+        named = f"{step.step}: dataset file {step.dataset!r}"
+        if not file.is_file():
+            yield f"{named} is gone: put it there, or change `dataset` in the suite"
+        elif plan.cloud is not None and (why := _why_not_copied(file, step.dataset)):
+            yield f"{named} {why}"
 
 
 def _why_not_copied(file: Path, dataset: str) -> str | None:

@@ -41,15 +41,12 @@ def require_budget(ledger: Ledger, plan: Plan) -> None:
     try:
         purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(expected(plan, ledger))
     except BudgetExceeded as error:
-        raise BudgetExceeded(f"{error}{_left_up(ledger)}") from error
-
-
-def _left_up(ledger: Ledger) -> str:
-    """What is recorded as up, which a refusal leaves as it is, and what ends it; empty if nothing is."""
-    stories = [Placements(ledger, cell_key).open() for cell_key in sorted(open_cells(ledger))]
-    names = " ".join(story.asked.cluster for story in stories if story is not None)
-    ends = f"`bin/sky down -y {names}` ends it, then `bin/sweep reap` closes its records"
-    return f"; what an earlier flow left up, as far as is recorded, is paid for on: {ends}" if names else ""
+        # what is recorded as up is left as it is by a refusal
+        stories = [Placements(ledger, cell_key).open() for cell_key in sorted(open_cells(ledger))]
+        names = " ".join(story.asked.cluster for story in stories if story is not None)
+        ends = f"`bin/sky down -y {names}` ends it, then `bin/sweep reap` closes its records"
+        up = f"; what an earlier flow left up, as far as is recorded, is paid for on: {ends}" if names else ""
+        raise BudgetExceeded(f"{error}{up}") from error
 
 
 def settle(ledger: Ledger, plan: Plan, context: RunContext) -> None:

@@ -82,19 +82,15 @@ class Books:
         now = leases.clock.now_iso()
         for story in reversed(open_ones):
             is_newest = story is open_ones[-1]
-            at = now if was_there and is_newest else min(now, iso_of(self._gone_s(cell, story, stories)))
+            later = next((each for each in stories if each.asked.number > story.asked.number), None)
+            at = now if was_there and is_newest else min(now, iso_of(self.gone_s(cell, story, later)))
             number = self._close_attempt(leases, stories, story, how, reason, at) if is_newest else None
             end = PlacementEnd(at=at, outcome=how.row.recorded, detail=detail, attempt=number, estimated=at != now)
             placements.end(story.asked.number, end)
 
-    def gone_s(self, cell: CellOfRun) -> float:
-        """When the cell's newest cluster was gone at the latest if nobody sees it, seconds since 1970."""
-        stories = self._placements(cell).stories()
-        return self._gone_s(cell, stories[-1], stories)
-
-    def _gone_s(self, cell: CellOfRun, story: PlacementStory, stories: list[PlacementStory]) -> float:
-        later = [each.asked.asked_at for each in stories if each.asked.number > story.asked.number]
-        return estimated_end_s(Ledger(self._store, cell.run_id), story, later[0] if later else None)
+    def gone_s(self, cell: CellOfRun, story: PlacementStory, later: PlacementStory | None = None) -> float:
+        """When a cluster was gone at the latest if nobody sees it, seconds since 1970; `later`: what came after it."""
+        return estimated_end_s(Ledger(self._store, cell.run_id), story, later.asked.asked_at if later else None)
 
     def _close_attempt(
         self,

@@ -9,10 +9,9 @@ from rich import box
 from rich.table import Table
 
 from flows.clusters.clouds.account import Account, Instance
-from flows.clusters.protocol import PREFIX
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
-from flows.reaper.books import Owner
+from flows.reaper.books import Books
 from warehouse.ledger.clock import duration
 
 NOT_IN_SKY = "not in SkyPilot"
@@ -160,18 +159,17 @@ class Fate(NamedTuple):
 NOBODY = "nobody"
 
 
-def fate_of(found: Found, *, this_store: str, in_run: str | None, owner: Owner | None, now_s: float) -> Fate:
-    """Decide about one cluster.
-
-    `this_store`: hash of the store whose leases we can read. `in_run`: its run that rented the cluster, if any.
-    """
-    if in_run is not None:
+def fate_of(found: Found, books: Books, now_s: float) -> Fate:
+    """Decide about one cluster, by its owner as the books have it now."""
+    cell = books.clusters.get(found.cluster)
+    if cell is not None:
+        owner = books.owner(cell)
         if owner is not None and found.status == STRAY:
             return Fate(True, NOBODY, f"an earlier launch left it; {owner.doing}, elsewhere")
         if owner is not None:
             return Fate(False, owner.name, owner.doing)
-        return Fate(True, NOBODY, f"nobody works on its cell of run {in_run}")
-    if found.cluster.startswith(f"{PREFIX}{this_store}-"):
+        return Fate(True, NOBODY, f"nobody works on its cell of run {cell.run_id}")
+    if not books.knows_not(found.cluster):
         return Fate(True, NOBODY, "no run of this store has its cell")
     whose = found.rented_by or "?"
     if found.expires_s is None:

@@ -174,17 +174,12 @@ def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
         return left
     if not load_task(plan.cloud.task).allows_spot:
         return forecast(plan, committed, why_on_demand="use_spot is false in the sweep's task (cloud.task)")
-    why = _why_on_demand(plan.cloud, left, 0.0 if ledger is None else ledger.age_s())
-    return left if why is None else forecast(plan, committed, why_on_demand=why)
-
-
-def _why_on_demand(cloud: Cloud, left: Forecast, elapsed_s: float) -> str | None:
-    """What the policy says of all that is left, as if it were one cell that has lost nothing.
-
-    With a deadline some cells may still get spot; nobody knows which, so all are priced as the last one would be.
-    """
-    work_s, pace = left.wall_h * HOUR_S, None
+    # what the policy says of all that is left, as if it were one cell that has lost nothing. With a deadline some cells
+    # may still get spot; nobody knows which, so all are priced as the last one would be
+    cloud, work_s, pace = plan.cloud, left.wall_h * HOUR_S, None
+    elapsed_s = 0.0 if ledger is None else ledger.age_s()
     if cloud.finish_by_h is not None:
         pace = Pace(None, work_s, cloud.finish_by_h * HOUR_S - elapsed_s, CHANGEOVER_S)
     need = CellNeed(cell_key="", losses=0, remaining_s=work_s, done_s=0.0, elapsed_s=elapsed_s)
-    return why_on_demand(need, cloud, Known(Failures(), pace, was_on_demand=False))
+    why = why_on_demand(need, cloud, Known(Failures(), pace, was_on_demand=False))
+    return left if why is None else forecast(plan, committed, why_on_demand=why)

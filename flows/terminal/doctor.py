@@ -36,6 +36,18 @@ from warehouse.ledger.store.s3 import S3Store
 ENGINE_DISK_GIB = 6.0
 """Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""
 
+BUSY_MIB = 1024.0
+"""Memory that is in use on an idle card: less than this is the driver's own and a desktop's."""
+
+WEIGHTS_GIB = 70.0
+"""What the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits."""
+
+OWN_ENGINE = "vllm-own"
+"""The shipped engine that serves with the vLLM of the PATH."""
+
+MOST_SKEW_S = 60.0
+"""Largest difference between a store's clock and ours that passes; from 15 minutes on, signatures are refused."""
+
 
 def examine(store_url: str) -> list[Check]:
     """Every check of this machine, of one store, and of the clouds."""
@@ -82,16 +94,6 @@ def _family() -> list[Check]:
     ]
 
 
-BUSY_MIB = 1024.0
-"""Memory that is in use on an idle card: less than this is the driver's own and a desktop's."""
-
-WEIGHTS_GIB = 70.0
-"""What the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits."""
-
-OWN_ENGINE = "vllm-own"
-"""The shipped engine that serves with the vLLM of the PATH."""
-
-
 def serving_checks() -> list[Check]:
     """What an engine on this machine would find: without a card it serves on the processor, or is rented one."""
     if not shutil.which("nvidia-smi"):
@@ -108,8 +110,11 @@ def serving_checks() -> list[Check]:
 def _card(card: gpu.Card, cuda: str | None, holders: Sequence[gpu.Holder]) -> Check:
     said = [card.name, _memory(card), f"driver {card.driver}", f"CUDA up to {cuda or '?'}"]
     remedies = []
-    if (card.used_mib or 0.0) > BUSY_MIB:
-        said.append(_in_use(card, [holder for holder in holders if holder.uuid == card.uuid]))
+    if (used_mib := card.used_mib or 0.0) > BUSY_MIB:
+        mine = [holder for holder in holders if holder.uuid == card.uuid]
+        named = [f"{holder.name} (process {holder.pid}, {_gib(holder.used_mib)})" for holder in mine]
+        # in a container the driver doesn't tell the processes outside
+        said.append(f"{_gib(used_mib)} in use by {', '.join(named) or 'processes that the driver does not name'}")
         remedies.append("end what uses it, or no speed measured here is to be believed")
     try:
         said.append(f"`gpu: {load_gpu_of_card(card.name).name}`")
@@ -119,22 +124,15 @@ def _card(card: gpu.Card, cuda: str | None, holders: Sequence[gpu.Holder]) -> Ch
     return Check(f"GPU {card.number}", True, ", ".join(said), "; ".join(remedies), remark=bool(remedies))
 
 
+def _gib(mib: float | None) -> str:
+    return "unknown memory" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
 def _memory(card: gpu.Card) -> str:
     if card.memory_mib is None:
         return "unknown memory"
     free_mib = card.memory_mib - (card.used_mib or 0.0)
     return f"{free_mib / 1024:.1f} of {card.memory_mib / 1024:.1f} GiB free"
-
-
-def _in_use(card: gpu.Card, holders: Sequence[gpu.Holder]) -> str:
-    """Who has the memory; in a container the driver doesn't tell the processes outside."""
-    used = f"{(card.used_mib or 0.0) / 1024:.1f} GiB in use"
-    named = [f"{holder.name} (process {holder.pid}, {_gib(holder.used_mib)})" for holder in holders]
-    return f"{used} by {', '.join(named) if named else 'processes that the driver does not name'}"
-
-
-def _gib(mib: float | None) -> str:
-    return "unknown memory" if mib is None else f"{mib / 1024:.1f} GiB"
 
 
 def _vllm() -> list[Check]:
@@ -173,10 +171,6 @@ def _weights(*, needed: bool) -> Check:
     return Check("disk for weights", True, f"{free_gib:.0f} GiB free in {folder}", remedy, remark=is_small)
 
 
-MOST_SKEW_S = 60.0
-"""Largest difference between a store's clock and ours that passes; from 15 minutes on, signatures are refused."""
-
-
 def store_checks(url: str) -> list[Check]:
     """Every check of one store; all their names begin with `store`."""
     try:
@@ -185,29 +179,26 @@ def store_checks(url: str) -> list[Check]:
         return [Check("store", False, str(error), "use a folder, s3://bucket/prefix or gs://bucket/prefix")]
     checks = check_store(store)
     if all(check.ok for check in checks):
-        checks += [check for check in (_skew(store), _reach(store)) if check is not None]
+        if isinstance(store, S3Store):  # a folder's clock is ours
+            skew_s = store.clock_skew_s()
+            ok, where = abs(skew_s) <= MOST_SKEW_S, "ahead of" if skew_s > 0 else "behind"
+            remedy = "" if ok else "set this machine's clock (`timedatectl set-ntp true`)"
+            said = f"the store's clock is {abs(skew_s):.0f} s {where} this machine's"
+            checks.append(Check("clocks agree", ok, said, remedy))
+        checks += [check for check in [_reach(store)] if check is not None]
         checks += [node_keys(store)] if isinstance(store, S3Store) else []
     return [check._replace(name=f"store {store.url}: {check.name}") for check in checks]
 
 
-def _skew(store: Store) -> Check | None:
-    """How far its clock is from ours; None for a folder, whose clock is ours."""
-    if not isinstance(store, S3Store):
-        return None
-    skew_s = store.clock_skew_s()
-    ok = abs(skew_s) <= MOST_SKEW_S
-    detail = f"the store's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
-    return Check("clocks agree", ok, detail, "" if ok else "set this machine's clock (`timedatectl set-ntp true`)")
-
-
 def _reach(store: Store) -> Check | None:
     """A remark if no rented node can reach the store, else None."""
+    name = "reachable from nodes"
     if not isinstance(store, S3Store):
         detail, remedy = "a folder of this machine, for sweeps on this machine", "use s3:// or gs:// to rent nodes"
-        return Check("reachable from nodes", True, detail, remedy, remark=True)
+        return Check(name, True, detail, remedy, remark=True)
     if store.endpoint is not None and _is_loopback(urlsplit(store.endpoint).hostname or ""):
         detail = f"{store.endpoint} is this machine: no rented node can reach it (the pocket cloud's can)"
-        return Check("reachable from nodes", True, detail, f"point {store.endpoint_variable} elsewhere", remark=True)
+        return Check(name, True, detail, f"point {store.endpoint_variable} elsewhere", remark=True)
     return None
 
 
@@ -218,15 +209,12 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-NAME = "keys of nodes"
-
-
 def node_keys(store: S3Store) -> Check:
     """Whose keys nodes get, and the policy for keys of their own."""
     kind = "GS" if isinstance(store, GsStore) else "AWS"
     names = (f"{kind}_ACCESS_KEY_ID", f"{kind}_SECRET_ACCESS_KEY")
     if all(os.environ.get(FOR_NODES + name) for name in names):
-        return Check(NAME, True, f"their own, {FOR_NODES}{names[0]}")
+        return Check("keys of nodes", True, f"their own, {FOR_NODES}{names[0]}")
     if values_of(names, store.url):
         detail = "nodes get the keys that you rent with, and foreign code runs there"
     else:
@@ -236,7 +224,7 @@ def node_keys(store: S3Store) -> Check:
     remedy = (
         f"for keys that can do no more than a node needs: {_policy(store)}; export them as {FOR_NODES}{names[0]}, ..."
     )
-    return Check(NAME, True, detail, remedy, remark=True)
+    return Check("keys of nodes", True, detail, remedy, remark=True)
 
 
 def _policy(store: S3Store) -> str:

@@ -201,9 +201,13 @@ def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
 
 def _offer(exact: Any) -> Offer | None:
     """One exact place; None where the catalogue lists the machine but no price of this kind."""
-    cloud = str(exact.cloud).lower()
-    source = _source(cloud)
-    price = None if source == UNPRICED else float(exact.get_cost(3600))
+    from sky.catalog import common
+
+    cloud, source, price = str(exact.cloud).lower(), UNPRICED, None
+    file = Path(common.get_catalog_path(f"{cloud}/vms.csv"))
+    if file.exists():
+        day = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()  # SkyPilot fetches it anew every 7 hours
+        source, price = f"SkyPilot catalogue {cloud}/vms.csv of {day.isoformat()}", float(exact.get_cost(3600))
     if price is not None and not math.isfinite(price):
         return None
     return Offer(
@@ -215,14 +219,3 @@ def _offer(exact: Any) -> Offer | None:
         price_usd_h=None if price is None else round(price, 6),
         price_source=source,
     )
-
-
-def _source(cloud: str) -> str:
-    """The file of the catalogue and its date; SkyPilot fetches it anew every 7 hours."""
-    from sky.catalog import common
-
-    file = Path(common.get_catalog_path(f"{cloud}/vms.csv"))
-    if not file.exists():
-        return UNPRICED
-    day = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
-    return f"SkyPilot catalogue {cloud}/vms.csv of {day.isoformat()}"
