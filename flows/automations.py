@@ -204,13 +204,15 @@ async def _delete(name: str) -> None:
 
 def main() -> int:
     """`python -m flows.automations [SILENCE_S]`: install on the server of PREFECT_API_URL."""
-    said = sys.argv[1:2]
     try:
-        if said and not said[0].strip().lstrip("+-").isdecimal():
-            raise AutomationsRefused(f"silence {said[0]!r}: give whole seconds, or leave it out")
-        print(install(*map(int, said)))
-    except SpecsweepError as error:
+        silence_s = [int(said) for said in sys.argv[1:2]]
+    except ValueError:
+        error = AutomationsRefused(f"silence {sys.argv[1]!r}: give whole seconds, or leave it out")
         return leave("flows.automations", error)
+    try:
+        print(install(*silence_s))
+    except SpecsweepError as refused:
+        return leave("flows.automations", refused)
     return 0
 
 
