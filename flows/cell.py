@@ -38,11 +38,7 @@ class CellOutcome(NamedTuple):
 
 
 def measure_cell(
-    ledger: Ledger,
-    planned: PlannedCell,
-    context: RunContext,
-    committed: Callable[[str], None],
-    leg: int | None = None,
+    ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None], leg: int | None = None
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 

@@ -93,13 +93,7 @@ class Books:
         return estimated_end_s(Ledger(self._store, cell.run_id), story, later.asked.asked_at if later else None)
 
     def _close_attempt(
-        self,
-        leases: Leases,
-        stories: list[PlacementStory],
-        story: PlacementStory,
-        how: Ended,
-        reason: str,
-        at: str,
+        self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, how: Ended, reason: str, at: str
     ) -> int | None:
         """Close a placement's attempt and return its number, a fresh one if its node never took one; None: not ours."""
         lease = leases.current()

@@ -43,7 +43,7 @@ def test_what_fails_on_this_machine_before_its_runner_begins_is_a_row_too(run: F
     outcome = measured(run, context(run, site))
     assert (outcome.ended, outcome.attempts) == ("failed", 2)
     assert [(each.outcome, each.reason) for each in run.attempts()] == [
-        ("lost", "launch_failed: no node environment"),
+        ("lost", "launch_failed: no node environment")
     ] * 2
 
 

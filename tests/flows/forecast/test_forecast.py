@@ -122,8 +122,7 @@ def test_free_machines_show_no_prices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "-"), (0.4, "-"), (42, "42s"), (59.6, "1m00s"), (425, "7m05s"), (12000, "3h20m")],
+    ("seconds", "text"), [(0, "-"), (0.4, "-"), (42, "42s"), (59.6, "1m00s"), (425, "7m05s"), (12000, "3h20m")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -50,11 +50,7 @@ class Hands:
 
 
 def site_of(
-    offers: list[Offer],
-    hands: Hands,
-    settings: Cloud | None = None,
-    seed: int = 1,
-    **more: object,
+    offers: list[Offer], hands: Hands, settings: Cloud | None = None, seed: int = 1, **more: object
 ) -> PolicySite:
     """A site whose clusters nobody launches."""
 

@@ -55,11 +55,7 @@ def cluster(tmp_path: Path) -> SkyCluster:
 @pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("who", ["newest_job", "rented"])
 def test_a_look_that_can_not_be_answered_says_so_once_and_ends_nothing(
-    cluster: SkyCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
-    who: str,
+    cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, who: str
 ) -> None:
     monkeypatch.setattr(sky_api, "newest_job", raises(UNREACHABLE))
     monkeypatch.setattr(sky_api, who, raises(error))
@@ -79,9 +75,7 @@ def test_a_log_that_can_not_be_had_hides_no_ending(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [exceptions.ClusterDoesNotExist("no cluster night"), UNREACHABLE],
-    ids=["forgotten", "unreachable"],
+    "error", [exceptions.ClusterDoesNotExist("no cluster night"), UNREACHABLE], ids=["forgotten", "unreachable"]
 )
 def test_a_node_that_is_gone_by_anybodys_word_is_lost(
     cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
