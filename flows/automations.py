@@ -140,12 +140,17 @@ async def _install(silence_s: int | None) -> str:
     async with client:
         ours = await _deployments_of_ours(client)
     within_s = _patience_s(ours, silence_s)
-    for automation in (_silent_runs_crash(within_s), _crashed_sweeps_continue()):
+    await replace(within_s)
+    names = ", ".join(sorted(each.name for each in ours))
+    return f"flow runs of {names}: Crashed after {within_s} s without a heartbeat; sweeps start again after a crash"
+
+
+async def replace(silence_s: int) -> None:
+    """Create both automations, whatever our deployments' heartbeats are, and drop our earlier ones."""
+    for automation in (_silent_runs_crash(silence_s), _crashed_sweeps_continue()):
         await _delete(automation.name)
         await automation.acreate()
     await _delete("specsweep: crashed runs continue")  # the earlier name, which matched everybody's runs
-    names = ", ".join(sorted(each.name for each in ours))
-    return f"flow runs of {names}: Crashed after {within_s} s without a heartbeat; sweeps start again after a crash"
 
 
 def _silent_runs_crash(silence_s: int) -> Automation:
