@@ -224,21 +224,16 @@ Late = Literal["running", "done", "lost", "unread", "read"]
 FORGOTTEN = RuntimeError("Failed to get request request-1: 404")
 
 
-class _Error(Exception):
-    """Any of SkyPilot's."""
-
-
 class FakeSdk:
     """SkyPilot's SDK in front of one node: each launch that arrives queues a job there."""
 
-    exceptions = SimpleNamespace(
-        ApiServerConnectionError=type("ApiServerConnectionError", (_Error,), {}),
-        ServerTemporarilyUnavailableError=type("ServerTemporarilyUnavailableError", (_Error,), {}),
-        RequestInterruptedError=type("RequestInterruptedError", (_Error,), {}),
-        ClientError=type("ClientError", (_Error,), {}),
-        ClusterDoesNotExist=type("ClusterDoesNotExist", (_Error,), {}),
-        ResourcesUnavailableError=type("ResourcesUnavailableError", (_Error,), {}),
-    )
+    exceptions = SimpleNamespace(**{
+        name: type(name, (Exception,), {})
+        for name in (
+            "ApiServerConnectionError", "ServerTemporarilyUnavailableError", "RequestInterruptedError", "ClientError",
+            "ClusterDoesNotExist", "ResourcesUnavailableError",
+        )
+    })  # fmt: skip
 
     def __init__(self, answers: list[Exception], *, queues: bool = False, late: Late | None = None) -> None:
         self.answers, self.queues, self.jobs, self.sent = list(answers), queues, list[int](), 0
