@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -47,11 +48,7 @@ class Slots:
         self._semaphore = threading.BoundedSemaphore(count)
 
     def take(self, clock: StoppableClock) -> Slot:
-        """Wait for a free slot and take it.
-
-        Raises:
-            FlowStopped: the flow is asked to end.
-        """
+        """Wait for a free slot and take it. Raises FlowStopped: the flow is asked to end."""
         while not self._semaphore.acquire(blocking=False):
             clock.sleep(LOOK_EVERY_S)
         return Slot(self._semaphore)
@@ -98,11 +95,7 @@ class RunContext(NamedTuple):
         self.clock.sleep(pause_s(self.clock.now_s() - since_s, self.poll_s, self.longest_poll_s))
 
     def check_budget(self, cell_key: str) -> None:
-        """Let a cell go on only while its own, the run's and the month's budgets last.
-
-        Raises:
-            OverBudget: one is spent, or something was rented without a price.
-        """
+        """Raise OverBudget if the cell's, the run's or the month's money is spent, or something has no price."""
         over = None if self.purse is None else self.purse.over_run() or self.purse.over_cell(cell_key)
         if over is not None:
             raise OverBudget(over)
@@ -123,10 +116,6 @@ def run_context_for(
     The plan is as the sweep's file is now: its `cloud` may have changed since the start. `tell` gets what a person
     wants to know: losses, waits, where a cell goes next.
     """
-
-    def name_of(cell_key: str) -> str:
-        return cluster_name(ledger.store.url, ledger.run_id, cell_key)
-
     cloud, look = plan.cloud, SharedLook(ledger)
     purse = None if cloud is None else purse_of(ledger, plan, cloud, clock, look)
     if cloud is None or purse is None:
@@ -147,7 +136,7 @@ def run_context_for(
         poll_s=LOCAL_POLL_S if cloud is None else CLOUD_POLL_S,
         longest_poll_s=LOCAL_POLL_S if cloud is None else LONGEST_S,
         look=look,
-        name_of=name_of,
+        name_of=partial(cluster_name, ledger.store.url, ledger.run_id),
         managing=heartbeat.managing,
         slots=Slots(plan.concurrency if cloud is None else cloud.launch_slots),
         purse=purse,

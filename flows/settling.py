@@ -20,22 +20,14 @@ AT_ONCE = 8
 
 
 def settle_and_require_budget(ledger: Ledger, plan: Plan, context: RunContext) -> None:
-    """Refuse a run that would cost more than it may, by what its machines cost indeed.
-
-    Raises:
-        BudgetExceeded: it would.
-    """
+    """Refuse a run that would cost more than it may, by what its machines cost indeed, as BudgetExceeded."""
     if plan.cloud is not None:
         settle(ledger, plan, context)
     require_budget(ledger, plan)
 
 
 def require_budget(ledger: Ledger, plan: Plan) -> None:
-    """Refuse a run that would cost more than it may.
-
-    Raises:
-        BudgetExceeded: what is spent and the forecast of the rest exceed a budget, or a price is not known.
-    """
+    """Refuse a run whose spending and forecast exceed a budget, or that has no price, as BudgetExceeded."""
     if plan.cloud is None:
         return
     try:

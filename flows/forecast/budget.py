@@ -122,11 +122,7 @@ class Purse:
         return found + [fit(limit, forecast) for limit in self._of_all_cells(run, fresh=True)]
 
     def check_start(self, forecast: Forecast) -> None:
-        """Let a run start or go on only if what is left of it fits its budgets.
-
-        Raises:
-            BudgetExceeded: it does not, or a price is not known.
-        """
+        """Raise BudgetExceeded if what is left of a run does not fit its budgets, or a price is not known."""
         found = self.fits(forecast)
         why = _refusal(found, forecast, self._sweep_file)
         if why is None and any(not fit.is_done for fit in found):

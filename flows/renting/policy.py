@@ -217,13 +217,6 @@ class Known(NamedTuple):
     was_on_demand: bool
 
 
-class _Choice(NamedTuple):
-    """Offers of one preference, and the reason to give if one is taken."""
-
-    offers: list[Offer]
-    why: str
-
-
 def decide(
     offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known, now_s: float, rng: random.Random
 ) -> Decision:
@@ -233,17 +226,17 @@ def decide(
     cells.
     """
     choices = list(_preferred(offers, need, cloud, known))
-    for choice in choices:
-        clear = [offer for offer in choice.offers if known.memory.is_clear(pool_of(offer), now_s)]
+    for wanted, why in choices:
+        clear = [offer for offer in wanted if known.memory.is_clear(pool_of(offer), now_s)]
         if clear:
-            return Launch(min(clear, key=lambda offer: (*_rank(offer, known.memory, now_s), rng.random())), choice.why)
+            return Launch(min(clear, key=lambda offer: (*_rank(offer, known.memory, now_s), rng.random())), why)
     lost = known.memory.lost_by.get(need.cell_key)
-    for choice in choices:
-        rested = [offer for offer in choice.offers if _rested_s(offer, known) <= now_s]
+    for wanted, why in choices:
+        rested = [offer for offer in wanted if _rested_s(offer, known) <= now_s]
         if rested:
             offer = min(rested, key=lambda offer: (pool_of(offer) == lost, _rested_s(offer, known)))
-            return Launch(offer, f"{choice.why or 'every place failed lately'}: trying {offer.where} again")
-    return _wait([offer for choice in choices for offer in choice.offers], known, now_s, rng)
+            return Launch(offer, f"{why or 'every place failed lately'}: trying {offer.where} again")
+    return _wait([offer for wanted, _ in choices for offer in wanted], known, now_s, rng)
 
 
 def why_on_demand(need: CellNeed, cloud: Cloud, known: Known) -> str | None:
@@ -260,21 +253,24 @@ def why_on_demand(need: CellNeed, cloud: Cloud, known: Known) -> str | None:
     return None
 
 
-def _preferred(offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known) -> Iterator[_Choice]:
+def _preferred(
+    offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known
+) -> Iterator[tuple[list[Offer], str]]:
+    """Offers of each preference, and the reason to give if one of them is taken."""
     spot = [offer for offer in offers if offer.spot]
     on_demand = [offer for offer in offers if not offer.spot]
     urgent = why_on_demand(need, cloud, known)
     if not spot:
-        yield _Choice(on_demand, "")
+        yield on_demand, ""
     elif urgent is None:
-        yield _Choice(spot, "")
+        yield spot, ""
         if known.pace is not None and known.pace.is_behind:
-            yield _Choice(on_demand, "on demand: behind cloud.finish_by_h, and no spot to be had")
+            yield on_demand, "on demand: behind cloud.finish_by_h, and no spot to be had"
     elif not on_demand:
-        yield _Choice(spot, f"{urgent}, but nothing can be rented on demand: spot")
+        yield spot, f"{urgent}, but nothing can be rented on demand: spot"
     else:
-        yield _Choice(on_demand, f"on demand: {urgent}")
-        yield _Choice(spot, f"{urgent}, but there is no on-demand capacity: spot")
+        yield on_demand, f"on demand: {urgent}"
+        yield spot, f"{urgent}, but there is no on-demand capacity: spot"
 
 
 def _rank(offer: Offer, memory: Failures, now_s: float) -> tuple[float, bool]:

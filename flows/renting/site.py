@@ -81,11 +81,7 @@ class PolicySite:
         self._recall(history)
 
     def choose(self, need: CellNeed) -> Decision:
-        """Where to launch the cell's next cluster, or when to ask again.
-
-        Raises:
-            NothingToRent: there is no offer at all.
-        """
+        """Where to launch the cell's next cluster, or when to ask again; NothingToRent without any offer."""
         with self._guard:
             last = self._rented.get(need.cell_key)
             was_on_demand = last is not None and not last.offer.spot

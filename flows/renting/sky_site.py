@@ -159,11 +159,7 @@ class ImageName(NamedTuple):
 
 
 def parse_image(image: str) -> ImageName:
-    """Split `[host[:port]/]repository[:tag][@digest]`.
-
-    Raises:
-        ImageNotFound: it is not an image name.
-    """
+    """Split `[host[:port]/]repository[:tag][@digest]`. Raises ImageNotFound: it is not an image name."""
     rest, _, digest = image.removeprefix("docker:").partition("@")
     head, slash, tail = rest.rpartition("/")
     last, _, tag = tail.partition(":")

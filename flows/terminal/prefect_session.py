@@ -114,11 +114,7 @@ class PrefectSession:
         self.stop()
 
     def start(self, tell: Callable[[str], None]) -> None:
-        """Start the server, then the worker; deploy everything in `prefect.yaml`.
-
-        Raises:
-            SessionFailed: one of them did not start.
-        """
+        """Start server and worker, and deploy all of `prefect.yaml`; SessionFailed if one does not start."""
         tell("starting a Prefect server of our own")
         lay_database(self.home, self.env)
         self._spawn("server", ["server", "start", "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]])
@@ -139,19 +135,11 @@ class PrefectSession:
         self._spawn("worker", arguments, settings)
 
     def prefect(self, arguments: list[str]) -> str:
-        """Run a Prefect command against this server and return its output.
-
-        Raises:
-            CommandFailed: it exits non-zero; the text ends with what it said.
-        """
+        """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
         return output_of(["-m", "prefect", *arguments], self.env)
 
     def raise_if_dead(self) -> None:
-        """Check that the server and the worker still run.
-
-        Raises:
-            SessionFailed: one of them ended by itself.
-        """
+        """Check that the server and the worker still run. Raises SessionFailed: one of them ended by itself."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 raise SessionFailed(
@@ -237,11 +225,7 @@ class CommandFailed(SpecsweepError):
 
 
 def output_of(arguments: Sequence[str], env: Mapping[str, str]) -> str:
-    """What `python ARGUMENTS` writes.
-
-    Raises:
-        CommandFailed: it exits non-zero.
-    """
+    """What `python ARGUMENTS` writes. Raises CommandFailed: it exits non-zero."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,

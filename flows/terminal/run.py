@@ -186,11 +186,7 @@ class _FlowRun:
         self.message = ""
 
     def ended(self) -> bool:
-        """Whether the run is over.
-
-        Raises:
-            SessionFailed: the server or the worker is gone, or the server has not answered for `SERVER_SILENCE_S`.
-        """
+        """Whether it is over; SessionFailed if server or worker is gone, or silent for `SERVER_SILENCE_S`."""
         self._session.raise_if_dead()
         try:
             answer = httpx.get(self._url, timeout=10, trust_env=False).raise_for_status().json()
@@ -227,11 +223,7 @@ def prepare(plan: Plan, console: Console) -> None:
 
 
 def train(members: Sequence[str], console: Console) -> None:
-    """Train members of the demo family, with a progress line.
-
-    Raises:
-        PreparationFailed: the builder failed; what it finished is kept.
-    """
+    """Train members of the demo family, with a progress line; PreparationFailed if the builder fails."""
     python = environments.ensure("engine-cpu")
     argv = [str(python), "-m", "tasks.family.training.build", "--json"]
     argv += [option for member in members for option in ("--only", member)]

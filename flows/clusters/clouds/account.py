@@ -69,15 +69,7 @@ class Account(Protocol):
         """
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        """Terminate machines of this cloud; one that is gone already is fine.
-
-        Raises:
-            CloudError: some are still there; the others are terminated all the same.
-        """
+        """Terminate machines of this cloud, gone ones too; CloudError names those that are still there."""
 
     def label(self, instances: Sequence[Instance], labels: Mapping[str, str]) -> None:
-        """Set labels of machines of this cloud, beside those that they have; one that is gone is fine.
-
-        Raises:
-            CloudError: some have them not; the others do.
-        """
+        """Add labels to machines of this cloud, gone ones too; CloudError names those without them."""

@@ -66,11 +66,7 @@ class _Questions:
         self._thread: threading.Thread | None = None
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer to a question; it raises what the question raises.
-
-        Raises:
-            _NoAnswer: there is none within `PATIENCE_S`, or to an earlier one.
-        """
+        """The answer to a question, or what it raises; `_NoAnswer` if there is none within `PATIENCE_S`."""
         if self._thread is not None and self._thread.is_alive():
             raise _NoAnswer("an earlier question has no answer yet")
         answer: Future[Answer] = Future()

@@ -98,11 +98,7 @@ def server_url() -> str:
 
 
 def ensure_server() -> None:
-    """Start the API server if it does not answer.
-
-    Raises:
-        SkyUnavailable: it is remote and does not answer, or it does not start.
-    """
+    """Start the API server if it does not answer; SkyUnavailable if it is remote, or does not start."""
     sky = sdk()
     with _starting:
         if _healthy(sky):

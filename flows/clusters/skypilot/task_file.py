@@ -114,11 +114,7 @@ class Rental(NamedTuple):
 
 
 def load_task(name_or_path: str) -> TaskFile:
-    """Read a task: a name of sky/ without its .yaml, or a path.
-
-    Raises:
-        TaskFileError: there is none, it lacks what keeps a cluster from running for ever, or a field is wrong.
-    """
+    """Read a task, by its name in sky/ or its path; TaskFileError if there is none, or a field is wrong."""
     path = FOLDER / f"{name_or_path}.yaml"
     if name_or_path.endswith((".yaml", ".yml")) or os.sep in name_or_path:
         path = Path(name_or_path).expanduser()
@@ -137,11 +133,7 @@ def load_task(name_or_path: str) -> TaskFile:
 
 
 def sky_task(file: TaskFile) -> Any:
-    """The `sky.Task` as the file has it, with every place that it allows: what `offers` looks at.
-
-    Raises:
-        TaskFileError: SkyPilot refuses it.
-    """
+    """The `sky.Task` as the file has it, with every place that it allows; TaskFileError if SkyPilot refuses it."""
     return _task(file, copy.deepcopy(file.config))
 
 
@@ -285,11 +277,7 @@ def _shown(path: Path) -> str:
 
 
 def require_no_keys_in_mounts(file: TaskFile) -> None:
-    """Refuse a cached mount of a task that may rent at AWS with keys that don't expire.
-
-    Raises:
-        TaskFileError: it has one; the text names the mount and the remedy.
-    """
+    """Refuse, as TaskFileError, a cached mount of a task that may rent at AWS with keys that don't expire."""
     import boto3
 
     mounts, resources = file.config.get("file_mounts") or {}, file.config["resources"]
