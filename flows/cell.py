@@ -169,7 +169,9 @@ class CellRun:
             self._nothing_since_s += clock.now_s() - queued_s
             with ExitStack() as unless_launched:
                 unless_launched.callback(slot.give_back)
-                decision = self._context.site.choose(self._need(left_to_do, losses))
+                elapsed_s = clock.now_s() - self._began_s
+                need = CellNeed(self._key, losses, measuring_s(self._planned, left_to_do), elapsed_s)
+                decision = self._context.site.choose(need)
                 if decision.why:
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
@@ -189,16 +191,6 @@ class CellRun:
     @cached_property
     def _began_s(self) -> float:
         return self._context.clock.now_s() - self._ledger.age_s()
-
-    def _need(self, left_to_do: list[Start], losses: int) -> CellNeed:
-        remaining_s = measuring_s(self._planned, left_to_do)
-        return CellNeed(
-            cell_key=self._key,
-            losses=losses,
-            remaining_s=remaining_s,
-            done_s=measuring_s(self._planned, self._planned.starts) - remaining_s,
-            elapsed_s=self._context.clock.now_s() - self._began_s,
-        )
 
     def _hold(self, held: ExitStack) -> None:
         """Take the cell, after waiting while another flow works on it: it measures what we want."""

@@ -68,14 +68,13 @@ Decision = Launch | Wait
 class CellNeed(NamedTuple):
     """What a site must know about a cell to choose its next place.
 
-    `losses`: lost placements of this cell, over all flows of the run. `remaining_s`, `done_s`: forecast seconds of the
-    work left, and of the work measured. `elapsed_s`: since the run first started.
+    `losses`: lost placements of this cell, over all flows of the run. `remaining_s`: forecast seconds of the work left.
+    `elapsed_s`: since the run first started.
     """
 
     cell_key: str
     losses: int
     remaining_s: float
-    done_s: float
     elapsed_s: float
 
 

@@ -263,10 +263,7 @@ class ReapReport(NamedTuple):
             "ok": self.ok,
             "clusters": [each.document() for each in self.reaped],
             "saved_usd_h": round(self.saved_usd_h, 4),
-            "asked": list(self.asked),
-            "not_asked": list(self.not_asked),
-            "problems": list(self.problems),
-            "closed": list(self.closed),
+            **{name: list(getattr(self, name)) for name in ("asked", "not_asked", "problems", "closed")},
         }
 
     def table(self) -> Table:

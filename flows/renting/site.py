@@ -176,6 +176,6 @@ def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
     elapsed_s = 0.0 if ledger is None else ledger.age_s()
     if cloud.finish_by_h is not None:
         pace = Pace(None, work_s, cloud.finish_by_h * HOUR_S - elapsed_s, CHANGEOVER_S)
-    need = CellNeed(cell_key="", losses=0, remaining_s=work_s, done_s=0.0, elapsed_s=elapsed_s)
+    need = CellNeed(cell_key="", losses=0, remaining_s=work_s, elapsed_s=elapsed_s)
     why = why_on_demand(need, cloud, Known(Failures(), pace, was_on_demand=False))
     return left if why is None else forecast(plan, committed, why_on_demand=why)

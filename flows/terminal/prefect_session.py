@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 import httpx
 
@@ -176,18 +177,23 @@ class PrefectSession:
 
     def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
         with self._log(name).open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *arguments],
-                cwd=ROOT,
-                env=self.env | dict(settings or {}),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self._processes[name] = started(["-m", "prefect", *arguments], self.env | dict(settings or {}), log)
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"
+
+
+def started(arguments: Sequence[str], env: Mapping[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
+    """`python ARGUMENTS` beside this process, in a session of its own; what it says goes into a log."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=env,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 DATABASE = "prefect.db"

@@ -28,6 +28,34 @@ from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
 StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
 """Of a measurement: a step in one visit, by its name in the ledger."""
 
+FLOW_START_S = 12.0
+"""From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
+
+PUBLISH_S = 6.0
+"""From the last commit until the page is written and the flow has ended (measured 5-7 for the demo)."""
+
+PRIOR_S = 40.0
+"""Forecast seconds that weigh as if they had been measured at the forecast's pace: one engine start says little."""
+
+PACE_BOUNDS = (0.5, 4.0)
+"""Measured seconds per forecast second that are believed."""
+
+POLL_S = 2.0
+"""Pause between two looks at the ledger: the view must not disturb what it watches."""
+
+LINE_EVERY_S = 15.0
+"""Pause between two lines about the whole where no terminal can show a moving one."""
+
+SYMBOLS: dict[StepState, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "suspect": ("suspect", "yellow"),
+    "rejected": ("rejected", "red"),
+    "running": ("...", "cyan"),
+    "waiting": ("-", "dim"),
+    "skipped": ("skipped", "dim"),
+    "dropped": ("dropped", "dim"),
+}
+
 
 class CellProgress(NamedTuple):
     """One cell: the state of each measurement, its last heartbeat while an owner lives, how its last attempt failed.
@@ -40,7 +68,6 @@ class CellProgress(NamedTuple):
     steps: Mapping[str, StepState]
     judged: Mapping[str, tuple[int, int]]
     heartbeat: Heartbeat | None
-    attempts: int
     failure: str = ""
 
     def document(self) -> dict[str, object]:
@@ -112,7 +139,7 @@ class ProgressReader:
         self, label: str, key: str, states: dict[str, StepState], judged: Mapping[str, tuple[int, int]]
     ) -> CellProgress:
         if not any(state == "waiting" for state in states.values()):
-            return CellProgress(label, key, states, judged, None, 0)
+            return CellProgress(label, key, states, judged, None)
         leases = Leases(self._ledger, key)
         lease = leases.current()
         beat = leases.heartbeat() if lease is not None and not leases.is_free(lease) else None
@@ -120,7 +147,7 @@ class ProgressReader:
             states[beat.step] = "running"
         ended = leases.closed(lease.epoch) if lease is not None and beat is None else None
         failure = f"attempt {ended.attempt} {ended.outcome}: {ended.reason}" if ended and ended.reason else ""
-        return CellProgress(label, key, states, judged, beat, lease.epoch if lease else 0, failure)
+        return CellProgress(label, key, states, judged, beat, failure)
 
     def _commit(self, key: str, name: str) -> Commit | None:
         if (key, name) not in self._commits:
@@ -142,19 +169,6 @@ def _names(planned: PlannedCell) -> list[str]:
     names = [each.name for each in planned.measurements]
     order = [step.step for step in planned.steps]
     return sorted(names, key=lambda name: order.index(split_name(name)[0]))
-
-
-FLOW_START_S = 12.0
-"""From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
-
-PUBLISH_S = 6.0
-"""From the last commit until the page is written and the flow has ended (measured 5-7 for the demo)."""
-
-PRIOR_S = 40.0
-"""Forecast seconds that weigh as if they had been measured at the forecast's pace: one engine start says little."""
-
-PACE_BOUNDS = (0.5, 4.0)
-"""Measured seconds per forecast second that are believed."""
 
 
 class TimeLeft:
@@ -205,23 +219,6 @@ class TimeLeft:
             elif cell.heartbeat is not None:
                 doing_s += started_s / planned.concurrency
         return (left_s, doing_s) if self._has_begun else (left_s + FLOW_START_S, FLOW_START_S)
-
-
-POLL_S = 2.0
-"""Pause between two looks at the ledger: the view must not disturb what it watches."""
-
-LINE_EVERY_S = 15.0
-"""Pause between two lines about the whole where no terminal can show a moving one."""
-
-SYMBOLS: dict[StepState, tuple[str, str]] = {
-    "ok": ("ok", "green"),
-    "suspect": ("suspect", "yellow"),
-    "rejected": ("rejected", "red"),
-    "running": ("...", "cyan"),
-    "waiting": ("-", "dim"),
-    "skipped": ("skipped", "dim"),
-    "dropped": ("dropped", "dim"),
-}
 
 
 class RunWatcher:

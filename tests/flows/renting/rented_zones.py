@@ -33,7 +33,7 @@ def cloud(**fields: object) -> Cloud:
 
 def need(cell_key: str = "c1", **fields: float) -> CellNeed:
     """A cell with an hour of work left that has just begun."""
-    base = CellNeed(cell_key, losses=0, remaining_s=3600.0, done_s=0.0, elapsed_s=0.0)
+    base = CellNeed(cell_key, losses=0, remaining_s=3600.0, elapsed_s=0.0)
     return base._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ def live(
     waits: list[Wait] = []
     while True:
         assert len(launches) + len(waits) < 10_000, "the policy never gets anywhere"
-        decision = site.choose(CellNeed(cell_key, losses, work_s - done_s, done_s, hands.at_s - began_s))
+        decision = site.choose(CellNeed(cell_key, losses, work_s - done_s, hands.at_s - began_s))
         if isinstance(decision, Wait):
             waits.append(decision)
             hands.at_s = decision.until_s
