@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Protocol, runtime_checkable
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
@@ -32,20 +31,6 @@ TOKEN = "HF_TOKEN"
 
 NOT_COPIED = ROOT / ".skyignore"
 """Names what SkyPilot leaves out of the copy of the checkout that nodes get."""
-
-
-@runtime_checkable
-class _WithDataset(Protocol):
-    """A step that may read a user's file."""
-
-    @property
-    def step(self) -> str: ...
-
-    @property
-    def dataset(self) -> str: ...
-
-    @property
-    def dataset_file(self) -> Path | None: ...
 
 
 class DatasetUnreachable(SpecsweepError):
@@ -87,7 +72,7 @@ def _lacking_of(step: MeasuredStep, plan: Plan) -> Iterator[str]:
             f"copy: {PREPARE}, or ask for no more than each category has (`requests_per_category`), or set "
             f"`dataset: {OURS}`"
         )
-    if isinstance(step, _WithDataset) and (file := step.dataset_file) is not None:
+    if isinstance(step, EvalStep | LoadStep) and (file := step.dataset_file) is not None:
         named = f"{step.step}: dataset file {step.dataset!r}"
         if not file.is_file():
             yield f"{named} is gone: put it there, or change `dataset` in the suite"
