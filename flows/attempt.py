@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from configs.schema import PlannedCell
@@ -12,7 +12,7 @@ from flows.attempt_records import AttemptRecords, RunnerSeen
 from flows.clock import FlowStopped, StoppableClock
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
-from flows.run_context import RunContext, Slot
+from flows.run_context import RunContext
 from tasks.runner import todo
 from warehouse.dataset.bill.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
 from warehouse.ledger.claims import FLOW_DEADLINE_S
@@ -76,17 +76,17 @@ class AttemptRun:
         *,
         leg: int | None = None,
         placement: Placement | None = None,
-        slot: Slot | None = None,
     ) -> None:
         """Read the cell's lease as it stands; rent nothing yet.
 
         Without an `offer` it runs on this machine, without a `leg` all that is left is measured. `placement` is
-        one that an earlier flow opened; `slot` is held until the launch is over.
+        one that an earlier flow opened.
         """
         cell_key = planned.cell.cell_key
         self._ledger, self._planned = ledger, planned
         self._job = CellJob(ledger.store.url, ledger.run_id, cell_key, leg)
-        self._context, self._offer, self._slot = context, offer, slot
+        self._context, self._offer = context, offer
+        self.slot = ExitStack()  # held until the launch is over
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
         self._cluster = context.site.cluster(cell_key, offer)
         self._was_watched = True  # nothing of it was slept through
@@ -124,13 +124,13 @@ class AttemptRun:
         """
         try:
             if self._records.waited_for_owner() and not self._left():
-                self._give_back_slot()
+                self.slot.close()
                 return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
             self._context.require_held(self._job.cell_key)
             self._context.clock.require_going()  # choosing a place takes seconds
             self._records.ask()
         except BaseException:
-            self._give_back_slot()
+            self.slot.close()
             raise
         return self._guarded(report_commits, launch=True)
 
@@ -196,7 +196,7 @@ class AttemptRun:
                     self._context.require_held(self._job.cell_key)  # what is up by that name may be another flow's
                 return Ending(None, error.how, str(error))
             finally:
-                self._give_back_slot()
+                self.slot.close()
         self.was_up = True
         self._insist(partial(self._records.up, self._context.clock.now_iso(), rented_at_s))
         return self._followed(report_commits)
@@ -276,10 +276,6 @@ class AttemptRun:
 
     def _left(self) -> list[Start]:
         return todo(self._ledger, self._planned, self._job.leg)
-
-    def _give_back_slot(self) -> None:
-        if self._slot is not None:
-            self._slot.give_back()
 
 
 def _as_closed(attempt: Attempt) -> Ending:

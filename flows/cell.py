@@ -167,8 +167,7 @@ class CellRun:
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
             slot = self._context.slots.take(clock)
             self._nothing_since_s += clock.now_s() - queued_s
-            with ExitStack() as unless_launched:
-                unless_launched.callback(slot.give_back)
+            with slot:
                 elapsed_s = clock.now_s() - self._began_s
                 need = CellNeed(self._key, losses, measuring_s(self._planned, left_to_do), elapsed_s)
                 decision = self._context.site.choose(need)
@@ -177,8 +176,8 @@ class CellRun:
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
                 if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
                     run = (self._ledger, self._planned, self._context, decision.offer)
-                    attempt = AttemptRun(*run, leg=self._leg, slot=slot)
-                    unless_launched.pop_all()
+                    attempt = AttemptRun(*run, leg=self._leg)
+                    attempt.slot = slot.pop_all()
                     return attempt
             if isinstance(decision, Wait):
                 self._reason = decision.why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,18 +24,11 @@ from warehouse.ledger.looks import LONGEST_S, SharedLook, pause_s
 LOOK_EVERY_S = 1.0
 """Pause between two looks for a free slot."""
 
+LOCAL_POLL_S = 1.0
+"""Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
 
-class Slot:
-    """The right to launch one cluster; giving it back twice does no harm."""
-
-    def __init__(self, semaphore: threading.Semaphore) -> None:
-        self._semaphore: threading.Semaphore | None = semaphore
-
-    def give_back(self) -> None:
-        """Free the slot for another launch."""
-        if self._semaphore is not None:
-            self._semaphore.release()
-            self._semaphore = None
+CLOUD_POLL_S = 3.0
+"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
 
 
 class Slots:
@@ -47,18 +40,13 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._semaphore = threading.BoundedSemaphore(count)
 
-    def take(self, clock: StoppableClock) -> Slot:
-        """Wait for a free slot and take it. Raises FlowStopped: the flow is asked to end."""
+    def take(self, clock: StoppableClock) -> ExitStack:
+        """Wait for a free slot, which is given back by closing it. FlowStopped: the flow is asked to end."""
         while not self._semaphore.acquire(blocking=False):
             clock.sleep(LOOK_EVERY_S)
-        return Slot(self._semaphore)
-
-
-LOCAL_POLL_S = 1.0
-"""Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
-
-CLOUD_POLL_S = 3.0
-"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
+        slot = ExitStack()
+        slot.callback(self._semaphore.release)
+        return slot
 
 
 class OverBudget(SpecsweepError):

@@ -85,22 +85,17 @@ class Cluster(Protocol):
         """Whether an earlier flow's cluster of this name still runs the cell; then it is followed, not launched."""
 
     def launch(self, job: CellJob) -> float | None:
-        """Start the node runner.
+        """Start the node runner, or raise LaunchFailed.
 
         Returns:
             The moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
-
-        Raises:
-            LaunchFailed: it could not be started.
         """
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended; None while it runs. Never blocks for long.
 
-        Args:
-            heard_s: seconds since the runner's last heartbeat reached the store; None if there was none. A
-                cluster may trust a fresh heartbeat and ask nobody else.
-            insist: ask everybody who can be asked, however recently that was done.
+        `heard_s`: seconds since the runner's last heartbeat reached the store, None if there was none; a cluster may
+        trust a fresh one and ask nobody else. `insist`: ask everybody who can be asked, however recently that was done.
         """
 
     def log_tail(self, lines: int) -> list[str]:

@@ -17,7 +17,6 @@ read are built from the constants, so that the two can't disagree.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from configs.cell import Cell, Gpu
@@ -250,71 +249,64 @@ def load_s(cell: Cell, gpu: Gpu, load: Work) -> float:
 
 def assumptions(plan: Plan, *, spot: bool) -> tuple[str, ...]:
     """What the estimates of a plan rest on, as sentences; `spot`: it is priced so."""
-    gpu, rented, cells = plan.gpu, plan.cloud is not None, [planned.cell for planned in plan.cells]
-    methods = {str(cell.technique.method) for cell in cells}
-    generates = any(cell.engine.kind == "transformers" for cell in cells)
-    has_evals = any(isinstance(step, EvalStep) for planned in plan.cells for step in planned.steps)
-    gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
-    gained = (
-        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
-        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
-    )
-    said = [
-        *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
-        *([_CARDS_SENTENCE] if any(cell.cards > 1 for cell in cells) else []),
-        *([_GENERATE_SENTENCE] if generates else []),
-        *([gained] if gains else []),
+    gpu, cells = plan.gpu, [planned.cell for planned in plan.cells]
+    said = []
+    if gpu.bandwidth_gb_s is None:
+        if gpu.name == AUTO_GPU:
+            said.append(
+                "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
+            )
+        said.append(
+            f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family (measured on two "
+            f"cores), no faster beyond {CPU_MOST_AT_ONCE} at a time, {CPU_START_S:g} s for an engine start. Reading "
+            "the prompt isn't counted."
+        )
+    else:
+        said += [
+            f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "
+            f"{gpu.bandwidth_gb_s:g} GB/s, plus {STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, "
+            "docs/sources.md).",
+            f"Prompts, and large batches: {COMPUTE_EFFICIENCY:.0%} of {gpu.bf16_tflops:g} TFLOPS in 16 bits."
+            if gpu.bf16_tflops
+            else f"gpus/{gpu.name}.yaml has no bf16_tflops: reading prompts isn't counted, nor that large batches "
+            "compute.",
+            f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s once, {GPU_START_S:g} s for each engine "
+            "start."
+            if plan.cloud is not None
+            else f"The card and the weights are here; {GPU_START_S:g} s for each engine start.",
+        ]
+    if any(cell.cards > 1 for cell in cells):
+        said.append(
+            "Several cards count as ideal ones, which exchange nothing: hours and dollars are the lower end of what "
+            "they take."
+        )
+    if any(cell.engine.kind == "transformers" for cell in cells):
+        said.append(
+            f"generate() of transformers answers one request after the other: {GENERATE_OVERHEAD_S * 1000:g} ms a step "
+            f"beside what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the "
+            "tiny family on a CPU."
+        )
+    methods = sorted({str(cell.technique.method) for cell in cells} - {"ar"})
+    if gains := ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in methods):
+        said.append(
+            f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a "
+            f"result); half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
+        )
+    said += [
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
         f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is two passes "
         "of an AR cell and one of any other.",
-        *([_EVAL_SENTENCE] if has_evals else []),
-        "Repeats that end when the machine's pace is known: the middle of their fewest and their most.",
     ]
+    if any(isinstance(step, EvalStep) for planned in plan.cells for step in planned.steps):
+        said.append(
+            "An eval's answers have their suite's usual length, which is our assumption until a run has measured it; "
+            "as many are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after "
+            "the others."
+        )
+    said.append("Repeats that end when the machine's pace is known: the middle of their fewest and their most.")
     if gpu.price_source:
         said.append(f"Prices: {gpu.price_source}")
     if spot:
         said.append("No preemption: each costs another launch and start, and up to a minute of work.")
     return tuple(said)
-
-
-_EVAL_SENTENCE = (
-    "An eval's answers have their suite's usual length, which is our assumption until a run has measured it; as many "
-    "are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after the others."
-)
-
-
-_CARDS_SENTENCE = (
-    "Several cards count as ideal ones, which exchange nothing: hours and dollars are the lower end of what they take."
-)
-
-_GENERATE_SENTENCE = (
-    f"generate() of transformers answers one request after the other: {GENERATE_OVERHEAD_S * 1000:g} ms a step beside "
-    f"what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the tiny family on "
-    "a CPU."
-)
-
-
-def _cpu_sentences(gpu: Gpu) -> list[str]:
-    none = "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
-    return [
-        *([none] if gpu.name == AUTO_GPU else []),
-        f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family (measured on two "
-        f"cores), no faster beyond {CPU_MOST_AT_ONCE} at a time, {CPU_START_S:g} s for an engine start. Reading the "
-        "prompt isn't counted.",
-    ]
-
-
-def _gpu_sentences(gpu: Gpu, *, rented: bool) -> list[str]:
-    bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
-    return [
-        f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "
-        f"{bandwidth:g} GB/s, plus {STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, "
-        "docs/sources.md).",
-        f"Prompts, and large batches: {COMPUTE_EFFICIENCY:.0%} of {gpu.bf16_tflops:g} TFLOPS in 16 bits."
-        if gpu.bf16_tflops
-        else f"gpus/{gpu.name}.yaml has no bf16_tflops: reading prompts isn't counted, nor that large batches compute.",
-        f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s once, {GPU_START_S:g} s for each engine start."
-        if rented
-        else f"The card and the weights are here; {GPU_START_S:g} s for each engine start.",
-    ]

@@ -25,7 +25,7 @@ class Found(NamedTuple):
     """A cluster, or machines that a cluster left.
 
     Attributes:
-        cluster: its name, as `names.cluster_name` made it.
+        cluster: its name, as `protocol.cluster_name` made it.
         status: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`.
         in_sky: whether SkyPilot can be asked to take it down.
         where: cloud and zone or region, e.g. `aws/us-east-1a spot`.
