@@ -9,6 +9,7 @@ from configs.schema import Plan, PlannedCell
 from flows.attempt import AttemptRun
 from flows.clock import StoppableClock
 from flows.forecast.budget import BudgetExceeded
+from flows.reaper.books import rented_cells
 from flows.renting.site import expected
 from flows.run_context import RunContext, purse_of
 from warehouse.ledger.claims import ManagedElsewhere
@@ -76,10 +77,5 @@ def _settle_cell(ledger: Ledger, context: RunContext, planned: PlannedCell) -> N
 
 def open_cells(ledger: Ledger) -> set[str]:
     """Keys of cells with a placement whose end is not recorded: one listing."""
-    asked, ended = set[tuple[str, str]](), set[tuple[str, str]]()
-    for key in ledger.keys():
-        parts = key.split("/")
-        if len(parts) == 6 and parts[4] == "placements":
-            number, _, word = parts[5].partition(".")
-            (ended if word == "end.json" else asked).add((parts[3], number))
-    return {cell_key for cell_key, _ in asked - ended}
+    _, unended = rented_cells(ledger.keys())
+    return {cell.cell_key for cell in unended}

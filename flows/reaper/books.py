@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from flows.clusters.protocol import PREFIX, cluster_name, store_hash
@@ -22,6 +23,17 @@ class CellOfRun(NamedTuple):
     cell_key: str
 
 
+def rented_cells(keys: Iterable[str]) -> tuple[set[CellOfRun], set[CellOfRun]]:
+    """Cells for which a machine was ever asked, and those with a placement whose end is not recorded, by a listing."""
+    asked, ended = set[tuple[CellOfRun, str]](), set[tuple[CellOfRun, str]]()
+    for key in keys:
+        match key.split("/"):
+            case ["runs", run_id, "cells", cell_key, "placements", name]:
+                number, _, word = name.partition(".")
+                (ended if word == "end.json" else asked).add((CellOfRun(run_id, cell_key), number))
+    return {cell for cell, _ in asked}, {cell for cell, _ in asked - ended}
+
+
 class Owner(NamedTuple):
     """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.ledger.owner.owner_name`)."""
 
@@ -36,18 +48,13 @@ class Books:
         self._store = store
         self.hash = store_hash(store.url)
         self.clusters: dict[str, CellOfRun] = {}
-        asked, ended = set[tuple[CellOfRun, str]](), set[tuple[CellOfRun, str]]()
-        for key in store.list("runs"):
+        keys = store.list("runs")
+        for key in keys:
             match key.split("/"):
                 case ["runs", run_id, "cells", cell_key, "cell.json"]:
-                    cell = CellOfRun(run_id, cell_key)
-                    self.clusters[cluster_name(store.url, run_id, cell_key)] = cell
-                case ["runs", run_id, "cells", cell_key, "placements", name]:
-                    number, _, word = name.partition(".")
-                    placement = (CellOfRun(run_id, cell_key), number)
-                    (ended if word == "end.json" else asked).add(placement)
-        self.rented_once = bool(asked)
-        unended = {cell for cell, _ in asked - ended}
+                    self.clusters[cluster_name(store.url, run_id, cell_key)] = CellOfRun(run_id, cell_key)
+        rented, unended = rented_cells(keys)
+        self.rented_once = bool(rented)
         self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
 
     def knows_not(self, cluster: str) -> bool:
