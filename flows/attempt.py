@@ -122,16 +122,13 @@ class AttemptRun:
             CellTaken: another flow took the cell while this one waited, or slept.
             FlowStopped: the flow is asked to end.
         """
-        try:
+        with self.slot.pop_all() as slot:  # given back here unless a launch begins
             if self._records.waited_for_owner() and not self._left():
-                self.slot.close()
                 return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
             self._context.require_held(self._job.cell_key)
             self._context.clock.require_going()  # choosing a place takes seconds
             self._records.ask()
-        except BaseException:
-            self.slot.close()
-            raise
+            self.slot = slot.pop_all()
         return self._guarded(report_commits, launch=True)
 
     def follow(self, report_commits: Callable[[Ledger], None]) -> Ending:
