@@ -35,6 +35,11 @@ class Lid(Clock):
         return super().now_s() + self.slept_s
 
 
+@pytest.fixture
+def lid() -> Lid:
+    return Lid()
+
+
 def asleep(run: FakeRun, lid: Lid) -> None:
     """Nothing was heard for longer than a flow may be silent."""
     lid.slept_s = FLOW_DEADLINE_S + 1
@@ -78,8 +83,7 @@ def held(run: FakeRun, lid: Lid, node: FakeCluster) -> Iterator[AttemptRun]:
 
 
 @pytest.mark.parametrize("error", [LaunchFailed("its request is gone"), FlowStopped("Ctrl-C")], ids=["fails", "ends"])
-def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(tmp_path: Path, error: Exception) -> None:
-    run, lid = FakeRun(tmp_path), Lid()
+def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(run: FakeRun, lid: Lid, error: Exception) -> None:
     node = Refused(run, Path("no-python"))
     node.lid, node.comes, node.error = lid, elsewhere("another"), error
     with held(run, lid, node) as attempt, pytest.raises((CellTaken, FlowStopped)):
@@ -87,8 +91,7 @@ def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(tmp_path: Path
     assert not node.is_down and Placements(run.ledger, run.key).stories()[-1].end is None
 
 
-def test_a_flow_that_slept_while_it_waited_rents_nothing(tmp_path: Path) -> None:
-    run, lid = FakeRun(tmp_path), Lid()
+def test_a_flow_that_slept_while_it_waited_rents_nothing(run: FakeRun, lid: Lid) -> None:
     with held(run, lid, Sleeper(run, Path("no-python"))) as attempt:
         asleep(run, lid)
         Claims(run.ledger, run.key).take(elsewhere("another"))
@@ -99,9 +102,8 @@ def test_a_flow_that_slept_while_it_waited_rents_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("comes", [elsewhere("another"), None])
 def test_what_another_flow_took_over_is_left_to_it_and_what_nobody_took_is_still_ours(
-    tmp_path: Path, comes: str | None
+    run: FakeRun, lid: Lid, comes: str | None
 ) -> None:
-    run, lid = FakeRun(tmp_path), Lid()
     node = Sleeper(run, Path("no-python"))
     node.lid, node.comes = lid, comes
     with held(run, lid, node) as attempt:
@@ -178,7 +180,7 @@ class Noticed(FakeCluster):
     ],
 )
 def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
-    tmp_path: Path,
+    run: FakeRun,
     cloud: str,
     spot: bool,
     age_s: float,
@@ -187,7 +189,7 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
     down_after_s: float,
     free: bool,
 ) -> None:
-    run, clock = FakeRun(tmp_path), EndedClock(age_s + stopped_after_s)
+    clock = EndedClock(age_s + stopped_after_s)
     node = Noticed(run, clock, age_s, taken_after_s)
     where = offer(spot=spot).model_copy(update={"cloud": cloud})
     attempt = AttemptRun(run.ledger, run.planned, context(run, FakeSite([node]), clock=clock, poll_s=3.0), where)
@@ -198,8 +200,8 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
     assert is_free(story) is free
 
 
-def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(tmp_path: Path) -> None:
-    run, clock = FakeRun(tmp_path), EndedClock()
+def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(run: FakeRun) -> None:
+    clock = EndedClock()
     node = Noticed(run, clock, 2400, NEVER_S)
 
     def require_held(cell_key: str) -> None:

@@ -281,6 +281,26 @@ class FakeSdk:
         return self.jobs[-1], None
 
 
+ClusterOf = Callable[[FakeSdk], SkyCluster]
+
+
+@pytest.fixture
+def cluster_of(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch) -> ClusterOf:
+    """The cluster of a test, whose questions a fake SDK answers."""
+
+    def of(sdk: FakeSdk) -> SkyCluster:
+        monkeypatch.setattr(sky_server, "sdk", lambda: sdk)
+        monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
+        monkeypatch.setattr(sky_server, "SERVER_PAUSE_S", 0.0)
+        monkeypatch.setattr("flows.clusters.skypilot.cluster.DOWN_PAUSE_S", 0.0)
+        monkeypatch.setattr(sky_api, "sdk", lambda: sdk)
+        monkeypatch.setattr(sky_api, "rented", lambda names: names if sdk.jobs else [])
+        monkeypatch.setattr(sky_api, "newest_job", lambda name: Job(sdk.jobs[-1], "RUNNING"))
+        return cluster
+
+    return of
+
+
 @pytest.mark.parametrize(
     ("answers", "queues", "sent"),
     [
@@ -294,19 +314,19 @@ class FakeSdk:
     ],
 )
 def test_a_launch_that_is_cut_off_queues_one_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[Exception], queues: bool, sent: int
+    cluster_of: ClusterOf, answers: list[Exception], queues: bool, sent: int
 ) -> None:
     sdk = FakeSdk(answers, queues=queues)
-    cluster_of(sdk, tmp_path, monkeypatch).launch(JOB)
+    cluster_of(sdk).launch(JOB)
     assert (sdk.jobs, sdk.sent) == ([1], sent)
 
 
 @pytest.mark.parametrize(("late", "sent"), [("running", 1), ("done", 1), ("lost", 2), ("unread", 2)])
 def test_a_launch_that_a_busy_server_took_without_a_word_queues_one_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: Late, sent: int
+    cluster_of: ClusterOf, late: Late, sent: int
 ) -> None:
     sdk = FakeSdk([], late=late)
-    cluster_of(sdk, tmp_path, monkeypatch).launch(JOB)
+    cluster_of(sdk).launch(JOB)
     assert (sdk.jobs, sdk.sent) == ([1], sent)
     assert sdk.followed == {"running": "launch", "done": "", "lost": "request-2", "unread": "launch"}[late]
 
@@ -318,35 +338,18 @@ LOCKED = RuntimeError("Cluster 'night' is locked by 4711")
     ("answers", "said"), [([], 0), ([LATE], 0), ([LOCKED], 1), ([LOCKED, LATE, FakeSdk.exceptions.ClientError()], 2)]
 )
 def test_a_machine_that_can_not_be_taken_down_at_once_goes_down(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    answers: list[Exception],
-    said: int,
+    cluster_of: ClusterOf, caplog: pytest.LogCaptureFixture, answers: list[Exception], said: int
 ) -> None:
     sdk = FakeSdk(answers)
-    cluster_of(sdk, tmp_path, monkeypatch).down()
+    cluster_of(sdk).down()
     assert (sdk.answers, sdk.sent) == ([], len(answers) + 1)
     assert len(caplog.messages) == said and all(
         "night is not down, and tried again: " in line for line in caplog.messages
     )
 
 
-def test_what_never_goes_down_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_goes_down_is_an_error(cluster_of: ClusterOf) -> None:
     sdk = FakeSdk([LOCKED] * 9)
     with pytest.raises(RuntimeError, match="locked by 4711"):
-        cluster_of(sdk, tmp_path, monkeypatch).down()
+        cluster_of(sdk).down()
     assert sdk.sent == 3
-
-
-def cluster_of(sdk: FakeSdk, folder: Path, monkeypatch: pytest.MonkeyPatch) -> SkyCluster:
-    monkeypatch.setattr(sky_server, "sdk", lambda: sdk)
-    monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
-    monkeypatch.setattr(sky_server, "SERVER_PAUSE_S", 0.0)
-    monkeypatch.setattr("flows.clusters.skypilot.cluster.DOWN_PAUSE_S", 0.0)
-    api = "flows.clusters.skypilot.api"
-    monkeypatch.setattr(f"{api}.sdk", lambda: sdk)
-    monkeypatch.setattr(f"{api}.rented", lambda names: names if sdk.jobs else [])
-    monkeypatch.setattr(f"{api}.newest_job", lambda name: Job(sdk.jobs[-1], "RUNNING"))
-    bounds = LaunchBounds(1.0, lambda: None, lambda: True)
-    return SkyCluster("night", lambda job: nullcontext(), None, folder / "launch.log", lambda: False, bounds)
